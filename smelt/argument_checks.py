@@ -1,7 +1,7 @@
-"""What Python code passes to the functions of the package, checked before anything is done.
+"""Checks of arguments that Python code passes to the package's functions.
 
-Each reader gives the argument back in the type that the rest expects, or raises `ConfigError`,
-which names the argument, what it is and what it must be.
+Each function returns the argument with the type that the caller expects. If the argument is wrong,
+it raises `ConfigError` with the argument's name, its value and what it must be.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_SHOWN = 60
 
 
 def wrong(name: str, wanted: str, given: object) -> ConfigError:
-    """An error to raise: `name` must be what `wanted` says, and is not."""
+    """Return the error to raise if argument `name` is not what `wanted` says."""
     return ConfigError(f"{name} must be {wanted}, not {_described(given)}")
 
 
@@ -37,7 +37,7 @@ def _described(given: object) -> str:
 
 
 def as_path(given: object, name: str, wanted: str = "a path") -> Path:
-    """A path, given as one or as text."""
+    """Return a path that is given as a path or as text."""
     path = given if isinstance(given, str) else None
     if isinstance(given, Path):
         path = str(given)
@@ -47,7 +47,7 @@ def as_path(given: object, name: str, wanted: str = "a path") -> Path:
 
 
 def as_text(given: object, name: str, wanted: str = "text") -> str:
-    """A text; a path is one too."""
+    """Return text that is given as text or as a path."""
     if isinstance(given, Path):
         return str(given)
     if not isinstance(given, str):
@@ -56,27 +56,27 @@ def as_text(given: object, name: str, wanted: str = "text") -> str:
 
 
 def as_flag(given: object, name: str) -> bool:
-    """True or False."""
+    """Return a bool."""
     if given is True or given is False:
         return given
     raise wrong(name, "True or False", given)
 
 
 def as_integer(given: object, name: str, least: int | None = 0) -> int:
-    """An integer, Python's or numpy's."""
+    """Return an integer that is given as Python's or numpy's, and is at least `least`."""
     number = None
     if isinstance(given, np.integer):
         number = int(cast("int", given))
     elif isinstance(given, int) and not isinstance(given, bool):
         number = given
     if number is None or (least is not None and number < least):
-        from_least = "" if least is None else f" from {least} on"
+        from_least = "" if least is None else f" of at least {least}"
         raise wrong(name, f"an integer{from_least}", cast("object", given))
     return number
 
 
 def as_choice(given: object, name: str, literal: object) -> str:
-    """One of the texts of a `Literal` type."""
+    """Return text that is one of the values of a `Literal` type."""
     known = get_args(literal)
     if not isinstance(given, str) or given not in known:
         raise wrong(name, " or ".join(map(repr, known)), given)
@@ -84,18 +84,18 @@ def as_choice(given: object, name: str, literal: object) -> str:
 
 
 def as_table(given: object, name: str, wanted: str) -> dict[str, object]:
-    """A mapping whose keys are texts."""
+    """Return a mapping with text as keys, as a dict."""
     if not isinstance(given, Mapping):
         raise wrong(name, wanted, given)
     table = cast("Mapping[object, object]", given)
     for key in table:
         if not isinstance(key, str):
-            raise wrong(f"each key of {name}", "a text", key)
+            raise wrong(f"each key of {name}", "text", key)
     return cast("dict[str, object]", dict(table))
 
 
 def as_items(given: object, name: str, wanted: str) -> tuple[object, ...]:
-    """Several things, of which a text is none."""
+    """Return the items of an iterable that is not text or bytes."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise wrong(name, wanted, given)
     if isinstance(given, np.ndarray):
@@ -104,7 +104,7 @@ def as_items(given: object, name: str, wanted: str) -> tuple[object, ...]:
 
 
 def as_instance(given: object, name: str, kind: type[T], wanted: str) -> T:
-    """An object of a class."""
+    """Return an object of the given class."""
     if not isinstance(given, kind):
         raise wrong(name, wanted, given)
     return given

@@ -1,8 +1,9 @@
-"""Dimensions whose size is known at run time: where they go, and what a graph is at one size.
+"""Propagates run-time lengths through a graph, and makes the graph for given sizes.
 
-A graph's types have the largest sizes. `trace` follows each dimension through the operators by
-their rules for shapes alone, `at_sizes` makes the graph of other sizes. What the generated code can
-do is decided in `smelt.codegen.passes.run_time_rows`.
+A length is a dimension with a size that is known only at run time. A graph's types have the
+largest sizes. `trace` finds the axes that each length has in every value, using only the operators'
+shape inference. `at_sizes` makes the graph for other sizes. Which of these graphs can be compiled
+is decided in `smelt.codegen.passes.run_time_rows`.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from smelt.ops.tensor.slice import Slice
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a dimension is in a tensor: `axis` has `factor` times its size.
+    """The axis of a tensor that depends on a length: `axis` has `factor` times the length's size.
 
-    In memory, `outer` equal parts of the tensor hold all of the dimension each: 1 if it is the
-    outermost.
+    `outer` is the number of equal, contiguous parts of the tensor that each contain the whole
+    length; it is 1 if the length is the outermost dimension in memory.
     """
 
     length: Length
@@ -47,21 +48,22 @@ class Mark:
     outer: int
 
     def resize(self, type_: TensorType, size: int) -> TensorType:
-        """The tensor's type where the dimension has another size."""
+        """Return the tensor's type if the length has another size."""
         shape = list(type_.shape)
         shape[self.axis] = self.factor * size
         return type_.with_shape(tuple(shape))
 
 
 Marks = Mapping[Value, Mark]
-"""The values that have such a dimension."""
+"""The values with an axis that depends on a length."""
 
 
 def trace(graph: Graph) -> Marks:
-    """Every value that has one of the graph's lengths in its shape.
+    """Return a mark for every value with a shape that depends on one of the graph's lengths.
 
     Raises:
-        UnsupportedError: an operator's result does not follow the size, or has it twice.
+        UnsupportedError: an operator's result does not scale with the length, or depends on it
+            along two axes.
     """
     marks: dict[Value, Mark] = {}
     for length in graph.lengths:
@@ -69,7 +71,7 @@ def trace(graph: Graph) -> Marks:
             value = graph.inputs[index]
             if value in marks:
                 raise UnsupportedError(
-                    f"input '{value.name}' has two dimensions of sizes known at run time, "
+                    f"input '{value.name}' has two dimensions with sizes known only at run time, "
                     f"'{marks[value].length.name}' and '{length.name}': {remedy(length)}"
                 )
             marks[value] = Mark(length, axis, 1, prod(value.type.shape[:axis]))
@@ -79,15 +81,15 @@ def trace(graph: Graph) -> Marks:
 
 
 def refuse(node: Node, length: Length, reason: str) -> UnsupportedError:
-    """The error for a node that a length cannot pass."""
+    """Return the error for a node through which a length cannot be propagated."""
     return UnsupportedError(
-        f"the size of dimension '{length.name}' cannot be left to run time: it reaches "
+        f"dimension '{length.name}' cannot have a size known only at run time: it is used by "
         f"{node.op.name} of {node.origin}, {reason}; {remedy(length)}"
     )
 
 
 def remedy(length: Length) -> str:
-    """What the user can do about a length that the graph does not allow."""
+    """Return what the user can do about a length that the graph does not allow."""
     return f"fix it with --dim {length.name}={length.maximum}"
 
 
@@ -98,7 +100,7 @@ def _results(node: Node, marks: Marks) -> dict[Value, Mark]:
     mark = found[0]
     length = mark.length
     if any(other.length is not length for other in found):
-        raise refuse(node, length, f"where it meets dimension '{found[-1].length.name}'")
+        raise refuse(node, length, f"together with dimension '{found[-1].length.name}'")
     if isinstance(node.op, Reshape):
         return {node.output: _reshaped(node, mark)}
     if isinstance(node.op, Gather | Slice) and picks_rows(node, marks):
@@ -112,7 +114,7 @@ def _results(node: Node, marks: Marks) -> dict[Value, Mark]:
             [None if v is None else probe.get(v, v).type for v in node.inputs]
         )
     except (ModelError, UnsupportedError) as error:
-        raise refuse(node, length, f"which needs its size: {error}") from error
+        raise refuse(node, length, f"which needs a fixed size: {error}") from error
     source = next(v for v in node.inputs if v is not None and v in marks)
     woven = mark.outer // prod(source.type.shape[: mark.axis])
     results: dict[Value, Mark] = {}
@@ -122,7 +124,9 @@ def _results(node: Node, marks: Marks) -> dict[Value, Mark]:
         if not axes:
             continue
         if len(axes) > 1 or 2 * shape[axes[0]] != new.shape[axes[0]]:
-            raise refuse(node, length, f"whose result {value.type} grows in another way")
+            raise refuse(
+                node, length, f"whose result {value.type} is not proportional to the dimension"
+            )
         (axis,) = axes
         factor = shape[axis] // length.maximum
         results[value] = Mark(length, axis, factor, woven * prod(shape[:axis]))
@@ -130,7 +134,7 @@ def _results(node: Node, marks: Marks) -> dict[Value, Mark]:
 
 
 def picks_rows(node: Node, marks: Marks) -> bool:
-    """Whether the node takes a fixed number of elements along its first operand's length."""
+    """Return whether the node takes a fixed number of elements along its operand's length."""
     x = node.inputs[0]
     mark = None if x is None else marks.get(x)
     if (
@@ -149,7 +153,7 @@ def picks_rows(node: Node, marks: Marks) -> bool:
 
 
 def _require_picked(node: Node, mark: Mark) -> None:
-    """Check that the first elements are meant, or the last: those that every size has."""
+    """Check that the node takes elements that exist at every size: the first ones or the last."""
     length = mark.length
     match node.op:
         case Slice(starts=starts, sizes=sizes):
@@ -162,35 +166,39 @@ def _require_picked(node: Node, mark: Mark) -> None:
         raise refuse(
             node,
             length,
-            f"which takes elements that size {length.minimum} does not have (a greater least size "
-            "may help)",
+            f"which takes elements that do not exist if the size is {length.minimum} (a larger "
+            "minimum may help)",
         )
 
 
 def from_end(op: Slice, mark: Mark) -> bool:
-    """Whether a slice takes the last elements along a length."""
+    """Return whether a slice takes the last elements along a length."""
     start, size = op.starts[mark.axis], op.sizes[mark.axis]
     return start + size == mark.length.maximum and size <= mark.length.minimum
 
 
 def _reshaped(node: Node, mark: Mark) -> Mark:
-    """The axis that holds the dimension after a reshape."""
+    """Return the mark of a reshape's result."""
     shape, size = node.output.type.shape, mark.length.maximum
     for axis, count in enumerate(shape):
         before = prod(shape[:axis])
         if mark.outer % before == 0 and count % (mark.outer // before * size) == 0:
             return replace(mark, axis=axis, factor=count // size)
-    raise refuse(node, mark.length, f"which splits it: {node.input(0).type} to {list(shape)}")
+    raise refuse(
+        node,
+        mark.length,
+        f"which splits the dimension: {list(node.input(0).type.shape)} to {list(shape)}",
+    )
 
 
 def type_at(value: Value, marks: Marks, sizes: Mapping[str, int]) -> TensorType:
-    """A value's type where lengths have other sizes, by their names."""
+    """Return a value's type if lengths have the given sizes, by their names."""
     mark = marks.get(value)
     return value.type if mark is None else mark.resize(value.type, sizes[mark.length.name])
 
 
 def node_at(node: Node, values: Mapping[Value, Value], sizes: Mapping[str, int]) -> Node:
-    """A node over the values that stand for its own where lengths have other sizes."""
+    """Return the node for lengths of other sizes; `values` maps its values to resized ones."""
     op = _op_at(node, values)
     if isinstance(op, LengthOf):
         op = replace(op, size=sizes[op.length])
@@ -201,7 +209,7 @@ def node_at(node: Node, values: Mapping[Value, Value], sizes: Mapping[str, int])
 
 
 def _op_at(node: Node, values: Mapping[Value, Value]) -> Op:
-    """The operator whose attributes fit the values that stand for the node's own."""
+    """Return the node's operator with attributes that fit the resized values."""
     match node.op:
         case Reshape() if node.output in values:
             return Reshape(values[node.output].type.shape)
@@ -213,7 +221,10 @@ def _op_at(node: Node, values: Mapping[Value, Value]) -> Op:
 
 
 def _slice_at(op: Slice, old: Shape, new: Shape) -> Slice:
-    """The slice of a tensor of another shape: all of an axis, the last of it, or as it was."""
+    """Return a slice for a tensor of another shape.
+
+    Along an axis with another size, it takes everything or the last elements if it did so before.
+    """
     starts, sizes = list(op.starts), list(op.sizes)
     for axis, (before, after) in enumerate(zip(old, new, strict=True)):
         if before == after or op.steps[axis] != 1 or starts[axis] + sizes[axis] != before:
@@ -226,11 +237,15 @@ def _slice_at(op: Slice, old: Shape, new: Shape) -> Slice:
 
 
 def at_sizes(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, Mapping[Value, Value]]:
-    """The graph where its lengths have these sizes, by name; and its values by the graph's own.
+    """Return the graph for lengths of the given sizes, and a map from old to new values.
+
+    Args:
+        graph: a graph with lengths.
+        sizes: a size for each length, by name.
 
     Raises:
-        ConfigError: a size is not in its range.
-        UnsupportedError: an operator's result does not follow the size.
+        ConfigError: a size is outside of its range.
+        UnsupportedError: an operator's result does not scale with a length.
     """
     for length in graph.lengths:
         size = sizes[length.name]
@@ -253,17 +268,18 @@ def at_sizes(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, Mapping[Val
 
 
 def sizes_of(graph: Graph, inputs: Sequence[Array]) -> dict[str, int]:
-    """The sizes of the graph's lengths in a sample, by name.
+    """Return the sizes of the graph's lengths in a sample, by name.
 
     Raises:
-        ConfigError: inputs disagree, or a size is not in its range.
+        ConfigError: inputs disagree, or a size is outside of its range.
     """
     sizes: dict[str, int] = {}
     for length in graph.lengths:
         found = {inputs[index].shape[axis] for index, axis in length.axes}
         if len(found) > 1:
             raise ConfigError(
-                f"dimension '{length.name}' of '{graph.name}' has sizes {sorted(found)} in inputs"
+                f"dimension '{length.name}' of '{graph.name}' has different sizes in the inputs: "
+                f"{sorted(found)}"
             )
         sizes[length.name] = found.pop()
         if not length.minimum <= sizes[length.name] <= length.maximum:
@@ -275,7 +291,7 @@ def sizes_of(graph: Graph, inputs: Sequence[Array]) -> dict[str, int]:
 
 
 def padded(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """The inputs as the device takes them: of the largest size, zero beyond their own."""
+    """Return the inputs as the device takes them: of the largest size, padded with zeros."""
     return [
         np.concatenate([x.ravel(), np.zeros(v.type.size - x.size, x.dtype)]).reshape(v.type.shape)
         for v, x in zip(graph.inputs, inputs, strict=True)
@@ -283,7 +299,7 @@ def padded(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
 
 
 def cut(value: Value, array: Array, marks: Marks, sizes: Mapping[str, int]) -> Array:
-    """What the device gives for a value, without what is beyond the sizes."""
+    """Return a value that the device computed, without the elements beyond the given sizes."""
     type_ = type_at(value, marks, sizes)
     return array.ravel()[: type_.size].reshape(type_.shape)
 
@@ -291,10 +307,10 @@ def cut(value: Value, array: Array, marks: Marks, sizes: Mapping[str, int]) -> A
 def evaluate_at_size(
     graph: Graph, inputs: Sequence[Array], states: Sequence[Array] | None = None
 ) -> Evaluation:
-    """`evaluate` with the sizes that the inputs have; `values` are by the graph's own values.
+    """Run `evaluate` for the sizes that the inputs have; keys of `values` are the graph's own.
 
     Raises:
-        ConfigError: an input does not fit.
+        ConfigError: an input has the wrong shape or element type.
     """
     if not graph.lengths:
         return evaluate(graph, inputs, states)

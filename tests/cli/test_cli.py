@@ -444,7 +444,7 @@ def test_wrong_usage(smelt: Smelt, arguments: tuple[str, ...]) -> None:
         ({"input_0": np.zeros((1, 8, 9, 1), np.int8)}, ("[1, 8, 9, 1]", "[1, 8, 8, 1]")),
         ({"input_0": np.full((1, 8, 8, 1), 300, np.int32)}, ("300",)),
         ({"input_0": np.full((1, 8, 8, 1), np.nan, np.float32)}, ("NaN",)),
-        ({}, ("among those given: there is none",)),
+        ({}, ("Given: none",)),
     ],
 )
 def test_wrong_inputs(
@@ -640,7 +640,7 @@ def test_two_reports_in_one_file(smelt: Smelt, kind: str) -> None:
     ran = smelt("verify", MODEL, "--json", "out", kind, Path.cwd() / "x/../out")
     assert ran.code == 1
     assert ran.err.startswith("ConfigError: ")
-    assert "are one file" in ran.err
+    assert "are the same file" in ran.err
     assert not Path("out").exists()
 
 

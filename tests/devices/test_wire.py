@@ -126,7 +126,9 @@ def test_a_program_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyP
         lambda: ProcessStream(Path(sys.executable)),
         lambda: run(artefact, random_samples(artefact.graph, 1, 0)),
     ):
-        with pytest.raises(ConfigError, match=r"no temporary folder .*absent.*; set TMPDIR to"):
+        with pytest.raises(
+            ConfigError, match=r"cannot create a temporary folder: .*absent.*; set TMPDIR to"
+        ):
             begin()
 
 

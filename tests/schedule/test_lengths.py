@@ -374,7 +374,9 @@ def test_inputs_of_one_dimension_agree() -> None:
     )
     zeros = [np.zeros((n, 2), np.float32) for n in (4, 4, 5)]
     assert evaluate_at_size(graph, zeros[:2]).outputs[0].shape == (4, 2)
-    with pytest.raises(ConfigError, match=r"'T' of 'seq' has sizes \[4, 5\]"):
+    with pytest.raises(
+        ConfigError, match=r"'T' of 'seq' has different sizes in the inputs: \[4, 5\]"
+    ):
         evaluate_at_size(graph, zeros[1:])
 
 
@@ -388,7 +390,7 @@ def test_inputs_of_one_dimension_agree() -> None:
             '%y: i64[1,3] = ArgReduce(%x) {kind="max", axis=0} from ARGMAX #7 "y"',
             "ARGMAX #7 'y', which computes each element from many",
         ),
-        ("%y: f32[2,9] = Reshape(%x) {shape=(2, 9)} from RESHAPE #7", "which splits it"),
+        ("%y: f32[2,9] = Reshape(%x) {shape=(2, 9)} from RESHAPE #7", "which splits the dimension"),
         (
             "%t: f32[3,6] = Transpose(%x) {permutation=(1, 0)} from T #7\n"
             "%y: f32[3,6] = Softmax(%t) from SOFTMAX #8",
@@ -396,16 +398,16 @@ def test_inputs_of_one_dimension_agree() -> None:
         ),
         (
             "%y: f32[3,3] = Slice(%x) {starts=(3, 0), sizes=(3, 3), steps=(1, 1)} from S #7",
-            "size 1",
+            "the size is 1 ",
         ),
         (
             "%y: f32[1,3] = Slice(%x) {starts=(2, 0), sizes=(1, 3), steps=(1, 1)} from S #7",
-            "size 1",
+            "the size is 1 ",
         ),
-        ('%y: f32[6,3] = Binary(%x, %k) {kind="add"} from ADD #7', "which needs its size"),
-        ("%y: f32[8,3] = Concat(%x, %two) {axis=0} from CONCAT #7", "grows in another way"),
+        ('%y: f32[6,3] = Binary(%x, %k) {kind="add"} from ADD #7', "which needs a fixed size"),
+        ("%y: f32[8,3] = Concat(%x, %two) {axis=0} from CONCAT #7", "is not proportional"),
         ("%y: f32[12,3] = Concat(%x, %x) {axis=0} from CONCAT #7", "each element from many"),
-        ("%y: f32[6,6] = MatMul(%x, %x) {right=(1, 0)} from MATMUL #7", "grows in another way"),
+        ("%y: f32[6,6] = MatMul(%x, %x) {right=(1, 0)} from MATMUL #7", "is not proportional"),
         (
             '%y: f32[6,3] = Cumulative(%x) {kind="sum", axis=0} from CUMSUM #7',
             "each element from many",

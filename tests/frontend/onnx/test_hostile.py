@@ -87,8 +87,8 @@ _REFUSED = {
     "Conv": "nothing to convolve",
     "ConvTranspose": "nothing to convolve",
     "MaxPool": "nothing to pool",
-    "LogSoftmax": "none of them empty",
-    "Softmax": "none of them empty",
+    "LogSoftmax": "no axis of size 0",
+    "Softmax": "no axis of size 0",
     "LSTM": "is empty",
     "Resize": "nothing to resize",
 }
@@ -482,10 +482,13 @@ def test_long_names_are_refused() -> None:
 
 def test_tensors_of_very_many_dimensions_are_refused() -> None:
     step = node("Reshape", "x s", "y")
-    with pytest.raises(UnsupportedError, match=r"Reshape #0 'y': a tensor of 70 dimensions"):
+    with pytest.raises(UnsupportedError, match=r"Reshape #0 'y': a tensor has 70 dimensions"):
         imported(model(graph([step], {"x": [1]}, "y", {"s": np.ones(70, np.int64)})))
     for shape in ([1] * 70, [2**62, 2**62]):
-        with pytest.raises(UnsupportedError, match=r"input 'x': a tensor .* is too large"):
+        with pytest.raises(
+            UnsupportedError,
+            match=r"input 'x': (a tensor has 70 dimensions|tensor .* is too large)",
+        ):
             imported(model(graph([node("Relu", "x", "y")], {"x": shape}, "y")))
 
 
@@ -534,7 +537,7 @@ _VAST = 2**62
 def test_a_tensor_without_elements_may_not_be_vast(kind: str, operands: dict[str, Any]) -> None:
     """What it has none of still has strides, which numpy cannot count."""
     nodes = [node(kind, " ".join(operands), "big"), node("Concat", "i big", "y", axis=1)]
-    with pytest.raises(UnsupportedError, match=r"#0 'big': a tensor f32\[0,\d+\] is too large"):
+    with pytest.raises(UnsupportedError, match=r"#0 'big': tensor f32\[0,\d+\] is too large"):
         imported(model(graph(nodes, {"i": [0, 1]}, "y", operands)))
 
 

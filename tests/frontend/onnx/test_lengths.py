@@ -333,13 +333,13 @@ def second_step() -> onnx.ModelProto:
     ("make", "message"),
     [
         (divided_by_size, "the network computes with it, as Div #3 'y' tells"),
-        (positions, "it reaches Binary.add. of Add #2 'y', which needs its size"),
-        (attention, "it reaches MatMul of MatMul #1 'y', whose result"),
-        (across_time, "it reaches Conv2D of Conv #0 'y', which computes each element from many"),
+        (positions, "it is used by Binary.add. of Add #2 'y', which needs a fixed size"),
+        (attention, "it is used by MatMul of MatMul #1 'y', whose result"),
+        (across_time, "it is used by Conv2D of Conv #0 'y', which computes each element from many"),
         (baked_in, "with T=8, Reshape #0 'y': 'x' is f32.1,8,4., which has no shape"),
-        (twice, "input 'x' has two dimensions of sizes known at run time"),
+        (twice, "input 'x' has two dimensions with sizes known only at run time"),
         (squeezed, "the network computes with it, as .* tell"),
-        (second_step, "Gather #0 'y', which takes elements that size 1 does not have"),
+        (second_step, "Gather #0 'y', which takes elements that do not exist if the size is 1"),
     ],
 )
 def test_networks_that_depend_on_the_size_are_refused(

@@ -952,7 +952,9 @@ def test_a_constant_operand_with_scales_along_an_axis_is_refused() -> None:
     ]
     operators = [O("ADD", ["x", "c"], ["y"], schema.AddOptionsT)]
     data = network(tensors, operators, ["x"], ["y"])
-    with pytest.raises(ModelError, match=r"ADD #0 'y': .* cannot use per-channel quantized data"):
+    with pytest.raises(
+        ModelError, match=r"ADD #0 'y': .* does not support data quantized per channel"
+    ):
         load(data)
-    with pytest.raises(ModelError, match=r"a tensor has 2 scales, along dimension 1, where an op"):
+    with pytest.raises(ModelError, match=r"a tensor has 2 scales, along dimension 1, but its op"):
         _ = Quant((0.1, 0.2), (0, 0), 1).scalar
