@@ -204,19 +204,19 @@ def test_installed_plugins_are_found(
         ("def f():\n    return 1 / 0\n\nf()\n", r"plugin.py, line 2: ZeroDivisionError"),
         ("import sys\nsys.exit(3)\n", r"plugin.py, line 2: SystemExit: 3"),
         ("KERNELS = ()\n", r"plugin.py: TypeError: KERNELS is \(\), not a mapping"),
-        ("KERNELS = {'gpu': ()}\n", r"ValueError: KERNELS names backend 'gpu'; there are .*c"),
-        ("KERNELS = {'c': [1]}\n", r"TypeError: KERNELS\['c'\] holds what is no Kernel"),
+        ("KERNELS = {'gpu': ()}\n", r"ValueError: KERNELS: unknown backend 'gpu'; choose from .*c"),
+        ("KERNELS = {'c': [1]}\n", r"TypeError: KERNELS\['c'\] must contain only Kernel objects"),
         ("KERNELS = {'c': 1}\n", r"TypeError: 'int' object is not iterable"),
         ("TFLITE_CONVERTERS = {'cube': len}\n", r"TypeError: TFLITE_CONVERTERS\['cube'\] is <b"),
         ("TEMPLATES = 'nowhere/at/all'\n", r"ValueError: TEMPLATES is 'nowhere/at/all', not a"),
         (
             "from smelt.frontend.tflite import Converter\n"
             "TFLITE_CONVERTERS = {'CONV_2D': Converter(print)}\n",
-            r"ValueError: operator CONV_2D has a converter already",
+            r"ValueError: operator CONV_2D already has a converter",
         ),
         (
             "from smelt.ir import Op\nclass Conv2D(Op): pass\n",
-            r"ValueError: operator Conv2D exists already, in smelt.ops.core.convolution",
+            r"ValueError: operator Conv2D is already defined in smelt.ops.core.convolution",
         ),
     ],
 )

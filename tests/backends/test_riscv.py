@@ -140,7 +140,7 @@ def test_instructions_are_exact() -> None:
 def test_a_profile_by_layer_is_refused() -> None:
     artefact = digits(Options(board="virt-riscv32"))
     sample = (images(1)[0][0],)
-    with pytest.raises(ConfigError, match="Cortex-M only, not on 'virt-riscv32'"):
+    with pytest.raises(ConfigError, match="with a Cortex-M, not 'virt-riscv32'"):
         profile_model(artefact, sample)
 
 

@@ -253,7 +253,12 @@ def test_verify_against_own_outputs(smelt: Smelt, inputs: Path, tmp_path: Path) 
     wrong[2, 0, 7] ^= 1
     np.savez(tmp_path / "wrong.npz", output_0=wrong)
     ran = smelt(*arguments, tmp_path / "wrong.npz")
-    refused(ran, "VerifyError", "sample 2", "--expect says: 1 of 10 elements differ, at most by 1.")
+    refused(
+        ran,
+        "VerifyError",
+        "sample 2",
+        "differs from --expect: 1 of 10 elements differ, at most by 1.",
+    )
 
 
 @pytest.mark.qemu
@@ -471,7 +476,7 @@ def test_wrong_expectations(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
         ({"output_1": expected()}, ("no array for output", "output_0")),
         (
             {"output_0": expected(3)},
-            ("outputs are expected of 3 samples, and there are inputs of 4 samples",),
+            ("expected outputs are given for 3 samples, but inputs for 4 samples",),
         ),
         ({"output_0": expected()[:, :, :9]}, ("[4, 1, 9]", "[1, 10]")),
     ]

@@ -212,7 +212,7 @@ def test_what_a_dry_run_of_a_network_prints_can_be_run(
     (tools / "st-flash").chmod(0o755)
     done = smelt("flash", MODEL, *options)
     assert done.code == 1
-    assert "is gone again; `smelt build -o DIR --compile` with the same" in done.err
+    assert "was deleted; to keep these files, run `smelt build -o DIR --compile`" in done.err
     assert list(temporary.glob("smelt-*")) == []
     assert smelt("flash", MODEL, *options, "--dry-run", "--port", "a").code == 0
     assert smelt("flash", MODEL, "--board", "pico", "--runner", "dfu", "--dry-run").code == 1

@@ -304,7 +304,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "percentile": (("--calibration", "some.npz", "--percentile", "99"), "--ranges percentile"),
     "output": (("--calibration", "some.npz", "-o", "net.tflite"), "must end in .smelt"),
     "qdq": (("--calibration", "some.npz", "--qdq", "net.tflite"), "must end in .onnx"),
-    "labels": (("--calibration", "some.npz", "--labels", "some.npz"), "say which array"),
+    "labels": (("--calibration", "some.npz", "--labels", "some.npz"), "name the array of labels"),
     "folder": (
         ("--calibration", "some.npz", "-o", "a.smelt", "--report", "no/where.html"),
         "cannot write 'no/where.html'",
@@ -356,10 +356,10 @@ def test_loud_samples_are_named(smelt: Smelt) -> None:
     np.savez("ten.npz", input_0=images)
     two = smelt("quantize", FLOAT, "--calibration", "two.npz", *FAST, "--json")
     assert two.json["ignored_samples"] == [3, 40]
-    assert "calibration samples 3, 40 of those used were left out: far louder" in _notes(two.json)
+    assert "calibration samples 3, 40 of those used were ignored: far larger" in _notes(two.json)
     ten = smelt("quantize", FLOAT, "--calibration", "ten.npz", *FAST, "--json")
     assert ten.json["ignored_samples"] == []
-    assert "3, 20, 21, 22, 23, 24, 25, 26, 27, 40 of those used are far louder" in _notes(ten.json)
+    assert "3, 20, 21, 22, 23, 24, 25, 26, 27, 40 of those used have far larger" in _notes(ten.json)
 
 
 def _notes(found: dict[str, Any]) -> str:
@@ -381,7 +381,7 @@ def test_short_sounds_are_named(smelt: Smelt) -> None:
             file.writeframes(rng.integers(-9999, 9999, count).astype("<i2").tobytes())
     ran = smelt("quantize", "net.onnx", "--calibration", "sounds", *FAST, "--json")
     assert ran.code == 0, ran.err
-    assert "1 sound shorter than the input, followed by zeros: '2.wav'" in _notes(ran.json)
+    assert "1 sound shorter than the input, padded with zeros: '2.wav'" in _notes(ran.json)
 
 
 @pytest.mark.parametrize("cast", [False, True])
@@ -548,7 +548,7 @@ def test_layers_that_overflow(smelt: Smelt) -> None:
     # One that stands apart is left out.
     ran = smelt("quantize", "exp.onnx", "--calibration", "one.npz", *FAST)
     assert ran.code == 0, ran.err
-    assert "calibration sample 20 of those used was left out" in " ".join(ran.err.split())
+    assert "calibration sample 20 of those used was ignored" in " ".join(ran.err.split())
     ran = smelt("quantize", "sqrt.onnx", "--calibration", "x.npz", "--allow", "float", *FAST)
     assert ran.code == 0, ran.err
 
@@ -573,10 +573,10 @@ def test_poor_results_are_said_to_be(smelt: Smelt) -> None:
     assert ran.code == 0, ran.err
     found = ran.json
     assert found["sqnr_db"] < 12
-    (note,) = (note for note in found["notes"] if "12 dB and less is poor: look at" in note)
+    (note,) = (note for note in found["notes"] if "12 dB or less is poor: check" in note)
     assert f"'{found['hurting'][0]}'" in note
     built = smelt("build", "net.onnx", "-o", "net", "--quantize", "int8", *FAST, *_X)
-    assert "look at what `smelt quantize` shows" in " ".join(built.err.split())
+    assert "check the table of `smelt quantize`" in " ".join(built.err.split())
 
 
 _X = ("--calibration", "x.npz")

@@ -209,8 +209,11 @@ def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch
     ("arguments", "words"),
     [
         (["--board", BOARD], "says no program that flashes it"),
-        ([], "ConfigError: --board says on which device"),
-        (["--board", "host"], "--board host is a computer, which takes no firmware: --board says"),
+        ([], "ConfigError: choose a device with --board"),
+        (
+            ["--board", "host"],
+            "--board host is a computer, which needs no firmware: choose a device",
+        ),
         (["--board", BOARD, "--pty"], "--pty needs --simulate"),
         (["--board", BOARD, "--simulate", "--on", "COM5"], "--simulate chooses the board's port"),
         (["--board", "pico", "--simulate"], "has no [qemu]"),
@@ -231,7 +234,7 @@ def _anywhere(name: str) -> str:
 def test_a_boot_loader_has_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", _anywhere)
     artefact = artefact_for("nano-33-ble")
-    with pytest.raises(ConfigError, match="name the one where the firmware will answer with --on"):
+    with pytest.raises(ConfigError, match="give the firmware's serial port with --on"):
         flashing_rig(artefact, Way(), None, print)
     assert flashing_rig(artefact, Way(), "COM5", print).on == "COM5"
     nucleo = artefact_for("nucleo-f446re")
@@ -269,7 +272,9 @@ def test_a_wrong_layer_needs_firmware_that_tells() -> None:
     wrong = with_wrong_weights(artefact, 2)
     with running(wrong) as simulator:
         rig = Rig(simulator.port)
-        with pytest.raises(VerifyError, match="the firmware on the device cannot tell; `smelt dep"):
+        with pytest.raises(
+            VerifyError, match="firmware on the device cannot report .*; `smelt dep"
+        ):
             verify_model(wrong, random_samples(artefact.graph, 1, 0), rig)
 
 
@@ -575,7 +580,7 @@ def test_a_device_that_announces_more_than_the_network_has(
         return replace(told, outputs=(replace(told.outputs[0], bytes=10**12),))
 
     monkeypatch.setattr(device_info, "_read_info", lying)
-    with pytest.raises(DeviceError, match=r"announces outputs of \[1000000000000\] bytes"):
+    with pytest.raises(DeviceError, match=r"reports outputs of \[1000000000000\] bytes"):
         run(artefact, [sample], Rig("qemu"))
 
 

@@ -233,10 +233,10 @@ def test_the_id_is_found(name: str) -> None:
     assert benchmark_of(graph, name).id == IDS[name]
     assert benchmark_of(graph, "network").id == IDS[name]
     other = next(id_ for id_ in BENCHMARKS if id_ != IDS[name])
-    with pytest.raises(ConfigError, match=f"is that of {IDS[name]}: say which with --id"):
+    with pytest.raises(ConfigError, match=f"suggests {IDS[name]}: choose with --id"):
         benchmark_of(graph, f"my-{other}")
     assert benchmark_of(graph, f"my-{other}", IDS[name]).id == IDS[name]
-    with pytest.raises(ConfigError, match=f"^{other} sends .*, and the network's input is"):
+    with pytest.raises(ConfigError, match=f"^{other} sends .*, but the network's input is"):
         benchmark_of(graph, name, other)
 
 
@@ -262,7 +262,7 @@ def test_what_is_no_network_of_the_benchmark_is_refused(smelt: Smelt) -> None:
     model = DIGITS / "digits_int8.tflite"
     for arguments, message in (
         ((), "give -o DIR, --flash or --simulate"),
-        (("-o", "out"), "an input of 8x8 is none of MLPerf Tiny's (kws01 49x10; "),
+        (("-o", "out"), "no MLPerf Tiny benchmark has an input of 8x8 (kws01 49x10; "),
         (("-o", "out", "--id", "ic01"), "ic01 sends 3,072 bytes of an image (32x32x3), and"),
         (("-o", "out", "--id", "sww01"), "--id 'sww01': MLPerf Tiny has kws01, vww01, ic01"),
         (("-o", "out", "--pty"), "--pty and --seconds need --simulate"),
@@ -272,16 +272,16 @@ def test_what_is_no_network_of_the_benchmark_is_refused(smelt: Smelt) -> None:
         done = smelt("mlperf-tiny", model, "--board", BOARD, *arguments)
         assert done.code == 1
         assert message in done.err
-    assert "--board says" in smelt("mlperf-tiny", model, "-o", "out").err
+    assert "choose a device with --board" in smelt("mlperf-tiny", model, "-o", "out").err
     assert not Path("out").exists()
 
 
 def test_channels_first_images_and_other_outputs_are_refused() -> None:
     model = Network("mlperf_tiny", "ic_int8").model
     graph = compile_model(model, Options(board=BOARD)).graph
-    with pytest.raises(ConfigError, match="channels come first: --input-layout nhwc"):
+    with pytest.raises(ConfigError, match="channels come first: use --input-layout nhwc"):
         benchmark_of(_with(graph, inputs=(1, 3, 32, 32)), "ic")
-    with pytest.raises(ConfigError, match="ic01 needs 10 outputs, the network has 100"):
+    with pytest.raises(ConfigError, match="ic01 needs 10 outputs, but the network has 100"):
         benchmark_of(_with(graph, outputs=(1, 100)), "ic")
 
 

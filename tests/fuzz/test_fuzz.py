@@ -245,9 +245,9 @@ def test_the_same_seed_gives_the_same_files() -> None:
 @pytest.mark.parametrize(
     ("field", "lie", "message"),
     [
-        ("outputs", [("float32", 7)], r"announces outputs of \[7\] bytes"),
-        ("outputs", [("float32", 2**32)], r"of \[4294967296\] bytes, and the network has \[800\]"),
-        ("inputs", [("float32", 4)], r"announces inputs of \[4\] bytes"),
+        ("outputs", [("float32", 7)], r"reports outputs of \[7\] bytes"),
+        ("outputs", [("float32", 2**32)], r"of \[4294967296\] bytes, but the network has \[800\]"),
+        ("inputs", [("float32", 4)], r"reports inputs of \[4\] bytes"),
         ("steps", [2**31, 4], "a step 0 with an output of 2147483648 bytes, which the network"),
         ("steps", [4, 4], r"says that step 0 makes 4 bytes, not 800"),
     ],

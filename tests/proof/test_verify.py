@@ -121,7 +121,7 @@ def test_a_fault_after_the_last_step_is_told_apart() -> None:
     assert wrong != source[start:]
     files = {**artefact.project.files, name: source[:start] + wrong}
     broken = replace(artefact, project=replace(artefact.project, files=files))
-    with pytest.raises(VerifyError, match="With taps every step agrees"):
+    with pytest.raises(VerifyError, match="With taps, every step is equal"):
         verify_model(broken, random_samples(artefact.graph, 1, 0))
 
 
@@ -152,7 +152,9 @@ def test_expected_outputs() -> None:
     samples: list[Sample] = [(x,) for x in inputs]
     verify_model(artefact, samples, expected=[(y,) for y in expected])
     expected[1, 0, 4] ^= 1
-    with pytest.raises(VerifyError, match=r"sample 1.*--expect says: 1 of 10 elements differ"):
+    with pytest.raises(
+        VerifyError, match=r"sample 1.*differs from --expect: 1 of 10 elements differ"
+    ):
         verify_model(artefact, samples, expected=[(y,) for y in expected])
 
 
@@ -544,4 +546,4 @@ def test_integers_stand_for_the_real_numbers_of_a_file() -> None:
     verdict = verify_model(artefact, random_samples(artefact.graph, 20, 0))
     assert verdict.real is not None
     assert 0 < verdict.real.elements < verdict.real.total / 2
-    assert "beside the file's real numbers" in str(verdict)
+    assert "compared with the file's float arithmetic" in str(verdict)

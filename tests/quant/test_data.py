@@ -421,9 +421,9 @@ def test_labels(tmp_path: Path) -> None:
     for source in ("y.npy", "two.npz:y", "one.npz"):
         np.testing.assert_array_equal(read_labels(str(tmp_path / source)), labels)
     for source, message in (
-        ("two.npz", "say which array"),
-        ("two.npz:z", "the file has x, y"),
-        ("two.npz:x", "one integer a sample"),
+        ("two.npz", "name the array of labels"),
+        ("two.npz:z", "the file contains x, y"),
+        ("two.npz:x", "give one integer per sample"),
         ("three.npz:y", "does not exist"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -439,5 +439,5 @@ def test_an_image_of_too_many_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_label_that_is_no_vector(tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", np.asarray(3))
-    with pytest.raises(ConfigError, match=r"int64\[\]; one integer a sample"):
+    with pytest.raises(ConfigError, match=r"int64\[\]; give one integer per sample"):
         read_labels(str(tmp_path / "labels.npy"))

@@ -284,7 +284,7 @@ def test_numbers_that_leave_float16_are_told() -> None:
     artefact = compile_graph(net.graph(small), HALVES)
     ones = (np.ones((2, 8), np.float32),)
     with pytest.raises(
-        VerifyError, match=f"'{large.name}' at FullyConnected .* leaves float16 .*--place"
+        VerifyError, match=f"'{large.name}' at FullyConnected .* exceeds float16 .*--place"
     ):
         verify_model(artefact, [ones])
 
@@ -296,7 +296,7 @@ def test_the_layer_that_leaves_float16_is_named_as_it_is_placed() -> None:
     gone = net.add(FullyConnected(), net.x, np.full((4, 8), 3e4, np.float32))
     graph = net.graph(net.add(Softmax(), masked), gone)
     artefact, ones = compile_graph(graph, HALVES), (np.ones((2, 8), np.float32),)
-    message = f"FullyConnected .* leaves float16 .*--place '{gone.name}'=c"
+    message = f"FullyConnected .* exceeds float16 .*--place '{gone.name}'=c"
     with pytest.raises(VerifyError, match=message):
         verify_model(artefact, [ones])
     placed = compile_graph(graph, replace(HALVES, place={gone.name: "c"}))
@@ -354,7 +354,7 @@ def test_classes_that_are_stored_as_float16_must_be_right(what: str, part: float
 
 
 def test_errors() -> None:
-    with pytest.raises(ConfigError, match="--float16 is for a target with a GPU; 'host' has none"):
+    with pytest.raises(ConfigError, match="--float16 needs a target with a GPU; 'host' has none"):
         compile_graph(branches(), Options(float16=True))
-    with pytest.raises(ConfigError, match="leave one of the two out"):
+    with pytest.raises(ConfigError, match="--float16 and --cpu-fallback exclude each other"):
         compile_graph(branches(), replace(HALVES, cpu_fallback=True))

@@ -296,16 +296,16 @@ def test_another_cut_is_another_network() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (Options(target="host", gpu="videocore7"), "--gpu is for a target with a GPU; 'host' has"),
-        (Options(target="host", tuning=NOTHING), "--tuning is for a target with a GPU"),
+        (Options(target="host", gpu="videocore7"), "--gpu needs a target with a GPU; 'host' has"),
+        (Options(target="host", tuning=NOTHING), "--tuning needs a target with a GPU"),
         (
             Options(target="vulkan", gpu="mali", tuning=NOTHING),
-            "measured with the profile 'generic', not with --gpu mali: leave --gpu out",
+            "measured with profile 'generic', not with --gpu mali: remove --gpu",
         ),
         (
             Options(board="raspberrypi5", tuning=NOTHING),
-            "measured with the profile 'generic', and --board raspberrypi5 has 'videocore7': "
-            "measure with `smelt tune --board raspberrypi5`, or give --gpu generic",
+            "measured with profile 'generic', but --board raspberrypi5 has 'videocore7': "
+            "measure with `smelt tune --board raspberrypi5`, or select the measured profile with --gpu generic",
         ),
         (Options(target="vulkan", gpu="voodoo"), "unknown GPU 'voodoo'"),
     ],
@@ -315,8 +315,8 @@ def test_options_that_would_not_count(options: Options, complaint: str) -> None:
         compile_model(MODEL, options)
 
 
-NONE = "no layer goes to the GPU: the CPU computes everything"
-MORE = "`smelt partition` says why, --backends vulkan,c gives the GPU all that it serves"
+NONE = "no layer runs on the GPU: the CPU computes all layers"
+MORE = "`smelt partition` says why, --backends vulkan,c gives the GPU all it supports"
 SMALL = DIGITS / "digits_float32.tflite"
 
 
@@ -324,8 +324,8 @@ SMALL = DIGITS / "digits_float32.tflite"
     ("model", "options", "said"),
     [
         (MODEL, {}, f"{NONE}; {MORE}"),
-        (MODEL, {"float16": True}, f"{NONE}, and --float16 changes nothing; {MORE}"),
-        (MODEL, {"cpu_fallback": True}, f"{NONE}, and --cpu-fallback changes nothing; {MORE}"),
+        (MODEL, {"float16": True}, f"{NONE}, and --float16 has no effect; {MORE}"),
+        (MODEL, {"cpu_fallback": True}, f"{NONE}, and --cpu-fallback has no effect; {MORE}"),
         (
             MODEL,
             {"backends": ("vulkan", "c"), "place": {"*": "c"}},
@@ -334,7 +334,7 @@ SMALL = DIGITS / "digits_float32.tflite"
         (
             MODEL,
             {"backends": ("vulkan", "c"), "float16": True},
-            "--float16 changes nothing: the GPU computes nothing in float32 that float16 can hold",
+            "--float16 has no effect: the GPU computes no float32 tensor that float16 can store",
         ),
         (MODEL, {"backends": ("vulkan", "c"), "cpu_fallback": True}, ""),
         (SMALL, {"backends": ("vulkan", "c"), "float16": True}, ""),
@@ -356,14 +356,14 @@ def test_options_that_change_nothing_are_told(
         (
             ("verify", "--device", "3"),
             1,
-            "--device 3 chooses the GPU that computes, and no layer of this network goes to one: "
-            f"{MORE}; or leave --device out\n",
+            "--device 3 selects a GPU, but no layer of this network runs on one: "
+            f"{MORE}; or remove --device\n",
         ),
-        (("profile", "--device", "3"), 1, "--device 3 chooses the GPU that computes, and no layer"),
+        (("profile", "--device", "3"), 1, "--device 3 selects a GPU, but no layer"),
         (
             ("profile", "--board", "mps2-an386", "--device", "0"),
             1,
-            "--device 0 chooses among this computer's GPUs",
+            "--device 0 selects one of this computer's GPUs",
         ),
     ],
 )

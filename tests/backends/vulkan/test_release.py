@@ -293,7 +293,7 @@ def test_a_device_by_its_number(artefact: Artefact) -> None:
     )
     with pytest.raises(DeviceError, match="there is no Vulkan device 77"):
         run(artefact, samples, Rig(device_number=77))
-    with pytest.raises(ConfigError, match="--device 0 chooses among this computer's GPUs"):
+    with pytest.raises(ConfigError, match="--device 0 selects one of this computer's GPUs"):
         run(compile_graph(branches()), samples, Rig(device_number=0))
 
 
