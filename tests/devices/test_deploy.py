@@ -273,7 +273,7 @@ def test_a_wrong_layer_needs_firmware_that_tells() -> None:
     with running(wrong) as simulator:
         rig = Rig(simulator.port)
         with pytest.raises(
-            VerifyError, match="firmware on the device cannot report .*; `smelt dep"
+            VerifyError, match=r"firmware on the device cannot report .*; `smelt dep"
         ):
             verify_model(wrong, random_samples(artefact.graph, 1, 0), rig)
 

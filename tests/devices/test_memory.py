@@ -33,7 +33,10 @@ from tests.support.projects import digits, unary_chain
 from tests.support.vulkan_tools import ON_GPU, dense, requires_vulkan
 
 MODELS = ("digits_int8", "digits_float32")
-OTHER_REGIONS = "other memory regions than this build has: .* or it is damaged.*`smelt deploy` or `smelt flash`.*--any-build"
+OTHER_REGIONS = (
+    "other memory regions than this build has: .* or it is damaged.*"
+    "`smelt deploy` or `smelt flash`.*--any-build"
+)
 BOARDS = [pytest.param(name, marks=pytest.mark.qemu) for name in ("mps2-an385", "virt-riscv32")]
 
 

@@ -305,7 +305,8 @@ def test_another_cut_is_another_network() -> None:
         (
             Options(board="raspberrypi5", tuning=NOTHING),
             "measured with profile 'generic', but --board raspberrypi5 has 'videocore7': "
-            "measure with `smelt tune --board raspberrypi5`, or select the measured profile with --gpu generic",
+            "measure with `smelt tune --board raspberrypi5`, or select the measured "
+            "profile with --gpu generic",
         ),
         (Options(target="vulkan", gpu="voodoo"), "unknown GPU 'voodoo'"),
     ],
