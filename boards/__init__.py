@@ -1,4 +1,4 @@
-"""Where code runs: a TOML file a board, and the code that builds for boards and talks to them.
+"""Boards: board files (TOML), and code that builds firmware, flashes boards and talks to them.
 
 May import `targets`, `codegen.text`, `codegen.lower` and `codegen.accelerator`; `api`, `proof`,
 `cli` and `bench` may import it.

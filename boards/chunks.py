@@ -1,4 +1,4 @@
-"""Data across a line in pieces, which are small where the line loses many."""
+"""Transfer of data over a serial line in chunks, which are small if the line loses many."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from smelt.boards.transport import Line, Lost, words
 T = TypeVar("T")
 
 _MOST, _LEAST = 4096, 32
-"""Bytes in a piece of data: halved when one is lost, doubled when one has come across.
+"""Largest and smallest chunk in bytes. A lost chunk halves the size, a received one doubles it.
 
-None takes more than a second on the line, so that silence is told from a slow line.
+A chunk takes at most about a second on the line, so that a slow line is not mistaken for silence.
 """
 
 
 class Pieces:
-    """Writes inputs to a device, and reads its outputs."""
+    """Writes inputs to a device and reads its outputs, in chunks."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
         self._most = self._piece_bytes = min(_MOST, max(_LEAST, int(line.bytes_per_s)))
 
     def load(self, index: int, data: bytes, failure: str) -> None:
-        """Write input `index`; `DeviceError` with the sentence `failure` if it cannot be done."""
+        """Write input `index`. Raise a `DeviceError` with the message `failure` if that fails."""
         offset = 0
         while offset < len(data):
             attempt = partial(self._load_piece, index, offset, data)
             offset += self._insist(attempt, failure)
 
     def _load_piece(self, index: int, offset: int, data: bytes, most: int) -> int:
-        """Write some of an input from `offset` on; how many bytes."""
+        """Write a chunk of an input from `offset` on, and return its size in bytes."""
         piece = data[offset : offset + most]
         command = f"smelt load {index} {offset} {len(piece)} {crc32(piece):08x}"
         self._line.owed = len(piece)
@@ -46,14 +46,14 @@ class Pieces:
         return len(piece)
 
     def fetch(self, what: str, index: int, size: int, network: str, failure: str) -> bytes:
-        """So many bytes of an output, or of what waits after a step.
+        """Read an output, or the data that waits after a step.
 
         Args:
-            what: the command's word for it.
-            index: of the output, or number of the step.
-            size: in bytes.
-            network: the hash of the network whose output it must be.
-            failure: what the `DeviceError` says if it cannot be done.
+            what: keyword of the command.
+            index: index of the output, or number of the step.
+            size: size in bytes.
+            network: hash of the network that must have computed the data.
+            failure: message of the `DeviceError` if the data cannot be read.
         """
         data = bytearray()
         while len(data) < size:
@@ -72,15 +72,15 @@ class Pieces:
         if f"{crc32(piece):08x}" != crc:
             raise Lost("wrong CRC")
         if said != network:
-            raise Lost(f"it is one of network {said}")
+            raise Lost(f"the data is from network {said}")
         return piece
 
     def _insist(self, attempt: Callable[[int], T], failure: str) -> T:
-        """What `attempt` returns in the end; it gets the number of bytes to try at most."""
+        """Return the result of `attempt`, retried if needed; it takes the maximum chunk size."""
 
         def sized() -> T:
             size = self._piece_bytes
-            self._piece_bytes = max(_LEAST, size // 2)  # unless it works
+            self._piece_bytes = max(_LEAST, size // 2)  # restored below if the attempt succeeds
             found = attempt(size)
             self._piece_bytes = min(self._most, 2 * size)
             return found

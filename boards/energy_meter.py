@@ -1,4 +1,4 @@
-"""The energy of inferences, by a program that speaks to whatever measures it."""
+"""Energy of inferences, measured by an external program."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ from smelt.errors import ToolError
 from smelt.terminal import plain
 
 _END_S = 5
-"""That the program may go on for once its input is closed."""
+"""Seconds that the program may run after its input is closed."""
 _LOOK_S = 0.1
 _LINES, _LONGEST = 16, 1000
-"""That are kept of what the program writes, and characters of a line."""
+"""Number of output lines to keep, and the maximum number of characters of a line."""
 _SHOWN = 100
 
 
 class Meter:
     """A running program that measures energy; use it as a context manager.
 
-    Its standard input gets the line `start` just before every inference and `stop` just after it;
-    to `stop` it answers with a line on its standard output, the energy in joules. What comes over
-    the wire between the two is part of that; a program that wants the inference alone watches the
-    pin that the firmware's `smelt_mark_start` and `smelt_mark_stop` raise and lower.
+    The program reads the line `start` just before each inference, and `stop` just after it. It
+    replies to `stop` with one line on its standard output: the energy in joules. That includes the
+    energy of the communication between the two lines. To measure the inference alone, the program
+    can watch the pin that the firmware's `smelt_mark_start` and `smelt_mark_stop` set and clear.
 
-    Nothing else may come on its standard output; what it writes to its standard error is read, and
-    its end shown where it fails.
+    The program must write nothing else to its standard output. If it fails, the last lines of its
+    standard error are shown.
 
     Attributes:
-        joules: of all inferences so far.
+        joules: energy of all inferences so far.
     """
 
     def __init__(self, command: str, timeout_s: float = 30) -> None:
         """Start the program.
 
         Args:
-            command: as for a shell, but without one.
-            timeout_s: seconds that an answer may take.
+            command: command line with shell quoting; it is not run by a shell.
+            timeout_s: timeout of a reply in seconds.
 
         Raises:
-            ToolError: it cannot be executed.
+            ToolError: the program cannot be executed.
         """
         self.joules = 0.0
         self._command = command
         self._timeout_s = timeout_s
-        # Full, it stops who reads for it, and so at last the program that writes without end.
+        # A bounded queue: a program that writes endlessly is blocked when the queue is full.
         self._answers: queue.Queue[str] = queue.Queue(_LINES)
         self._ended = threading.Event()
         self._errors: deque[str] = deque(maxlen=_LINES)
@@ -63,9 +63,9 @@ class Meter:
         except ValueError as error:
             raise ToolError(f"{what} cannot be executed: {error}") from error
         if not words:
-            raise ToolError(f"{what} cannot be executed: it names no program")
+            raise ToolError(f"{what} cannot be executed: the command is empty")
         self._process = start_tool(words, what=what, stdin=subprocess.PIPE)
-        # Not every system can wait for a pipe with a time limit; a thread can wait for it.
+        # Windows cannot wait for a pipe with a timeout, so threads read the pipes.
         readers = (self._read_answers, self._read_errors)
         self._readers = [threading.Thread(target=reader, daemon=True) for reader in readers]
         for reader in self._readers:
@@ -98,7 +98,7 @@ class Meter:
         traceback: TracebackType | None,
     ) -> None:
         assert self._process.stdin is not None
-        with suppress(OSError):  # it may have ended before it read all of its input
+        with suppress(OSError):  # the program may have ended without reading all of its input
             self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(0 if error is not None else _END_S)
@@ -108,41 +108,41 @@ class Meter:
             reader.join(_END_S)
 
     def start(self) -> None:
-        """Say that an inference begins."""
+        """Tell the program that an inference begins."""
         self._say("start")
 
     def stop(self) -> None:
-        """Say that it is over, and add what it took.
+        """Tell the program that the inference ended, and add its energy.
 
         Raises:
-            ToolError: the answer is no number, or none came in time.
+            ToolError: the reply is not a number, or there is none within the timeout.
         """
         self._say("stop")
         try:
             answer = self._answers.get(timeout=self._timeout_s)
         except queue.Empty:
             raise self._failed(
-                f"has not answered to stop for {self._timeout_s:g} s: it must say joules in a "
-                "line, and flush its output"
+                f"has not replied to `stop` for {self._timeout_s:g} s: it must write a line with "
+                "the joules, and flush its output"
             ) from None
         try:
             joules = float(answer)
         except ValueError:
             joules = math.nan
         if not math.isfinite(joules):
-            raise self._failed(f"answered '{_shown(answer)}' to stop, not a number of joules")
+            raise self._failed(f"replied '{_shown(answer)}' to `stop`, not a number of joules")
         self.joules += joules
 
     def _say(self, word: str) -> None:
-        """Send a line; `ToolError` where the program has ended, or said what it was not asked."""
+        """Send a line. Raise a `ToolError` if the program has ended or sent an unexpected line."""
         assert self._process.stdin is not None
         with suppress(queue.Empty):
             if line := self._answers.get_nowait():
                 raise self._failed(
-                    f"wrote '{_shown(line)}' without being asked: it may answer each stop with one "
-                    "line, joules, and write whatever else to its standard error"
+                    f"wrote '{_shown(line)}' unexpectedly: it may write only one line with joules "
+                    "after each `stop`; use standard error for anything else"
                 )
-            self._answers.put(line)  # it has ended, as its standard input says better
+            self._answers.put(line)  # end of file: the write below reports it with its cause
         try:
             self._process.stdin.write(f"{word}\n")
             self._process.stdin.flush()
@@ -161,7 +161,7 @@ def _shown(line: str) -> str:
 
 @contextmanager
 def metered(meter: Meter | None) -> Generator[None]:
-    """What happens inside is measured, if there is a meter."""
+    """Measure the energy of the context's body, if there is a meter."""
     if meter is None:
         yield
         return

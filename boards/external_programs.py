@@ -1,4 +1,4 @@
-"""External programs: found, run with a limit of time, and ended with all that they started."""
+"""External programs: find them, run them with a timeout, and end them with their children."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _HINTS = {
     ),
 }
 _NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
-"""What Windows has in place of sessions."""
+"""Windows: flag that makes a process the root of a group, as sessions do on Unix."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """How a program ended, and what it wrote, without what a terminal would obey."""
+    """Exit status of a program, and its output without terminal control characters."""
 
     status: int
     output: str
@@ -40,7 +40,7 @@ class Ran:
 
 
 def find_tool(name: str) -> str:
-    """Path of an external program.
+    """Return the path of an external program.
 
     Raises:
         ToolError: it is not installed; the message says how to install it.
@@ -61,18 +61,18 @@ def start_tool(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[str]:
-    """Start a program in a session of its own, so that `end_with_children` ends what it starts.
+    """Start a program in its own session, so that `end_with_children` can end its children.
 
     Args:
         command: program and arguments.
-        what: what messages call it; its name where None.
-        stdin: where it reads from, as for `subprocess.Popen`.
-        stderr: where its errors go, likewise; its standard output is a pipe.
-        folder: where it runs.
-        environment: all of its variables; ours where None.
+        what: name in messages; None uses the program's name.
+        stdin: as for `subprocess.Popen`.
+        stderr: as for `subprocess.Popen`; standard output is a pipe.
+        folder: working directory.
+        environment: all environment variables; None inherits them.
 
     Raises:
-        ToolError: it cannot be executed.
+        ToolError: the program cannot be executed.
     """
     try:
         return subprocess.Popen(
@@ -103,13 +103,13 @@ def run_tool(
 
     Args:
         command: program and arguments.
-        what: what messages call it; its name where None.
-        folder: where it runs.
-        environment: all of its variables; ours where None.
-        timeout_s: seconds after which it is ended.
+        what: name in messages; None uses the program's name.
+        folder: working directory.
+        environment: all environment variables; None inherits them.
+        timeout_s: timeout in seconds, after which the program is killed.
 
     Raises:
-        ToolError: it cannot be executed, or took too long.
+        ToolError: the program cannot be executed, or took too long.
     """
     what = what or Path(command[0]).name
     process = start_tool(command, folder=folder, environment=environment)
@@ -119,18 +119,18 @@ def run_tool(
         except subprocess.TimeoutExpired as error:
             end_with_children(process)
             raise ToolError(f"{what} took more than {timeout_s:g} s") from error
-        except BaseException:  # Ctrl-C, which only we get
+        except BaseException:  # Ctrl-C reaches only this process, not the program's session
             end_with_children(process)
             raise
     return Ran(process.returncode, plain(output), plain(errors))
 
 
 def end_with_children(process: subprocess.Popen[Any]) -> None:
-    """End a program that was started as a session of its own, with all that it has started."""
+    """Kill a program that was started by `start_tool`, and all its children."""
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-    else:  # Windows, a part of which this is
+    else:  # Windows
         with suppress(OSError):
             command = ["taskkill", "/F", "/T", "/PID", str(process.pid)]
             subprocess.run(command, capture_output=True, check=False)

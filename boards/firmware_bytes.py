@@ -1,7 +1,7 @@
-"""What a linked firmware holds, byte by byte, and the first byte of a device that is another.
+"""Contents of a linked firmware, and the first byte of a device's memory that differs from it.
 
-Addresses are those that sections are loaded to: for the initial values of variables that is not
-where the program uses them.
+Addresses are load addresses. For the initial values of variables, they differ from the run-time
+addresses that the program uses.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from smelt.boards.device_info import Region
 from smelt.boards.wire import Device
 
 _PIECE = 16384
-"""Bytes of which a device computes the CRC at a time: a slow one takes a fraction of a second."""
+"""Bytes per CRC request: a slow device needs a fraction of a second for it."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """Bytes that are loaded before the program runs.
+    """Bytes of a section that is loaded before the program runs.
 
     Attributes:
-        name: of the ELF's section.
-        address: that they are loaded to.
-        run: address that the program uses them at.
+        name: name of the ELF's section.
+        address: load address.
+        run: run-time address.
         data: the bytes.
-        fixed: whether nothing changes them at `address` while the program runs.
+        fixed: whether the bytes at `address` stay unchanged while the program runs.
     """
 
     name: str
@@ -42,13 +42,13 @@ class Section:
 
     @property
     def end(self) -> int:
-        """The address behind them."""
+        """Return the address after the last byte."""
         return self.address + len(self.data)
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """A function or an array, at the address that the program uses."""
+    """A function or an array, at its run-time address."""
 
     name: str
     run: int
@@ -58,13 +58,13 @@ class Symbol:
 
 @dataclass(frozen=True, repr=False)
 class Contents:
-    """What a firmware holds.
+    """Contents of a firmware.
 
     Attributes:
-        sections: in the order of their addresses.
-        symbols: that have a size.
-        segments: of what is loaded, those that the program does not write.
-        little_endian: whether the least byte of a number is the first.
+        sections: sections sorted by address.
+        symbols: symbols with a size.
+        segments: loaded segments that the program does not write.
+        little_endian: whether numbers are little-endian.
     """
 
     sections: tuple[Section, ...]
@@ -74,7 +74,7 @@ class Contents:
 
     @classmethod
     def of(cls, elf: ELFFile) -> Contents:
-        """Of an open, linked ELF."""
+        """Read the contents of an open, linked ELF."""
         sections = sorted(_sections(elf), key=lambda section: section.address)
         segments = (
             Region(int(s["p_vaddr"]), int(s["p_filesz"]))
@@ -85,7 +85,7 @@ class Contents:
         return cls(tuple(sections), symbols, tuple(segments), order)
 
     def array(self, name: str) -> bytes | None:
-        """The bytes that a symbol names; None where there is none of that name."""
+        """Return the bytes of a symbol, or None if there is none of that name."""
         symbol = self._by_name.get(name)
         if symbol is None:
             return None
@@ -96,19 +96,19 @@ class Contents:
         return None
 
     def missing(self, regions: Iterable[Region]) -> Section | None:
-        """The first section of those that stay as they are that no region of this build holds."""
+        """Return the first fixed section that none of the build's own regions contains, or None."""
         own = [region for region in regions if self._has(region)]
         return next((s for s in self.sections if s.fixed and _region(s, own) is None), None)
 
     def _has(self, region: Region) -> bool:
-        """Whether a region is a segment, or begins and ends with sections."""
+        """Return whether a region equals a segment, or begins and ends with sections."""
         end = region.address + region.bytes
         held = [s for s in self.sections if region.address <= s.address and s.end <= end]
         limits = (min(s.address for s in held), max(s.end for s in held)) if held else (0, 0)
         return region in self.segments or limits == (region.address, end)
 
     def place(self, section: Section, offset: int) -> tuple[Symbol | None, str]:
-        """The symbol that has a byte of a section, and how the byte is called."""
+        """Return the symbol that contains a byte of a section, and a description of the byte."""
         run = section.run + offset
         within = (
             s for s in self.symbols if s.run <= run < s.run + s.bytes and section.run <= s.run
@@ -126,14 +126,14 @@ class Contents:
 
 @dataclass(frozen=True)
 class Altered:
-    """A byte of a device that is not the one that was built.
+    """A byte of a device's memory that differs from the build.
 
     Attributes:
-        address: on the device.
-        place: which byte of what it is, in words.
-        symbol: that it is of, empty where there is none.
-        built: what it should be.
-        found: what it is; the same as `built` where the device gives other answers every time.
+        address: address of the byte.
+        place: description of the byte's location.
+        symbol: name of the symbol that contains it, or empty.
+        built: expected value.
+        found: value on the device; equal to `built` if the device gives varying replies.
     """
 
     address: int
@@ -145,22 +145,22 @@ class Altered:
     def __str__(self) -> str:
         where = f"{self.place} ({self.address:#010x} as linked)"
         if self.found == self.built:
-            return f"{where} is not the same every time that it is read"
+            return f"{where} changes from one read to the next"
         return f"{where} is {self.found:#04x}, not {self.built:#04x}"
 
 
 def first_altered(
     device: Device, contents: Contents, progress: Callable[[int, int], None]
 ) -> Altered | None:
-    """The first byte of a device's memory that differs, among those that nothing changes.
+    """Return the first byte of a device's fixed memory that differs from the build, or None.
 
     Args:
-        device: whose regions hold all such sections.
-        contents: of the firmware that was built.
-        progress: gets the bytes compared so far, and those to compare in all.
+        device: device whose regions contain all fixed sections.
+        contents: contents of the firmware.
+        progress: called with the number of bytes compared so far, and the total.
 
     Raises:
-        DeviceError: the line is too bad.
+        DeviceError: the serial line fails too often.
     """
     fixed = [section for section in contents.sections if section.fixed]
     total, done = sum(len(section.data) for section in fixed), 0
@@ -179,7 +179,7 @@ def first_altered(
 
 
 def _first_difference(device: Device, region: int, base: int, data: bytes) -> int:
-    """The offset of the first byte that differs, by halving what holds it."""
+    """Return the offset of the first byte that differs, by bisection."""
     start, end = 0, len(data)
     while end - start > 1:
         middle = (start + end) // 2
@@ -199,7 +199,7 @@ def _altered(
 
 
 def _region(section: Section, regions: Iterable[Region]) -> int | None:
-    """The index of the region that holds a section."""
+    """Return the index of the region that contains a section, or None."""
     for index, region in enumerate(regions):
         if region.address <= section.address and section.end <= region.address + region.bytes:
             return index

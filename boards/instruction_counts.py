@@ -1,4 +1,4 @@
-"""Counting what a simulated board executes, by a plugin of QEMU's that is compiled when needed."""
+"""Counts the instructions that a simulated board executes, with a plugin for QEMU."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from smelt.errors import ToolError
 from smelt.targets.cycles import Counts
 
 PartCounts = tuple[dict[int, Counts], ...]
-"""Counts by address, of each part of a region."""
+"""Counts by address, for each part of a region."""
 
 
 @dataclass(frozen=True)
 class CountedRegion:
-    """What is counted: addresses of a program.
+    """Address ranges of a program to count.
 
     Attributes:
-        code: the first address that instructions are executed from, and the one behind the last.
-        flash: the same of what loads may have to wait for; None: nothing.
-        start: of the first instruction.
-        stop: of the first instruction behind the region.
-        parts: the instruction that each part begins with, and the first behind it.
+        code: address range of instructions: first, and after the last.
+        flash: address range in which loads may have wait states; None for none.
+        start: address of the first counted instruction.
+        stop: address of the first instruction that is no longer counted.
+        parts: first instruction of each part, and the first after it.
     """
 
     code: tuple[int, int]
@@ -37,14 +37,14 @@ class CountedRegion:
 
 
 class Counter:
-    """The plugin for one region, in a folder of the caller's.
+    """QEMU plugin for one region, compiled into a folder of the caller.
 
     Attributes:
-        arguments: what QEMU is started with.
+        arguments: arguments for QEMU that load the plugin.
     """
 
     def __init__(self, region: CountedRegion, folder: Path) -> None:
-        """Compile the plugin into `folder`, where its results will be too.
+        """Compile the plugin into `folder`, where QEMU will also write its results.
 
         Raises:
             ToolError: the compiler or QEMU is missing, the compiler failed, or QEMU was built
@@ -55,20 +55,20 @@ class Counter:
         specification = folder.resolve() / "region.txt"
         specification.write_text(_specification(region, self._result), encoding="utf-8")
         plugin = _compile(folder.resolve())
-        # QEMU takes a comma for the end of an argument, and two for one.
+        # In QEMU's arguments, a comma separates; two commas stand for one in a path.
         paths = (str(path).replace(",", ",,") for path in (plugin, specification))
         self.arguments = ("-plugin", "{},spec={}".format(*paths))
 
     def read(self) -> PartCounts:
-        """The counts of the last inference: those outside all parts, and those of each part.
+        """Return the last inference's counts: first those outside all parts, then each part's.
 
         Raises:
-            ToolError: there was none.
+            ToolError: the plugin counted no inference.
         """
         try:
             lines = self._result.read_text(encoding="utf-8").splitlines()
         except OSError as error:
-            raise ToolError("the simulator's plugin has counted nothing: no inference") from error
+            raise ToolError("the simulator's plugin has counted no inference") from error
         found: PartCounts = tuple({} for _ in range(self._parts))
         for line in lines:
             part, address, *numbers = line.split()
@@ -85,13 +85,13 @@ def _specification(region: CountedRegion, result: Path) -> str:
 
 
 def _compile(folder: Path) -> Path:
-    # Not $CC, which is the cross compiler's name where a user sets it for a project's `make`.
+    # Not $CC: users set it to the cross compiler for a project's `make`.
     compiler = find_tool("cc")
     source, plugin = folder / "instruction_counts.c", folder / "instruction_counts.so"
     template = files("smelt.templates").joinpath("trace/instruction_counts.c")
     source.write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
     command = [compiler, "-std=c11", "-O2", "-fPIC", "-shared"]
-    # The functions of the interface are QEMU's own, found when it loads the plugin.
+    # QEMU itself defines the interface's functions, so macOS must allow undefined symbols.
     command += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
     command += [f"-DQEMU_PLUGIN_VERSION={_interface()}", str(source), "-o", str(plugin)]
     ran = run_tool(command)
@@ -101,13 +101,13 @@ def _compile(folder: Path) -> Path:
 
 
 def _interface() -> int:
-    """The version of the interface to ask QEMU for: 9 refuses 1, and those before it know no 2."""
+    """Return the plugin interface version to request: QEMU 9 rejects 1, earlier ones have no 2."""
     qemu = find_tool("qemu-system-arm")
     usage, version = (run_tool([qemu, option]).output for option in ("-help", "-version"))
     if not re.search(r"^-plugin ", usage, re.MULTILINE):
         raise ToolError(
-            f"{qemu} was built without plugins, which profiles by layer need; install one that has "
-            "them (Debian and Ubuntu: apt-get install qemu-system-arm)"
+            f"{qemu} was built without plugins, which profiles by layer need; install QEMU with "
+            "plugins (Debian and Ubuntu: apt-get install qemu-system-arm)"
         )
     found = re.search(r"version (\d+)", version)
     return 2 if found is not None and int(found.group(1)) >= 9 else 1

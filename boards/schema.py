@@ -17,17 +17,17 @@ def _bytes(value: object) -> object:
     if isinstance(value, str) and _SIZE.fullmatch(value):
         return int(value[:-1]) * _UNITS[value[-1]]
     if isinstance(value, str):
-        raise ValueError('give a number of bytes, or a text with its unit, K or M, as "512K"')
+        raise ValueError('give a number of bytes, or a text with unit K or M, such as "512K"')
     return value
 
 
 Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0, lt=2**32)]
 RegisterAddress = Annotated[int, Field(gt=0, lt=2**32, multiple_of=4)]
-"""Where a device's registers begin, which are words; none has them at 0, C's null pointer."""
+"""Word-aligned address of a device's first register; 0, C's null pointer, is excluded."""
 Word = Annotated[int, Field(ge=0, lt=2**32)]
 BitMask = Annotated[int, Field(gt=0, lt=2**32)]
 Hertz = Annotated[int, Field(ge=32_768, lt=2**32)]
-"""That of a watch's crystal is the least that a core or its devices run at."""
+"""Clock frequency; the minimum is that of a watch crystal."""
 Interrupt = Annotated[int, Field(ge=0, lt=480)]
 Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
 Comment = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f*/\\]*$")]
@@ -53,17 +53,17 @@ Runner = Literal[
 
 
 _TOLD_THE_CHIP = ("esptool", "jlink", "probe-rs", "pyocd")
-"""Runners that must be told which chip it is."""
+"""Runners that need the chip's name (`target`)."""
 
 
 class BoardTable(BaseModel):
-    """What all tables of a board file are: immutable, with known keys of exact types only."""
+    """Base of all tables of a board file: immutable, with known keys of exact types only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class MemoryTable(BoardTable):
-    """`[[memory]]`: a stretch of addresses, and the parts of the firmware that go there."""
+    """`[[memory]]`: an address range, and the parts of the firmware that are placed there."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     origin: Annotated[int, Field(ge=0, lt=2**32, multiple_of=8)]
@@ -78,13 +78,13 @@ class MemoryTable(BoardTable):
 
 
 class UartTable(BoardTable):
-    """`[uart]`: the wire's serial port.
+    """`[uart]`: the serial port of the wire protocol.
 
     Attributes:
-        driver: the template `uart_DRIVER.c`.
-        base, irq: its address and the number of its interrupt.
-        clock_hz: what the baud rate is divided from; the core's clock unless given.
-        tx_pin, rx_pin: for `nrf5` only, which must know them; numbered through all ports.
+        driver: name of the template `uart_DRIVER.c`.
+        base, irq: base address and interrupt number.
+        clock_hz: clock that the baud rate is derived from; None means the core's clock.
+        tx_pin, rx_pin: pin numbers, counted across all ports; required for `nrf5`, else forbidden.
         low_power: whether it is an LPUART of an STM32.
     """
 
@@ -103,11 +103,11 @@ class UartTable(BoardTable):
             raise ValueError("driver 'nrf5' needs tx_pin and rx_pin")
         _check_pins("tx_pin", self.tx_pin, "rx_pin", self.rx_pin)
         if self.low_power and self.driver != "stm32v2":
-            raise ValueError("low_power: only driver 'stm32v2' knows it")
+            raise ValueError("low_power: only driver 'stm32v2' supports it")
         return self
 
     def check_divisor(self, core_hz: int) -> None:
-        """Make sure that the clock can be divided down to the baud rate; `ValueError` if not."""
+        """Raise a `ValueError` if the clock cannot be divided down to the baud rate."""
         driver = "lpuart" if self.low_power else self.driver
         if driver not in _DIVISORS:
             return
@@ -128,11 +128,11 @@ _DIVISORS = {
     "stm32v1": (16, 2**16 - 1),
     "stm32v2": (16, 2**16 - 1),
 }
-"""By how much a driver's UART divides its clock, at least and at most; nRF's has one of its own."""
+"""Minimum and maximum clock divisor of each driver's UART; an nRF UART needs no divisor."""
 
 
 class TimerTable(BoardTable):
-    """`[timer]`: what inferences are timed with; `hz` is the core's clock unless given."""
+    """`[timer]`: the timer that measures inferences; the default of `hz` is the core's clock."""
 
     driver: Literal["systick", "mcycle", "nrf5"] = "systick"
     hz: Hertz | None = None
@@ -141,15 +141,15 @@ class TimerTable(BoardTable):
     @model_validator(mode="after")
     def _interrupt(self) -> Self:
         if (self.driver == "nrf5") != (self.irq is not None):
-            raise ValueError("irq: 'nrf5' needs one, no other driver has one")
+            raise ValueError("irq: required for driver 'nrf5', forbidden for others")
         return self
 
 
 class SetupTable(BoardTable):
-    """A row of `setup`: what is done to one register before anything else runs.
+    """A row of `setup`: an action on one register before anything else runs.
 
-    Exactly one of: `write` a value; `clear` and `set` bits of what is there, in this order;
-    `wait` until all these bits are 1 (not for ever: see `templates/emit/project/board.c.j2`).
+    Exactly one of: `write` sets a value; `clear` and `set` change bits, in this order; `wait` polls
+    until all its bits are 1, with a limit (see `templates/emit/project/board.c.j2`).
     """
 
     address: Word
@@ -165,12 +165,12 @@ class SetupTable(BoardTable):
         if (self.write is not None) + changes + (self.wait is not None) != 1:
             raise ValueError("needs exactly one of: write; clear and set, or one of them; wait")
         if self.address % 4 != 0:
-            raise ValueError(f"{self.address:#x} is not the address of a word")
+            raise ValueError(f"{self.address:#x} is not a word address: give a multiple of 4")
         return self
 
     @property
     def step(self) -> RegisterStep:
-        """The same for code generation."""
+        """Return the action in the form that code generation takes."""
         if self.write is not None:
             return RegisterStep("write", self.address, self.does, set=self.write)
         if self.wait is not None:
@@ -179,12 +179,12 @@ class SetupTable(BoardTable):
 
 
 class Stm32Table(BoardTable):
-    """`[stm32]`: the UART's pins, of all families of STM32 but the F1.
+    """`[stm32]`: the UART's pins, for all STM32 families except the F1.
 
     Attributes:
-        gpio: address of port A; the other ports follow every 0x400.
-        tx, rx: as `PA2`.
-        alternate: the function that connects both with the UART.
+        gpio: address of port A; the other ports follow at intervals of 0x400.
+        tx, rx: pins, as `PA2`.
+        alternate: number of the alternate function that connects both pins to the UART.
     """
 
     gpio: RegisterAddress
@@ -199,7 +199,7 @@ class Stm32Table(BoardTable):
 
     @property
     def steps(self) -> tuple[RegisterStep, ...]:
-        """What connects the pins; the receiving one is pulled up, in case nobody drives it."""
+        """Return the actions that connect the pins; the RX pin has a pull-up in case it floats."""
         return (*self._pin(self.tx, "TX", pull=0), *self._pin(self.rx, "RX", pull=1))
 
     def _pin(self, name: str, role: str, pull: int) -> tuple[RegisterStep, ...]:
@@ -216,11 +216,11 @@ class Stm32Table(BoardTable):
 def _check_pins(
     send: str, sends: str | int | None, receive: str, receives: str | int | None
 ) -> None:
-    """Make sure that two keys do not name the same pin; `ValueError` if they do."""
+    """Raise a `ValueError` if two keys name the same pin."""
     if sends is not None and sends == receives:
         raise ValueError(
             f"{send} and {receive} are both {sends}, but a UART sends and receives on two pins; "
-            "the board's schematic names them"
+            "see the board's schematic"
         )
 
 
@@ -229,7 +229,7 @@ def _field(register: int, shift: int, ones: int, value: int, does: str) -> Regis
 
 
 class RiscvTable(BoardTable):
-    """`[riscv]`: the interrupt controller, and the timer that wakes the core, with its rate."""
+    """`[riscv]`: addresses of the PLIC and the CLINT, and the frequency of the CLINT's timer."""
 
     plic: RegisterAddress
     clint: RegisterAddress
@@ -237,14 +237,14 @@ class RiscvTable(BoardTable):
 
 
 class FlashTable(BoardTable):
-    """`[[flash]]`: a program that puts firmware on the device, the preferred one first.
+    """`[[flash]]`: a program that flashes the board; the first table is the preferred one.
 
     Attributes:
-        runner: the program; `drag` is a file copied to the drive that the board appears as.
-        target: what that program calls the chip, if it must be told.
+        runner: the program; `drag` copies a file to the USB drive that the board appears as.
+        target: the program's name for the chip, if it needs one.
         config: OpenOCD's configuration files, in order.
-        family: of a UF2 file.
-        offset: in flash, of the image that the chip's boot loader starts (esptool).
+        family: UF2 family id.
+        offset: offset in flash of the image that the chip's boot loader starts (esptool).
     """
 
     runner: Runner
@@ -257,17 +257,17 @@ class FlashTable(BoardTable):
     def _what_the_runner_takes(self) -> Self:
         for key, runner in (("config", "openocd"), ("family", "uf2")):
             if (self.runner == runner) != bool(getattr(self, key)):
-                raise ValueError(f"{key}: '{runner}' needs it, no other runner has it")
+                raise ValueError(f"{key}: required for runner '{runner}', forbidden for others")
         if (self.runner == "esptool") != (self.offset is not None):
-            raise ValueError("offset: 'esptool' needs it, no other runner has it")
+            raise ValueError("offset: required for runner 'esptool', forbidden for others")
         if (self.runner in _TOLD_THE_CHIP) != (self.target is not None):
             runners = ", ".join(_TOLD_THE_CHIP)
-            raise ValueError(f"target: {runners} need it, no other runner has it")
+            raise ValueError(f"target: required for runners {runners}, forbidden for others")
         return self
 
 
 class QemuTable(BoardTable):
-    """`[qemu]`: the machine that stands in for the board, and further arguments for QEMU."""
+    """`[qemu]`: QEMU's machine that simulates the board, and more arguments for QEMU."""
 
     machine: Identifier
     arguments: list[str] = []

@@ -1,7 +1,7 @@
-"""How long a simulated board has had to answer, independently of the computer's load.
+"""Timeouts for simulated boards, counted in time that QEMU actually ran.
 
-On a busy computer QEMU gets little processor time, and a simulated board answers late without being
-broken. So a time limit counts only the time in which QEMU computed or was idle.
+On a busy computer, QEMU gets little CPU time, and a simulated board responds late without being
+broken. So a timeout counts only the time in which QEMU was running or idle.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from urllib.parse import urlsplit
 _PROCESSES = Path("/proc")
 _TERMINAL = re.compile(r"/dev/pts/(\d+)")
 _LISTENS = "0A"
-"""The state of a listening socket in Linux' tables of connections."""
+"""State of a listening socket in Linux's table of connections."""
 _HERE = ("127.0.0.1", "localhost", "::1")
 _WANTS_TO_RUN = "RDT"
-"""States of a thread that computes or would if it were let, waits for the disk, or was stopped."""
+"""States of a thread that runs or is ready to run, waits for the disk, or is stopped."""
 
 
 def pace_of(port: str) -> Pace | None:
-    """The pace of the simulated board at a port; None where that cannot be a simulated board.
+    """Return the pace of the simulated board at a port, or None if that cannot be a simulator.
 
     Args:
         port: a serial port, `socket://HOST:PORT`, or HOST:PORT of a GDB server.
@@ -34,30 +34,30 @@ def pace_of(port: str) -> Pace | None:
 
 
 class Pace:
-    """Tells how much of a wait for a port counts towards a time limit.
+    """Computes how much of the waiting time at a port counts towards a timeout.
 
-    All of it counts where the port is not served by a QEMU on this computer, and on systems other
-    than Linux, which do not tell how long a process has computed.
+    All of it counts if no QEMU on this computer serves the port, and on systems other than Linux,
+    where a process's CPU time is not available.
 
     Attributes:
-        computed_s: for how long QEMU had computed when it was last looked at.
+        computed_s: QEMU's CPU time in seconds at the last check.
     """
 
     def __init__(self, port: str) -> None:
-        """Find the simulator behind `port`, as `pace_of` takes it, when it is first asked for."""
+        """Store the port, in the form of `pace_of`; the simulator is found at the first check."""
         self._port = port
         self._process: Path | None = None
         self.computed_s = 0.0
 
     def part_of(self, waited_s: float) -> float:
-        """The part that counts of so many seconds without an answer, the last ones."""
+        """Return the seconds that count, of the last `waited_s` seconds without a response."""
         computed_s, busy = self._look()
         used_s = computed_s - self.computed_s
         self.computed_s = computed_s
         return min(waited_s, used_s) if busy else waited_s
 
     def _look(self) -> tuple[float, bool]:
-        """For how long QEMU has computed, and whether it would go on if it were let."""
+        """Return QEMU's CPU time in seconds, and whether it is ready to run."""
         if self._process is None or not self._process.exists():
             self._process = _server(self._port)
         if self._process is None:
@@ -65,19 +65,19 @@ class Pace:
         try:
             words = _words(self._process)
             states = [_words(thread)[0] for thread in (self._process / "task").iterdir()]
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             return self.computed_s, False
         ticks = int(words[11]) + int(words[12])
         return ticks / os.sysconf("SC_CLK_TCK"), any(state in _WANTS_TO_RUN for state in states)
 
 
 def _words(folder: Path) -> list[str]:
-    """What the system says of a process or thread, from its state on."""
+    """Return the fields of a process's or thread's `stat`, beginning with its state."""
     return (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _server(port: str) -> Path | None:
-    """The folder in /proc of the QEMU that serves a port."""
+    """Return the folder in /proc of the QEMU that serves a port, or None."""
     if (terminal := _TERMINAL.fullmatch(port)) is not None:
         master = re.compile(rf"^tty-index:\s*{terminal[1]}$", re.MULTILINE)
         return _simulator(lambda folder, number: _master(folder, number, master))
@@ -92,7 +92,7 @@ def _master(folder: Path, number: str, master: re.Pattern[str]) -> bool:
 
 
 def _number(port: str) -> int | None:
-    """The number of a port of this computer's own; None for anything else."""
+    """Return the port number if the port is on this computer, else None."""
     with suppress(ValueError):
         address = urlsplit(port if "://" in port else f"socket://{port}")
         if address.scheme == "socket" and address.hostname in _HERE:
@@ -101,7 +101,7 @@ def _number(port: str) -> int | None:
 
 
 def _listening(port: int | None) -> set[str]:
-    """What the sockets are called that listen at a port of this computer."""
+    """Return the names of the sockets that listen at a port of this computer."""
     found: set[str] = set()
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
@@ -113,9 +113,9 @@ def _listening(port: int | None) -> set[str]:
 
 
 def _simulator(holds: Callable[[Path, str], bool]) -> Path | None:
-    """The folder of the QEMU that has an open file for which `holds` is true."""
+    """Return the folder of the QEMU with an open file for which `holds` is true, or None."""
     for folder in _PROCESSES.glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is another user's
+        with suppress(OSError):  # the process has ended, or belongs to another user
             if not (folder / "comm").read_text(errors="replace").startswith("qemu-system"):
                 continue
             if any(_holds(holds, folder, open_.name) for open_ in (folder / "fd").iterdir()):
@@ -126,5 +126,5 @@ def _simulator(holds: Callable[[Path, str], bool]) -> Path | None:
 def _holds(holds: Callable[[Path, str], bool], folder: Path, number: str) -> bool:
     try:
         return holds(folder, number)
-    except OSError:  # it was closed meanwhile
+    except OSError:  # the file was closed meanwhile
         return False

@@ -1,8 +1,7 @@
-"""A line to a device that may lose, double or spoil bytes, in both directions.
+"""A line to a device that may lose, duplicate or corrupt bytes, in both directions.
 
-Text goes out in commands, and comes back in lines, of which those with brackets end with a CRC of
-themselves; what went wrong is said again. What is said on the line is none of its business: see
-`smelt.boards.wire`.
+The host sends commands as text, and the device replies with lines. Lines with brackets end with a
+CRC. After an error, the host repeats the command. `smelt.boards.wire` defines the commands.
 """
 
 from __future__ import annotations
@@ -20,66 +19,66 @@ from smelt.errors import DeviceError
 T = TypeVar("T")
 
 _OUTSIDE = (
-    ", outside of any inference: its code may be damaged, or another build; build and flash it "
+    ", outside of an inference: its code may be damaged or from another build; build and flash it "
     "again"
 )
 RESTARTED = (
-    "the device started anew in the middle: it was reset, lost its power, or a watchdog bit; "
-    "what was loaded, and the network's state, is gone"
+    "the device restarted: it was reset, lost power, or its watchdog expired; its inputs and the "
+    "network's state are lost"
 )
 
 _TRIES = 20
 _SURPLUS = b"\n" * 8
-"""Follows bytes: where some were lost, it ends the device's wait for them; else it is ignored."""
+"""Sent after data: if bytes were lost, it completes what the device waits for; else ignored."""
 _QUIET_S = 0.2
 _LONGEST_QUIET_S = 2.0
 _PATIENCE_S = 0.25
-"""Of silence, after which a byte is sent that ends what may be half a command. Every time, it is
-twice as long."""
+"""Seconds of silence before a byte is sent that ends a possibly truncated command. The interval
+doubles each time."""
 _SHORTEST_S, _LOOK_S = 0.01, 0.25
-"""Of a wait for a simulated device, before one looks whether it was let compute."""
+"""Minimum wait for a simulated device in seconds, and the interval for checking its CPU time."""
 _LONGEST = 1 << 16
-"""Bytes of a line, and of what is waited out: who sends more is no device of ours."""
+"""Maximum number of bytes in a line and while settling; a Smelt device never sends more."""
 _BITS = 10
-"""Of a byte, with those that begin and end it."""
+"""Bits per byte, including start and stop bit."""
 _UNASKED = "e-[Unknown command: ]"
-"""The answer to such a byte where no command was cut."""
+"""Reply to such a byte if no command was truncated."""
 
 
 class Refused(DeviceError):
-    """The device answered with an error line."""
+    """The device replied with an error line."""
 
 
 class Lost(DeviceError):
-    """Bytes were lost."""
+    """Bytes were lost or corrupted."""
 
 
 class Silent(Lost):
-    """Nothing came for so long that the device must be dead."""
+    """The device was silent for so long that it is considered dead."""
 
 
 class Line:
-    """Commands to a device, and its answers.
+    """Sends commands to a device and receives its replies.
 
     Attributes:
         stream: the connection.
-        timeout_s: seconds of silence after which the device is taken for dead.
-        bytes_per_s: that the line carries; streams may take data faster.
-        retries: how often something had to be said again so far.
-        introduced: whether a greeting means that the device started anew.
-        owed: how many bytes the device may be waiting for, should something go wrong now.
+        timeout_s: seconds of silence after which the device is considered dead.
+        bytes_per_s: speed of the line; streams may accept data faster.
+        retries: number of repeated attempts so far.
+        introduced: whether a greeting now means that the device restarted.
+        owed: number of bytes that the device may be waiting for if an error happens now.
     """
 
     def __init__(
         self, stream: Stream, timeout_s: float, baud: int, pace: Pace | None = None
     ) -> None:
-        """Speak over `stream`.
+        """Create a line over `stream`.
 
         Args:
-            stream: stays the caller's to close.
-            timeout_s: see above.
-            baud: of the slowest part of the line.
-            pace: by which the time of a simulated device passes; None: by the clock on the wall.
+            stream: connection, which the caller closes.
+            timeout_s: see the class.
+            baud: baud rate of the slowest part of the line.
+            pace: rate of time of a simulated device; None uses wall-clock time.
         """
         self.stream = stream
         self._pace = pace
@@ -96,15 +95,15 @@ class Line:
         self._buffer = bytearray()
 
     def now(self) -> float:
-        """Seconds of the device's time."""
+        """Return the device's time in seconds."""
         return time.monotonic() - self._excused_s
 
     def insist(self, attempt: Callable[[], T], failure: str) -> T:
-        """What `attempt` returns, in the end; `failure` begins the message where it never does.
+        """Repeat `attempt` until it succeeds, and return its result.
 
         Raises:
             Silent: the device is dead.
-            DeviceError: so many attempts have failed.
+            DeviceError: all attempts failed; the message begins with `failure`.
         """
         problem = ""
         for _ in range(_TRIES):
@@ -119,31 +118,31 @@ class Line:
         raise DeviceError(f"{failure}: {problem}")
 
     def send(self, command: str) -> None:
-        """Send a command, given without its `%`."""
+        """Send a command, without its terminating `%`."""
         self.stream.send(f"{command}%".encode("ascii"))
 
     def send_bytes(self, data: bytes) -> None:
-        """Send what the device has said that it is ready for."""
+        """Send data that the device is waiting for."""
         self.stream.send(data + _SURPLUS)
 
     def expect(self, start: str, timeout_s: float | None = None) -> str:
-        """The rest of the next line, which must begin with `start`; see `answer`."""
+        """Return the rest of the next line, which must begin with `start`; see `answer`."""
         return self.answer((start,), timeout_s)[1]
 
     def echo(self, start: str, *numbers: int) -> None:
-        """The next line, which must repeat the numbers of the command."""
+        """Check that the next line repeats the numbers of the command."""
         words(self.expect(start), numbers, 0)
 
     def answer(
         self, starts: Sequence[str], timeout_s: float | None = None, *, computing: bool = False
     ) -> tuple[str, str]:
-        """The one of `starts` that the next line begins with, and the rest.
+        """Return the one of `starts` that the next line begins with, and the rest of the line.
 
-        After a bracket the line's CRC must follow, without which the rest is returned; where there
-        is no bracket, nothing must follow.
+        If the start ends with a bracket, the line must end with a CRC, which is not part of the
+        rest. Otherwise, the line must equal the start.
 
         Raises:
-            Refused: it is an error line, whose `m-ready` `settle` reads.
+            Refused: it is an error line; `settle` reads the `m-ready` after it.
             Lost: it begins with none of them, or its CRC is wrong.
         """
         line = self.read_line(timeout_s, computing=computing)
@@ -151,23 +150,23 @@ class Line:
             if line == start or (line.startswith(start) and start.endswith("[")):
                 return start, checked(line, start) if start.endswith("[") else ""
         if line.startswith("e-["):
-            # It may answer something earlier: the device may still come to wait for what is owed.
+            # It may be the reply to an earlier command, so the device may still wait for `owed`.
             raise Refused(line.removeprefix("e-[").removesuffix("]"))
         raise Lost(f"'{line}' came instead of '{starts[0]}'")
 
     def read_line(self, timeout_s: float | None = None, *, computing: bool = False) -> str:
-        """The next line that is not empty; `computing` devices are left alone.
+        """Return the next non-empty line; nothing is sent to a `computing` device meanwhile.
 
         Raises:
-            Silent: none came in `timeout_s` seconds (None: the line's own).
-            DeviceError: the device faulted, or started anew.
+            Silent: none came within `timeout_s` seconds (None: the line's own timeout).
+            DeviceError: the device faulted or restarted.
         """
         deadline = self.now() + (self.timeout_s if timeout_s is None else timeout_s)
         line = self._next_line(deadline, computing=computing)
         while self._unasked and line == _UNASKED:
             self._unasked -= 1
             if self._next_line(deadline, computing=computing) != "m-ready":
-                raise Lost("the end of an answer is lost")
+                raise Lost("the end of a reply is lost")
             line = self._next_line(deadline, computing=computing)
         if line.startswith("e-[fault"):
             fault = line.removeprefix("e-[").removesuffix("]")
@@ -182,17 +181,17 @@ class Line:
             while (end := self._buffer.find(b"\n")) < 0:
                 if len(self._buffer) > _LONGEST:
                     self._buffer.clear()
-                    raise Lost(f"more than {_LONGEST:,} bytes without the end of a line came")
+                    raise Lost(f"more than {_LONGEST:,} bytes came without the end of a line")
                 self._receive(deadline, computing=computing)
             line = self._buffer[:end].decode("ascii", errors="replace").rstrip("\r")
             del self._buffer[: end + 1]
         return line
 
     def read(self, size: int) -> bytes:
-        """So many bytes.
+        """Return the next `size` bytes.
 
         Raises:
-            Silent: they did not come.
+            Silent: they did not come in time.
         """
         deadline = self.now() + self.timeout_s
         while len(self._buffer) < size:
@@ -205,13 +204,13 @@ class Line:
         return data
 
     def settle(self, timeout_s: float | None = None) -> None:
-        """After something went wrong: end what may be half a command, and wait for what comes.
+        """Recover after an error: end a possibly truncated command, and discard what comes.
 
-        All of it has come when the device has repeated a mark, or, that being lost, when it is
-        silent. A device that computes is waited for, so long as `timeout_s` lets.
+        The line is settled when the device has replied to a mark, or is silent because the mark was
+        lost. A device that computes is waited for, for up to `timeout_s` seconds.
 
         Raises:
-            DeviceError: the device started anew.
+            DeviceError: the device restarted.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         self._marks += 1
@@ -230,15 +229,15 @@ class Line:
                 break
         if end in heard:
             self._round_trip_s = min(self._round_trip_s, self.now() - start)
-        else:  # lost, or still on a long way
+        else:  # the mark or its reply was lost, or is delayed
             self._quiet_s = min(2 * self._quiet_s, _LONGEST_QUIET_S)
         if b"m-init-done" in heard and self.introduced:
             raise DeviceError(RESTARTED)
 
     def _receive(self, deadline: float, *, computing: bool = False) -> None:
-        """Wait for bytes; a long silence may be half a command's, which a byte ends.
+        """Wait for bytes; after a long silence, send a byte that ends a truncated command.
 
-        A device that computes is left alone: the byte would cost it time that is measured.
+        No byte is sent to a device that computes, because it would disturb the measured time.
         """
         longest = 0.0 if self._round_trip_s == math.inf else 1.5 * self._round_trip_s
         patience = max(_PATIENCE_S, longest) + 1.2 * self.owed / self.bytes_per_s
@@ -255,7 +254,7 @@ class Line:
         raise Silent("the device fell silent")
 
     def _hear(self, seconds: float) -> bytes:
-        """What has come, at least a byte; empty after so many seconds of the device's time."""
+        """Return received bytes, or none after `seconds` of the device's time."""
         if self._pace is None:
             return self.stream.receive(seconds)
         end = self.now() + seconds
@@ -270,44 +269,44 @@ class Line:
                 return b""
 
     def _release(self) -> bytes:
-        """What ends the device's wait for bytes; it ignores them where it does not wait."""
+        """Return bytes that complete what the device may wait for; else it ignores them."""
         return b"\n" * self.owed + _SURPLUS if self.owed else b""
 
 
 def checked(line: str, start: str) -> str:
-    """What a line says between its start and its CRC.
+    """Return the text of a line between its start and its CRC.
 
     Raises:
         Lost: the CRC is wrong.
     """
     text, _, crc = line.rpartition(" ")
     if crc != f"{crc32(text.encode('ascii', errors='replace')):08x}]":
-        raise Lost(f"a broken line came from the device: '{line}'")
+        raise Lost(f"the device sent a corrupted line: '{line}'")
     return text.removeprefix(start)
 
 
 def words(answer: str, numbers: Sequence[int], count: int) -> list[str]:
-    """The last words of an answer, so many, behind the numbers that it must repeat.
+    """Return the last `count` words of a reply, after the numbers that it must repeat.
 
     Raises:
-        Lost: it answers something else.
+        Lost: it is the reply to another command.
     """
     found = answer.split()
     if found[: len(numbers)] != list(map(str, numbers)) or len(found) != len(numbers) + count:
-        raise Lost(f"'{answer}' came, which answers something else")
+        raise Lost(f"'{answer}' is the reply to another command")
     return found[len(numbers) :]
 
 
 def integers(answer: str, count: int) -> list[int]:
-    """The words of an answer, so many, which must be numbers.
+    """Return the words of a reply as numbers; there must be `count` of them.
 
     Raises:
-        Lost: they are not.
+        Lost: they are not numbers, or not as many.
     """
     try:
         found = [int(word) for word in answer.split()]
     except ValueError:
         found = []
     if len(found) != count:
-        raise Lost(f"a broken line came from the device: '{answer}'")
+        raise Lost(f"the device sent a corrupted line: '{answer}'")
     return found

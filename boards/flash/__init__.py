@@ -1,4 +1,4 @@
-"""Putting firmware on a device: images of an ELF, and the programs or drives that take them.
+"""Flashing: images of an ELF, and the programs and drives that write them to a device.
 
 May import `boards`; `proof` and `cli` may import it.
 """

@@ -63,7 +63,7 @@ def test_every_board_can_be_copied_and_checked(smelt: Smelt, name: str) -> None:
         (["new", "x", "--target", "cortex-m4", "--like", "pico"], "give either --target"),
         (["new", "x", "--target", "cortex-m5"], "unknown target 'cortex-m5'"),
         (["new", "x", "--target", "nope"], "unknown target 'nope'. Known targets: "),
-        (["new", "x", "--target", "host"], "target 'host' is no microcontroller's"),
+        (["new", "x", "--target", "host"], "target 'host' is not a microcontroller"),
         (["new", "x", "--like", "pica"], "did you mean 'pico'?"),
         (
             ["new", "My Board", "--target", "cortex-m4"],

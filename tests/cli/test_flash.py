@@ -148,7 +148,11 @@ def keep(project: Path) -> None:
     [
         (keep, ["--board", "pico"], "built for board 'nucleo-f446re', not 'pico'"),
         (keep, ["--optimize", "size"], "of the build options, only --board may be given"),
-        (keep, ["--runner", "dfu"], "not flashed by 'dfu', but by openocd, pyocd, st-flash, gdb"),
+        (
+            keep,
+            ["--runner", "dfu"],
+            "has no runner 'dfu'; choose from openocd, pyocd, st-flash, gdb",
+        ),
         (break_report, [], "report.json is missing or damaged"),
         (remove_elf, [], "net.elf' does not exist: run `make`"),
     ],
@@ -257,4 +261,4 @@ def test_a_gdb_server_that_is_not_there_or_silent_is_given_up(
         for server in (f"127.0.0.1:{port}", "127.0.0.1:1"):
             done = smelt("flash", project, "--gdb", server)
             assert done.code == 1
-            assert f"Perhaps: no GDB server listens at {server}" in done.err
+            assert f"Possible cause: no GDB server listens at {server}" in done.err

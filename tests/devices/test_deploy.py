@@ -208,7 +208,7 @@ def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--board", BOARD], "says no program that flashes it"),
+        (["--board", BOARD], "has no flashing program"),
         ([], "ConfigError: choose a device with --board"),
         (
             ["--board", "host"],
@@ -377,7 +377,7 @@ def test_a_port_that_another_program_has() -> None:
     with (
         running(artefact_for(BOARD), pty=True) as simulator,
         serial.serial_for_url(simulator.port, exclusive=True),
-        pytest.raises(DeviceError, match="another program has it open"),
+        pytest.raises(DeviceError, match="another program uses it"),
         boards.open_device(None, simulator.port),
     ):
         pass
@@ -387,7 +387,7 @@ def test_a_port_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_PORT_S", 2)
     with (
         Simulator(boards.load(BOARD), None, pty=True) as halted,
-        pytest.raises(DeviceError, match="no answer from the device in 2 s: is it the right"),
+        pytest.raises(DeviceError, match="no response from the device in 2 s: check that the"),
         boards.open_device(None, halted.port),
     ):
         pass
@@ -409,7 +409,7 @@ def test_a_port_where_another_program_talks(monkeypatch: pytest.MonkeyPatch, wor
         thread.start()
         port = f"socket://127.0.0.1:{listener.getsockname()[1]}"
         with (
-            pytest.raises(DeviceError, match="no answer from the device in 2 s"),
+            pytest.raises(DeviceError, match="no response from the device in 2 s"),
             boards.open_device(None, port),
         ):
             pass
@@ -484,7 +484,7 @@ def test_a_reset_in_the_middle(tmp_path: Path) -> None:
                         control.sendall(json.dumps({"execute": command}).encode())
                         control.recv(4096)
 
-        with pytest.raises(DeviceError, match="the device started anew in the middle"):
+        with pytest.raises(DeviceError, match="the device restarted"):
             run(artefact, random_samples(artefact.graph, 40, 0), Rig(simulator.port), press_reset)
 
 
@@ -529,24 +529,24 @@ def test_a_meter_that_fails(command: str, words: str) -> None:
 
 
 def test_a_meter_must_answer_with_a_number(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="answered 'plenty' to stop, not a number of joules"):
+    with pytest.raises(ToolError, match="replied 'plenty' to `stop`, not a number of joules"):
         measure(meter(tmp_path, "plenty"))
 
 
 @pytest.mark.parametrize("script", ["sleep 60", "while read word; do :; done"])
 def test_a_meter_that_does_not_answer(script: str, tmp_path: Path) -> None:
     (tmp_path / "meter.sh").write_text(f"#!/bin/sh\n{script}\n")
-    with pytest.raises(ToolError, match="has not answered to stop for 1 s: it must say joules"):
+    with pytest.raises(ToolError, match="has not replied to `stop` for 1 s: it must write a line"):
         measure(f"sh {tmp_path / 'meter.sh'}", timeout_s=1)
 
 
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("yes", "(wrote 'y' without being asked|answered 'y' to stop)"),
-        ("yes 0.5", "wrote '0.5' without being asked"),
+        ("yes", "(wrote 'y' unexpectedly|replied 'y' to `stop`)"),
+        ("yes 0.5", "wrote '0.5' unexpectedly"),
         ("cat /dev/zero", r"(wrote|answered) '(\\x00)+"),
-        ("while read word; do echo 1; done", "wrote '1' without being asked"),
+        ("while read word; do echo 1; done", "wrote '1' unexpectedly"),
         ("while read word; do [ $word = start ] || yes 0.5; done", "wrote '0.5' without being"),
     ],
 )

@@ -158,7 +158,7 @@ def test_steps_are_timed(build: Build) -> None:
         assert struct.unpack("<i", device.run(inputs(SAMPLE))[0][2]) == (2,)
     with (
         build("host", taps=False).open() as device,
-        pytest.raises(DeviceError, match="cannot tell of single steps"),
+        pytest.raises(DeviceError, match="cannot report single steps"),
     ):
         device.laps()
 

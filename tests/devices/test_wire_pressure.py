@@ -183,7 +183,7 @@ def test_a_program_that_closes_its_output_is_told_apart(tmp_path: Path) -> None:
     finally:
         stream.close()
     text = str(told.value)
-    assert text.startswith("program closed its input or output, and goes on:\nxxx")
+    assert text.startswith("program closed its input or output but is still running:\nxxx")
     assert len(text) < 100_000
 
 

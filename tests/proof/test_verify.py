@@ -134,7 +134,7 @@ def test_what_is_written_behind_the_arena_is_found() -> None:
     wrong = re.sub(rf"arena \+ {last}\b", f"arena + {end}", source)
     files = {**artefact.project.files, name: wrong}
     broken = replace(artefact, project=replace(artefact.project, files=files))
-    with pytest.raises(DeviceError, match="wrote behind the end of its arena"):
+    with pytest.raises(DeviceError, match="wrote beyond the end of its arena"):
         verify_model(broken, random_samples(artefact.graph, 1, 0))
 
 
