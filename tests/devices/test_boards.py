@@ -204,7 +204,8 @@ alternate = 7
         (
             '"1M"',
             "64",
-            r"'flash': size 64 bytes: even the smallest firmware .* 6144 bytes of code, including 80",
+            r"'flash': size 64 bytes: even the smallest firmware .* 6144 bytes of code, including "
+            r"80",
         ),
         ('"1M"', "6136", r"memory 'flash': size 6136 bytes: .* give the chip's size"),
         (

@@ -122,7 +122,7 @@ def test_compiling_a_library_measures_it(tmp_path: Path) -> None:
     assert flash["elf"] is None
     with pytest.raises(DoesNotFit, match=r"flash: .* bytes, the limit is 1,000"):
         write_project(artefact, tmp_path / "more", gates=Gates(flash=1000))
-    with pytest.raises(ConfigError, match="only a library without --board"):
+    with pytest.raises(ConfigError, match="only a library that cannot be linked"):
         write_project(artefact, tmp_path / "more", gates=Gates(stack=1000))
 
 
