@@ -1,4 +1,4 @@
-"""A float network ready to be quantized: what nodes become, what values hold, and sweeps."""
+"""A float network prepared for quantization: its plan, its observed values, and its conversion."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from smelt.samples import Sample
 
 @dataclass(frozen=True)
 class FloatNetwork:
-    """A float network, how it is to be quantized, and what its values hold.
+    """A float network, the plan of its quantization, and statistics of its values.
 
     Attributes:
         graph: the network.
-        plan: what its nodes become.
-        seen: of its computed values.
-        rescaled: the values whose channels equalization rescaled.
+        plan: kind of each node.
+        seen: statistics of the computed values.
+        rescaled: values whose channels were rescaled by equalization.
     """
 
     graph: Graph
@@ -42,32 +42,32 @@ class FloatNetwork:
         seed: int,
         numbers: Sequence[int] | None = None,
     ) -> FloatNetwork:
-        """A network that was run on samples, which messages call by these numbers.
+        """Run a network on samples and collect statistics; messages use `numbers` for samples.
 
         Raises:
-            QuantizationError: the network computes something that is not finite.
+            QuantizationError: the network computes a value that is not finite.
         """
         return FloatNetwork(graph, classify(graph), observe(graph, samples, seed, numbers))
 
     def equalized(self, samples: Sequence[Sample], seed: int) -> FloatNetwork:
-        """The same with rescaled channels."""
+        """Return the network with equalized channels."""
         graph, rescaled = equalize(self.graph, self.plan, self.seen, samples)
         return replace(FloatNetwork.observed(graph, samples, seed), rescaled=rescaled)
 
     def seeing(self, samples: slice) -> FloatNetwork:
-        """The same, knowing only what its values hold for these of the samples."""
+        """Return the same network with statistics of only these samples."""
         return replace(self, seen={value: o.part(samples) for value, o in self.seen.items()})
 
     def in_float(self, nodes: frozenset[Node]) -> FloatNetwork:
-        """The same with more nodes that stay in float."""
+        """Return the same network with additional nodes that stay in float."""
         return replace(self, plan=classify(self.graph, nodes))
 
     def groups(self) -> list[Group]:
-        """Which tensors are quantized alike."""
+        """Return the groups of tensors that share a quantization."""
         return find_groups(self.graph, self.plan, self.seen)
 
     def quants(self, recipe: Recipe) -> dict[Value, Quant]:
-        """The quantization of every stored value and of the constants that native nodes read."""
+        """Return the quantization of each stored value and of the constants of native nodes."""
         quants: dict[Value, Quant] = {}
         for group in self.groups():
             quant = group.fixed
@@ -86,13 +86,13 @@ class FloatNetwork:
         measure: bool = False,
         wide: Wide | None = None,
     ) -> Swept:
-        """The quantized network and what it computes.
+        """Build the quantized network and run it on samples.
 
         Args:
             samples: calibration data.
-            recipe: the steps to take.
-            measure: whether each layer is measured.
-            wide: the layers of 16 bits.
+            recipe: quantization steps to take.
+            measure: whether to measure each layer.
+            wide: layers that compute in int16, or None.
         """
         rescaled = self.rescaled if measure else None
         quants = self.quants(recipe)
@@ -101,10 +101,10 @@ class FloatNetwork:
         ).run()
 
     def _views(self, group: Group) -> list[ReaderView]:
-        """What reads a group's tensors: operators that take them as they are, and functions.
+        """Return the readers of a group's tensors: functions, and operators without a function.
 
-        What only moves elements within the group does not read them: where tensors are joined, an
-        error counts against all that goes on, not against the one tensor that it is in.
+        Operators that only move elements within the group are not readers. When tensors are joined,
+        an error thus counts relative to all that is joined, not to the one tensor that has it.
         """
         views = [view for value in group.values for view in self._functions(value)]
         for value in group.values:

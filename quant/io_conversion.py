@@ -1,4 +1,4 @@
-"""Real numbers at the interface of a quantized network: the conversions as nodes of its graph."""
+"""Float interface of a quantized network: conversions as nodes of its graph."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from smelt.ops.core.quantize import Dequantize, Quantize
 
 
 def float_interface(graph: Graph) -> Graph:
-    """The same network with inputs and outputs of float32 in place of int8 and int16.
+    """Return the network with float32 inputs and outputs in place of int8 and int16.
 
-    The floats keep the names; the integers are called `NAME:quantized`.
+    The float values keep the names; the integer values are renamed to `NAME:quantized`.
     """
     inputs: list[Value] = []
     nodes: list[Node] = []

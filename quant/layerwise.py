@@ -1,6 +1,6 @@
-"""One sweep over a float network and its int8 twin, layer by layer, all samples at once.
+"""Layer-by-layer conversion of a float network to int8, with both networks run on all samples.
 
-When a product is reached, what its int8 input holds is known for every sample.
+When a product is converted, the values of its int8 input are therefore known for every sample.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from smelt.samples import Sample
 _BINS = 64
 
 _LOCAL = 16
-"""Samples on which a layer's own noise is measured."""
+"""Number of samples on which a layer's own noise is measured."""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """The int8 network; per sample, the float outputs and its own, dequantized; the layers."""
+    """The int8 network, the float and the dequantized int8 outputs per sample, and the layers."""
 
     graph: Graph
     expected: Sequence[tuple[Array, ...]]
@@ -47,18 +47,18 @@ class Swept:
 
 
 class Carried:
-    """The arrays of a network's values, one a sample, while it runs node by node."""
+    """Arrays of a network's values for all samples, while the network runs node by node."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._of: dict[Value, list[Array]] = {}
 
     def feed(self, value: Value, arrays: Sequence[Array]) -> None:
-        """Set a value."""
+        """Set the arrays of a value."""
         self._of[value] = list(arrays)
 
     def run(self, node: Node) -> None:
-        """Compute a node for every sample."""
+        """Compute a node for all samples."""
         columns = [None if v is None else self[v] for v in node.inputs]
         results: list[tuple[Array, ...]] = []
         for sample in range(self._count):
@@ -71,7 +71,7 @@ class Carried:
         return [value.data] * self._count if value.data is not None else self._of[value]
 
     def drop(self, value: Value) -> None:
-        """Forget a value that is not needed any more."""
+        """Free the arrays of a value."""
         self._of.pop(value, None)
 
 
@@ -88,16 +88,16 @@ class Sweep:
         equalized: frozenset[Value] | None = None,
         wide: Wide | None = None,
     ) -> None:
-        """Prepare a sweep.
+        """Prepare the conversion.
 
         Args:
-            graph: the float network, equalized if it is to be.
-            plan: what its nodes become.
-            quants: of its stored values.
-            samples: one array per input each.
-            recipe: the steps to take.
-            equalized: the values whose channels were rescaled; layers are measured if given.
-            wide: the layers of 16 bits.
+            graph: the float network, after equalization.
+            plan: kind of each node.
+            quants: quantization of its stored values.
+            samples: for each sample, one array per input.
+            recipe: quantization steps to take.
+            equalized: values whose channels were rescaled; if given, layers are measured.
+            wide: layers that compute in int16, or None.
         """
         self._graph, self._plan, self._recipe = graph, plan, recipe
         self._equalized = equalized
@@ -116,7 +116,7 @@ class Sweep:
             self._ours.feed(ours, arrays)
 
     def run(self) -> Swept:
-        """Convert and run every node."""
+        """Convert and run all nodes."""
         last = self._last_uses()
         self._note(self._graph.inputs, "input", "", 0)
         for index, node in enumerate(self._graph.nodes):
@@ -136,7 +136,7 @@ class Sweep:
         return Swept(graph, list(expected), list(found), tuple(self._layers))
 
     def _last_uses(self) -> dict[int, list[Value]]:
-        """By node, the values that nothing reads after it."""
+        """Return, by node index, the values that are last read by that node."""
         last: dict[Value, int] = {}
         for index, node in enumerate(self._graph.nodes):
             read = [v for v in node.inputs if v is not None and v.data is None]
@@ -150,7 +150,7 @@ class Sweep:
         return uses
 
     def _catch_up(self) -> None:
-        """Run what the converter has made since."""
+        """Run the nodes that were created since the last call."""
         for node in self._converter.nodes[self._ran :]:
             self._ours.run(node)
         self._ran = len(self._converter.nodes)
@@ -184,7 +184,7 @@ class Sweep:
         return choose_lstm(node, scales, (halves[0], halves[1]), self._recipe)
 
     def _operands(self, node: Node) -> list[list[Array | None]]:
-        """A float node's operands, by sample."""
+        """Return a float node's operands for each sample."""
         columns = [None if v is None else self._real[v] for v in node.inputs]
         return [
             [None if c is None else c[sample] for c in columns]
@@ -194,7 +194,7 @@ class Sweep:
     def _halves(
         self, node: Node, results: list[Array], real: list[Array], ours: list[Array]
     ) -> list[Statistics]:
-        """What a product reads, in two halves of the samples; see `gather`."""
+        """Return statistics of a product's input, for two halves of the samples; see `gather`."""
         power = np.array([np.square(y, dtype=np.float64).mean() for y in results])
         # A single sample is both halves.
         second = slice(min(1, len(power) - 1), None, 2)
@@ -205,7 +205,7 @@ class Sweep:
         ]
 
     def _note(self, values: Sequence[Value], op: str, origin: str, first: int) -> None:
-        """Record what became of values that are stored, computed by the int8 nodes from `first`."""
+        """Record measurements of stored values that the int8 nodes from `first` on compute."""
         if self._equalized is None:
             return
         for value in values:
@@ -238,7 +238,7 @@ class Sweep:
             )
 
     def _added(self, value: Value, ours: Value, first: int) -> float:
-        """dB of the noise that the nodes from `first` add to exact inputs, and their rounding."""
+        """Return the SQNR in dB of the nodes from `first` on alone, given exact rounded inputs."""
         real = self._real[value][:_LOCAL]
         alone = Carried(len(real))
         twins = {stored: value for value, stored in self._converter.stored.items()}

@@ -1,4 +1,4 @@
-"""Operators that move elements as ONNX."""
+"""QDQ export of operators that move elements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def _slice(exporter: Exporter, node: Node, op: Slice) -> None:
     first = exporter.may_be_first(node)
     order = order_of(first, node.input(0))
     ends = [s + n * step for s, n, step in zip(op.starts, op.sizes, op.steps, strict=True)]
-    # A negative end counts from behind: what ends before the first element ends far before it.
+    # ONNX counts negative ends from the back, so an end before the first element is a very small
+    # number.
     columns = (op.starts, [e if e >= 0 else -(2**62) for e in ends], range(len(order)), op.steps)
     operands = [
         exporter.constant(
@@ -114,4 +115,4 @@ EMITTERS: Mapping[type[Op], Emitter] = {
     Resize: _resize,
     Slice: _slice,
 }
-"""By operator."""
+"""Emitters by operator."""

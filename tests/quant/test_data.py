@@ -176,7 +176,7 @@ def test_what_is_wrong_about_sounds(tmp_path: Path) -> None:
         read_waves([a, sound(tmp_path / "d.wav", b"")], image((1, 4)))
     for at, form, number, message in (
         (34, "<H", 64, "samples of 64 bits, 32 are the most"),
-        (16, "<I", 2**32 - 1, "not a readable wav file"),  # of the header's own chunk
+        (16, "<I", 2**32 - 1, "not a readable PCM WAV file"),  # of the header's own chunk
     ):
         spoilt = bytearray(a.read_bytes())
         struct.pack_into(form, spoilt, at, number)
@@ -184,7 +184,7 @@ def test_what_is_wrong_about_sounds(tmp_path: Path) -> None:
         with pytest.raises(QuantizationError, match=message):
             read_waves([tmp_path / "c.wav"], image((1, 4)))
     (tmp_path / "c.wav").write_bytes(a.read_bytes()[:20])
-    with pytest.raises(QuantizationError, match="not a readable wav file"):
+    with pytest.raises(QuantizationError, match="not a readable PCM WAV file"):
         read_waves([tmp_path / "c.wav"], image((1, 4)))
 
 
