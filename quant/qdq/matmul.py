@@ -1,4 +1,4 @@
-"""Convolutions, dense layers and products of matrices as ONNX."""
+"""QDQ export of convolutions, dense layers and matrix products."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def _transposed(exporter: Exporter, node: Node, op: ConvTranspose) -> None:
 
 
 def _taps(exporter: Exporter, node: Node, op: ConvTranspose) -> str:
-    """Weights `[*k, i/g, o]` as ONNX has them, `[i, o/g, *k]`."""
+    """Return the name of weights `[*k, i/g, o]` in ONNX's layout `[i, o/g, *k]`."""
     value = node.input(1)
     *kernel, depth, outputs = value.type.shape
     rank, quant = len(kernel), value.type.quant
     if op.groups == 1:
         data = value.array.transpose((rank, rank + 1, *range(rank)))
         return exporter.weights(value, data, None if quant is None or quant.axis is None else 1)
-    # One axis has the outputs of one group only, which cannot hold the scales of all.
+    # The axis of outputs is that of one group only, but scales exist for the outputs of all groups.
     parts = (*kernel, depth, op.groups, outputs // op.groups)
     name = reshaped(exporter, exporter.real(value), value.type.shape, parts, value.name)
     order = (rank + 1, rank, rank + 2, *range(rank))
@@ -110,7 +110,7 @@ def _fully_connected(exporter: Exporter, node: Node, op: FullyConnected) -> None
 
 
 def _as_integers(exporter: Exporter, node: Node, name: str) -> str:
-    """The sums of stored integers that real sums, channels last, stand for."""
+    """Convert real sums back to sums of the stored integers, with channels last."""
     x, weights = node.input(0).type, node.input(1).type
     if weights.quant is None:
         raise unsupported(node, "with sums that are not of integers")
@@ -148,4 +148,4 @@ EMITTERS: Mapping[type[Op], Emitter] = {
     FullyConnected: _fully_connected,
     MatMul: _matmul,
 }
-"""By operator."""
+"""Emitters by operator."""

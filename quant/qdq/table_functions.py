@@ -1,4 +1,4 @@
-"""What the tables of a quantized network stand for, found again in the float one."""
+"""Finds the functions behind the tables of a quantized network in the float network."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from smelt.ir import Array, Graph, Node, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import dequantize_onnx, quantize_onnx
 
 FunctionNodes: TypeAlias = tuple[Value, tuple[Node, ...]]
-"""The float value that a function takes, and the nodes that compute it, in order."""
+"""A function's float input, and the nodes that compute it, in order."""
 
 _LENGTH = 16
-"""Nodes that a function is looked for through."""
+"""Maximum number of nodes of a function."""
 
 
 def functions_of(tables: Sequence[Node], original: Graph) -> Mapping[Node, FunctionNodes]:
-    """The function of each table, where computing it gives the table's very results.
+    """Return the function of each table whose results equal the table's exactly.
 
     Args:
-        tables: nodes whose operator is `Table`.
-        original: a float network whose values have the names of those of the tables' network.
+        tables: nodes with operator `Table`.
+        original: the float network; its values have the same names as those of the tables' network.
     """
     named = {value.name: value for value in original.values()}
     found: dict[Node, FunctionNodes] = {}
@@ -35,7 +35,7 @@ def functions_of(tables: Sequence[Node], original: Graph) -> Mapping[Node, Funct
 
 
 def _path(original: Graph, x: Value, y: Value) -> tuple[Node, ...] | None:
-    """The nodes that compute `y` of `x` and constants alone."""
+    """Return the nodes that compute `y` from `x` and constants only, or None."""
     needed, nodes = {y}, list[Node]()
     for node in reversed(original.nodes):
         if not needed & set(node.outputs):
@@ -49,13 +49,13 @@ def _path(original: Graph, x: Value, y: Value) -> tuple[Node, ...] | None:
 
 
 def _agrees(table: Node, x: Value, path: Sequence[Node]) -> bool:
-    """Whether the function, of each real number that can be stored, gives what the table holds."""
+    """Return whether the function gives the table's result for each storable number."""
     given, result = table.input(0).type, table.output.type
     if given.quant is None or result.quant is None or x.type.size == 0:
         return False
     stored = np.arange(given.dtype.limits[0], given.dtype.limits[1] + 1).astype(given.dtype.numpy)
     numbers = dequantize_onnx(stored, given.quant)
-    # The tensor's own shape, so that constants are broadcast as they are in the network.
+    # Use the tensor's own shape, so that constants broadcast as in the network.
     padded = np.resize(numbers, max(-(-256 // x.type.size), 1) * x.type.size)
     computed: list[Array] = []
     for part in padded.reshape(-1, *x.type.shape):

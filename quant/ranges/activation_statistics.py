@@ -1,4 +1,4 @@
-"""What activations look like: a float network is run on calibration data, each tensor watched."""
+"""Statistics of activations, collected by running a float network on calibration data."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from smelt.ops.tensor.gather import Gather
 from smelt.samples import Sample
 
 _LARGEST = 1e15
-"""Magnitude of a product's input up to which sums of squares stay within float32."""
+"""Largest magnitude of a product's input for which sums of squares stay within float32."""
 
 ELEMENTS = 1 << 16
-"""Elements of a tensor that are kept, over all samples."""
+"""Number of elements of a tensor to keep, over all samples."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What was seen of one tensor.
+    """Statistics of one tensor.
 
     Attributes:
-        elements: float32 `[samples, n]`: some of the elements of each sample, chosen at random.
-        low, high: float32 `[samples]`: the least and the greatest element of each sample.
-        power: float64 `[samples]`: the mean square of each sample's elements.
-        lows, highs: float32 `[samples, channels]`: the same in each channel, the last axis.
+        elements: random elements of each sample, float32 `[samples, n]`.
+        low, high: minimum and maximum of each sample, float32 `[samples]`.
+        power: mean square of each sample's elements, float64 `[samples]`.
+        lows, highs: minimum and maximum by channel (the last axis), float32 `[samples, channels]`.
     """
 
     elements: Array
@@ -41,14 +41,14 @@ class Observation:
 
     @staticmethod
     def of_constant(array: Array) -> Observation:
-        """What there is to see of a constant, as if it were one sample."""
+        """Return the statistics of a constant, as one sample."""
         flat = finite(array).reshape(-1, array.shape[-1] if array.ndim else 1)
         limits = np.stack([flat.min(axis=0), flat.max(axis=0)])
         power = float(np.square(flat, dtype=np.float64).mean())
         return _summary([(flat.ravel(), limits, power)])
 
     def part(self, samples: slice) -> Observation:
-        """What was seen in some of the samples."""
+        """Return the statistics of a slice of the samples."""
         return Observation(
             self.elements[samples],
             self.low[samples],
@@ -59,9 +59,9 @@ class Observation:
         )
 
     def channel_limits(self) -> tuple[Array, Array]:
-        """How far each channel reaches below and above zero, both positive: `[channels]`.
+        """Return the largest magnitudes below and above zero of each channel, `[channels]` each.
 
-        Samples that are far louder than the others do not count.
+        Samples that are far louder than the others are ignored.
         """
         usual = self.power <= 4.0 * _LOUD * np.median(self.power) + 1e-30
         low, high = self.lows[usual].min(axis=0), self.highs[usual].max(axis=0)
@@ -69,12 +69,12 @@ class Observation:
 
     @property
     def weights(self) -> Array:
-        """float64 `[samples]`: see `sample_weights`."""
+        """Return the samples' weights, float64 `[samples]`; see `sample_weights`."""
         return sample_weights(self.power)
 
 
 def finite(array: Array) -> Array:
-    """Infinities brought to the greatest magnitude beside them, which masks stand for; NaN to 0."""
+    """Replace infinities, which stand for masks, by the largest finite magnitude, and NaN by 0."""
     good = np.isfinite(array)
     if good.all():
         return array
@@ -83,35 +83,35 @@ def finite(array: Array) -> Array:
 
 
 def sample_weights(power: Array) -> Array:
-    """What a squared error in each sample counts: the same in all, but for samples that are loud.
+    """Return the weight of squared errors in each sample: the inverse of the sample's power.
 
-    In one whose power is far above that of the others it counts against its own power, so that it
-    does not drown them.
+    The power of quiet samples is raised to a minimum, so that all but loud samples have equal
+    weights. Loud samples have less weight, so that they do not dominate.
     """
     usual = _LOUD * float(np.median(power)) + 1e-3 * float(np.mean(power)) + 1e-30
     return 1.0 / np.maximum(power, usual)
 
 
 _LOUD = 4.0
-"""From this much above the median on, a sample's power is out of the ordinary."""
+"""A sample is loud if its power exceeds the median by this factor."""
 
 
 def evaluated(graph: Graph, sample: Sample, what: str) -> Evaluation:
-    """Run a float network on a sample.
+    """Run a float network on a sample and check the results.
 
     Args:
         graph: a float network.
         sample: one array per input.
-        what: the sample is called in messages.
+        what: name of the sample in messages.
 
     Raises:
-        QuantizationError: a layer makes infinities or NaN of numbers, multiplies what is too
-            large, or looks up what its table does not hold.
+        QuantizationError: a layer computes infinity or NaN from finite numbers, multiplies numbers
+            that are too large, or looks up an index that its table does not have.
     """
     with np.errstate(all="ignore"):
         found = evaluate(graph, sample)
     reach = max((_reach(array) for array in sample), default=0.0)
-    remedy = f"; the sample reaches {reach:g}: scale it as those that the network was trained on"
+    remedy = f"; the sample reaches {reach:g}: scale it like the network's training data"
     spoilt = not all(map(_is_finite, found.outputs))
     for node in graph.nodes:
         if isinstance(node.op, Gather):
@@ -119,19 +119,19 @@ def evaluated(graph: Graph, sample: Sample, what: str) -> Evaluation:
         most = _reach(found.values[node.input(0)]) if node.op.quantized_weights else 0.0
         if most > _LARGEST:
             raise QuantizationError(
-                f"{what} makes the input of {node.op.name} of {node.origin} reach {most:g}, whose "
-                f"square float32 does not hold{remedy}"
+                f"{what}: the input of {node.op.name} of {node.origin} reaches {most:g}, so its "
+                f"square exceeds float32{remedy}"
             )
         results = [found.values[v] for v in node.outputs]
-        # Quotients by zero and their like may be thrown away by what follows.
+        # Later layers may discard results such as quotients by zero.
         fatal = spoilt or node.op.quantized_weights
         if not fatal or all(map(_is_finite, results)) or _makes_masks(node):
             continue
-        # What a mask's infinities go through is no overflow.
+        # Ignore infinities that come from a mask rather than from an overflow here.
         if all(v is None or _is_finite(found.values[v]) for v in node.inputs):
             bad = next(array[~np.isfinite(array)][0] for array in results if not _is_finite(array))
             raise QuantizationError(
-                f"{what} makes {node.op.name} of {node.origin} compute {bad}{remedy}"
+                f"{what}: {node.op.name} of {node.origin} computes {bad}{remedy}"
             )
     return found
 
@@ -139,7 +139,7 @@ def evaluated(graph: Graph, sample: Sample, what: str) -> Evaluation:
 def _require_rows(
     graph: Graph, node: Node, axis: int, found: Mapping[Value, Array], what: str
 ) -> None:
-    """Demand indices of elements that there are: others stand for the nearest, which hides them."""
+    """Check that indices are within the table; the reference would clamp them silently."""
     indices, rows = found[node.input(1)], node.input(0).type.shape[axis]
     outside = (indices < -rows) | (indices >= rows)
     if not outside.any():
@@ -148,14 +148,14 @@ def _require_rows(
     origin = _source(graph, node.input(1))
     where = f"{what} of input '{origin.name}'" if origin in graph.inputs else what
     raise QuantizationError(
-        f"{where} makes {node.op.name} of {node.origin} look up {indices[place]} (at "
-        f"{list(map(int, place))}), and the table has {rows} rows, 0 to {rows - 1}: "
-        "number tokens as in training, with the vocabulary that the table was made for"
+        f"{where}: {node.op.name} of {node.origin} looks up {indices[place]} (at "
+        f"{list(map(int, place))}), but the table has {rows} rows, 0 to {rows - 1}: "
+        "number tokens as in training, with the same vocabulary"
     )
 
 
 def _source(graph: Graph, value: Value) -> Value:
-    """What a value was made of, back through all that has one input that is computed."""
+    """Return the origin of a value, following nodes with a single computed input backwards."""
     makers = {output: node for node in graph.nodes for output in node.outputs}
     while value in makers:
         computed = [v for v in makers[value].inputs if v is not None and v.data is None]
@@ -166,7 +166,7 @@ def _source(graph: Graph, value: Value) -> Value:
 
 
 def _reach(array: Array) -> float:
-    """The largest magnitude of numbers; infinities do not count."""
+    """Return the largest finite magnitude."""
     if array.dtype.kind != "f":
         return 0.0
     return float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
@@ -177,7 +177,7 @@ def _is_finite(array: Array) -> bool:
 
 
 def _makes_masks(node: Node) -> bool:
-    """The logarithm of zero is what some networks mask by."""
+    """Return whether a node is a logarithm: some networks use log(0) as a mask."""
     return isinstance(node.op, Unary) and node.op.kind == "log"
 
 
@@ -187,20 +187,20 @@ def observe(
     seed: int,
     numbers: Sequence[int] | None = None,
 ) -> dict[Value, Observation]:
-    """Run a float network on every sample.
+    """Run a float network on all samples and collect statistics.
 
     Args:
         graph: a float network.
-        samples: one array per input each.
-        seed: of the choice of elements.
-        numbers: what messages call the samples by; their positions where None.
+        samples: for each sample, one array per input.
+        seed: seed for the random choice of elements.
+        numbers: numbers of the samples in messages; None uses their positions.
 
     Returns:
-        By value, of those of float32 that are computed. Of the last states of an LSTM, what they
-        were after every step is seen.
+        Statistics of each computed float32 value. For the last states of an LSTM, they cover the
+        states after every step.
 
     Raises:
-        QuantizationError: a layer makes infinities or NaN of numbers.
+        QuantizationError: a layer computes infinity or NaN.
     """
     rng = np.random.default_rng(seed)
     values = [
