@@ -1,4 +1,4 @@
-"""What a quantization comes to: the network, and what it cost."""
+"""Result of a quantization: the network, and measurements of its noise."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from smelt.quant.ranges.activation_statistics import finite
 from smelt.quant.recipe import Recipe
 
 SILENT = 1e-30
-"""Power below which there is neither signal nor noise to speak of."""
+"""Power below which signal and noise are considered zero."""
 
 
 def sqnr(signal: float, noise: float) -> float:
-    """Signal-to-quantization-noise ratio in dB of two sums of squares; infinite without noise."""
+    """Return signal / noise (sums of squares) in dB; infinite without noise."""
     if noise <= SILENT:
         return float("inf")
     return float(10.0 * np.log10(max(signal, SILENT) / noise))
@@ -24,22 +24,22 @@ def sqnr(signal: float, noise: float) -> float:
 
 @dataclass(frozen=True)
 class Layer:
-    """One stored tensor of the quantized network, beside what it was in float.
+    """A stored tensor of the quantized network, compared with the float network.
 
-    Real numbers are those of the equalized float network: of another scale, channel by channel,
-    than the file's where `equalized`.
+    Real numbers are those of the equalized float network. If `equalized`, each channel's scale
+    differs from that of the file.
 
     Attributes:
-        name: of the tensor.
-        op: the operator that computes it; `input` for an input of the network.
-        origin: the operator of the model file; empty for an input.
-        dtype: how it is stored: `i8`, or `i16`.
-        quant: of the stored integers; None in float.
-        sqnr: dB against the float network; all noise up to here, the inputs' included.
-        added: dB; the noise that this layer itself adds to inputs that are exact but quantized.
-        low, high: real numbers that the least and the greatest stored integer stand for.
-        least, greatest: what was seen.
-        counts: int64 `[64]`: histogram of the elements seen, in equal bins from `least` to
+        name: name of the tensor.
+        op: operator that computes it; `input` for an input of the network.
+        origin: operator of the model file; empty for an input.
+        dtype: stored type: `i8` or `i16`.
+        quant: quantization of the stored integers; None for float.
+        sqnr: dB relative to the float network, with all noise up to here including the inputs'.
+        added: dB of the noise that this layer alone adds, given exact rounded inputs.
+        low, high: real numbers of the smallest and largest stored integer.
+        least, greatest: observed minimum and maximum.
+        counts: histogram of observed elements, int64 `[64]`, in equal bins from `least` to
             `greatest`.
         equalized: whether its channels were rescaled.
     """
@@ -61,15 +61,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class StepGain:
-    """How good the network was after one step of the recipe, all steps before it done.
+    """Quality of the network after a step of the recipe and all steps before it.
 
     Attributes:
-        name: `minmax`, the baseline; then those of `equalization`, `ranges`, `weight clipping`,
-            `weight rounding` and `bias correction` that the recipe takes; `int16` or `float` where
-            layers were allowed to, and do, compute in that for less noise.
-        sqnr: dB, on the calibration samples; of several outputs, by the mean of their relative
-            noise.
-        outputs: dB of each output.
+        name: `minmax` is the baseline. The recipe's steps follow: `equalization`, `ranges`, `weight
+            clipping`, `weight rounding`, `bias correction`. The last is `int16` or `float` if some
+            layers use that type.
+        sqnr: SQNR in dB on the calibration samples, from the mean relative noise of all outputs.
+        outputs: SQNR of each output in dB.
     """
 
     name: str
@@ -79,15 +78,15 @@ class StepGain:
 
 @dataclass(frozen=True)
 class Island:
-    """A layer that is not computed in int8.
+    """A layer that does not compute in int8.
 
     Attributes:
-        name: of its (first) result.
+        name: name of its first result.
         op: its operator.
-        origin: the operator of the model file.
-        dtype: what it is computed in: `float32` or `int16`.
+        origin: operator of the model file.
+        dtype: type that it computes in: `float32` or `int16`.
         reason: why, in one sentence.
-        chosen: whether it could be int8, with more noise.
+        chosen: whether it could be int8, but with more noise.
     """
 
     name: str
@@ -103,16 +102,15 @@ class Quantized:
     """A quantized network.
 
     Attributes:
-        graph: inputs and outputs are int8, in the order and shapes of the float network's.
-        exceptions: the layers that are not int8; none unless they were allowed.
-        steps: what each step of the recipe brought; the last alone where they were not measured.
-        layers: every stored tensor, in execution order, the inputs first; none where they were not
-            measured.
-        recipe: how it was made; with `compensated` rounding where `searched` would be worse, and
-            with `minmax` ranges where those of `mse` would be.
-        samples: how many calibration samples there were.
-        ignored: indices of those that stood too far out to be believed; see `samples.outliers`.
-        plain: the network with all layers int8 that can be, where some that can are not.
+        graph: the network. Inputs and outputs are int8, with the float network's order and shapes.
+        exceptions: layers that are not int8; empty unless they were allowed.
+        steps: SQNR after each step of the recipe; only the last if steps were not measured.
+        layers: stored tensors in execution order, inputs first; empty if not measured.
+        recipe: recipe that was used. It has `compensated` rounding if `searched` is worse, and
+            `minmax` ranges if `mse` ranges are worse.
+        samples: number of calibration samples.
+        ignored: indices of ignored outliers; see `samples.outliers`.
+        plain: if some layers are not int8 by choice, the network in which they are.
     """
 
     graph: Graph
@@ -126,16 +124,16 @@ class Quantized:
 
     @property
     def sqnr(self) -> float:
-        """dB of the outputs on the calibration samples; see `StepGain.sqnr`."""
+        """Return the outputs' SQNR in dB on the calibration samples; see `StepGain.sqnr`."""
         return self.steps[-1].sqnr
 
 
 HURTING = 5
-"""Layers that are named as those which add most noise."""
+"""Number of layers to report as adding most noise."""
 
 
 def hurting(layers: Sequence[Layer]) -> list[str]:
-    """Names of the layers that add most noise, the worst first."""
+    """Return the names of the layers that add most noise, worst first."""
     adding = [layer for layer in layers if layer.quant is not None and np.isfinite(layer.added)]
     return [layer.name for layer in sorted(adding, key=lambda layer: layer.added)[:HURTING]]
 
@@ -143,11 +141,11 @@ def hurting(layers: Sequence[Layer]) -> list[str]:
 def output_noise(
     expected: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]
 ) -> tuple[float, tuple[float, ...]]:
-    """SQNR in dB of real outputs, of all together and of each; see `StepGain.sqnr`.
+    """Return the SQNR in dB of all outputs together and of each; see `StepGain.sqnr`.
 
     Args:
-        expected: per sample, one array per output.
-        found: the same of the quantized network, dequantized.
+        expected: for each sample, one array per output.
+        found: the same for the quantized network, dequantized.
     """
     ratios: list[float] = []
     for reference, ours in zip(zip(*expected, strict=True), zip(*found, strict=True), strict=True):

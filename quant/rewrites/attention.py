@@ -1,9 +1,10 @@
-"""Float rewrites of what softmax reads: a factor of all scores, and masks.
+"""Float rewrites of the scores that softmax reads: factors and masks.
 
-The factor goes into softmax's own (`beta`), so that scores are stored once. A mask adds -1e9 or the
-like to scores that must not count, or puts it in their place; beside such numbers int8 would not
-tell the others apart. It needs no more than makes their exponentials vanish: how much that is, the
-samples tell.
+A factor of all scores moves into softmax's own factor (`beta`), so that scores are stored once.
+
+A mask adds a number like -1e9 to scores that must be hidden, or replaces them by it. In int8, such
+a number would leave no precision for the other scores. So masks are bounded to the smallest
+magnitude that still makes the exponentials vanish; the samples determine it.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from smelt.ops.tensor.select import Select
 from smelt.samples import Sample
 
 _HIDDEN = -30.0
-"""What hides a score, or less."""
+"""Constants up to this value hide a score."""
 
 _MARGIN = 10.0
-"""How far hidden scores stay below the largest of their row: exponentials of less than 1/20000."""
+"""Distance of hidden scores from the largest of their row: exp(-10) is less than 1/20000."""
 
 
 @dataclass(frozen=True)
 class _Scores:
-    """What a softmax reads: `factor · x`, and a constant added to that or put in its place.
+    """What a softmax reads: `factor * x`, with a constant mask added or substituted.
 
     Attributes:
-        softmax: the node.
-        x: the scores before.
-        scaled: the node that multiplies them; None where there is none.
-        factor: by which it does.
-        mask: the node that adds or selects; None where there is none.
-        hiding: index of its operand that is constant.
+        softmax: the softmax node.
+        x: the scores before factor and mask.
+        scaled: node that multiplies by the factor, or None.
+        factor: the factor.
+        mask: node that adds or selects the mask, or None.
+        hiding: index of the mask node's constant operand.
     """
 
     softmax: Node
@@ -50,13 +51,13 @@ class _Scores:
 
     @property
     def beta(self) -> float:
-        """The factor of all scores, softmax's own included."""
+        """Return the product of the factor and softmax's own."""
         own = self.softmax.op.beta if isinstance(self.softmax.op, Softmax) else 1.0
         return own * self.factor
 
 
 def prepare_scores(graph: Graph, samples: Sequence[Sample]) -> Graph:
-    """Rewrite what each softmax of a float network reads, as the samples allow."""
+    """Move factors into softmax and bound masks, as the samples allow."""
     uses = Counter(v for node in graph.nodes for v in node.inputs if v is not None)
     uses.update(graph.results)
     softmaxes = (node for node in graph.nodes if isinstance(node.op, Softmax))
@@ -94,7 +95,7 @@ def _scores(graph: Graph, softmax: Node, uses: Mapping[Value, int]) -> _Scores:
 
 
 def _hiding(node: Node) -> int | None:
-    """Which operand is a constant that hides scores of the other."""
+    """Return the index of the operand that is a mask constant, or None."""
     op = node.op
     if isinstance(op, Binary) and (op.kind, op.activation) == ("add", Activation.NONE):
         candidates = (0, 1)
@@ -116,7 +117,7 @@ def _hides(constant: Value) -> Array:
 
 
 def _factor(node: Node) -> tuple[Value, float] | None:
-    """The tensor that a node multiplies by one positive number, and the number."""
+    """Return the tensor and the positive constant that a node multiplies, or None."""
     op = node.op
     if not isinstance(op, Binary) or op.activation is not Activation.NONE:
         return None
@@ -133,7 +134,7 @@ def _factor(node: Node) -> tuple[Value, float] | None:
 def _bounds(
     graph: Graph, masked: Sequence[_Scores], samples: Sequence[Sample]
 ) -> dict[Node, float]:
-    """What hides scores well enough, by softmax: exponents, that is, `beta` included."""
+    """Return the bound of each softmax's mask, as exponents (including `beta`)."""
     bounds = {scores.softmax: np.inf for scores in masked}
     for sample in samples if masked else ():
         values = evaluate(graph, sample).values
@@ -144,10 +145,10 @@ def _bounds(
 
 
 def _bound(scores: _Scores, values: Mapping[Value, Array]) -> float:
-    """The same for one sample."""
+    """Return the bound for one sample."""
     node, softmax = scores.mask, scores.softmax
     if node is None or not isinstance(softmax.op, Softmax):
-        raise ValueError(f"{softmax.origin} reads no mask")
+        raise ValueError(f"{softmax.origin} has no mask")
     exponents = values[softmax.input(0)].astype(np.float64) * softmax.op.beta
     constant = node.input(scores.hiding)
     if isinstance(node.op, Binary):

@@ -1,4 +1,4 @@
-"""Float rewrites that make a network lose less when it is quantized."""
+"""Sequence of the float rewrites that prepare a network for quantization."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from smelt.quant.rewrites.recurrent import whole_layers
 
 
 def prepare(graph: Graph) -> Graph:
-    """Rewrite what has a better form in int8."""
+    """Apply all rewrites to forms that lose less in int8."""
     return whole_layers(use_norms(graph.rewrite(_global_pool).rewrite(_pad_by_operand)))
 
 
 def _global_pool(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
-    """An average of whole images is a mean, whose output has a scale of its own."""
+    """Replace average pooling of whole images by a mean, whose output has its own scale."""
     op = node.op
     if not isinstance(op, Pool2D) or op.kind != "average":
         return None
@@ -35,7 +35,7 @@ def _global_pool(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
 
 
 def _pad_by_operand(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
-    """The value of a border is quantized like the tensor if it is an operand."""
+    """Make a pad value an operand, so that it is quantized like the tensor."""
     op = node.op
     if not isinstance(op, Pad) or op.mode != "constant" or not op.value or len(node.inputs) != 1:
         return None

@@ -408,8 +408,8 @@ def test_tokens_that_a_table_does_not_have(smelt: Smelt, cast: bool) -> None:
             ran = smelt("quantize", "net.onnx", *options, *FAST)
             assert ran.code == 1
             message = " ".join(ran.err.split())
-            assert f"{what} of input 'ids' makes Gather of Gather #" in message
-            assert f"look up {bad} (at [0, 4]), but the table has 10 rows, 0 to 9" in message
+            assert f"{what} of input 'ids': Gather of Gather #" in message
+            assert f"looks up {bad} (at [0, 4]), but the table has 10 rows, 0 to 9" in message
     assert smelt("quantize", "net.onnx", "--calibration", "good.npz", *FAST).code == 0
 
 
@@ -544,7 +544,7 @@ def test_layers_that_overflow(smelt: Smelt) -> None:
     assert ran.code == 1
     assert "Warning" not in ran.err
     notes = " ".join(ran.err.split())
-    assert "sample 0 makes Unary(exp) of Exp #0 'y' compute inf; the sample reaches 100" in notes
+    assert "sample 0: Unary(exp) of Exp #0 'y' computes inf; the sample reaches 100" in notes
     # One that stands apart is left out.
     ran = smelt("quantize", "exp.onnx", "--calibration", "one.npz", *FAST)
     assert ran.code == 0, ran.err
