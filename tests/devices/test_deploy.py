@@ -165,9 +165,8 @@ def test_the_command(smelt: Smelt) -> None:
         "layer",
         "operator",
         "backend",
-        "instructions,",
-        "to",
-        "40",
+        "instructions",
+        "(±40)",
         "share",
     ]
     report = json.loads(Path("a.json").read_text())

@@ -63,7 +63,7 @@ def test_a_model_may_travel_as_bytes_and_with_samples() -> None:
     wrong = {"output_0": np.roll(expected, 1, axis=0)}
     done = verify_job(job(inputs=inputs, expect=wrong))
     assert (done.passed, done.error) == (False, "VerifyError")
-    assert "--expect says" in done.message
+    assert "differs from --expect" in done.message
     assert done.report is not None
     assert not done.report["verification"]["passed"]
 

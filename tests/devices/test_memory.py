@@ -103,7 +103,7 @@ def test_a_flipped_bit_of_any_array_is_found_and_named(model: str, tmp_path: Pat
                 )
                 # Where the file was changed before anyone looked at it, the network knows it.
                 changed = replace(elf, contents=read(wrong))
-                with pytest.raises(VerifyError, match=f"^array '{name}' of the firmware"):
+                with pytest.raises(VerifyError, match=f"^array '{name}' in the firmware"):
                     judge(artefact, changed, wrong)
 
 

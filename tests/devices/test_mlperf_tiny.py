@@ -263,7 +263,7 @@ def test_what_is_no_network_of_the_benchmark_is_refused(smelt: Smelt) -> None:
     for arguments, message in (
         ((), "give -o DIR, --flash or --simulate"),
         (("-o", "out"), "no MLPerf Tiny benchmark has an input of 8x8 (kws01 49x10; "),
-        (("-o", "out", "--id", "ic01"), "ic01 sends 3,072 bytes of an image (32x32x3), and"),
+        (("-o", "out", "--id", "ic01"), "ic01 sends 3,072 bytes of an image (32x32x3), but"),
         (("-o", "out", "--id", "sww01"), "--id 'sww01': MLPerf Tiny has kws01, vww01, ic01"),
         (("-o", "out", "--pty"), "--pty and --seconds need --simulate"),
         (("-o", "out", "--port", "COM5"), "and --timeout need --flash"),
@@ -288,12 +288,11 @@ def test_channels_first_images_and_other_outputs_are_refused() -> None:
 def test_bytes_that_mean_something_else_to_the_network_are_told() -> None:
     model = Network("mlperf_tiny", "kws_int8").model
     graph = compile_model(model, Options(board=BOARD)).graph
-    own = "490 int8 features: x stands for 0.584703 * (x - 83)"
+    own = "490 int8 features: x means 0.584703 * (x - 83)"
     assert meaning(BENCHMARKS["kws01"], graph) == own
     changed = _with(graph, quant=Quant.per_tensor(0.5, 83))
     assert meaning(BENCHMARKS["kws01"], changed).endswith(
-        "x stands for 0.5 * (x - 83), "
-        "but the benchmark's data set was quantized as 0.584703 * (x - 83)"
+        "x means 0.5 * (x - 83), but the benchmark's data set was quantized as 0.584703 * (x - 83)"
     )
 
 

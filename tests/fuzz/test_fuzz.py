@@ -249,7 +249,7 @@ def test_the_same_seed_gives_the_same_files() -> None:
         ("outputs", [("float32", 2**32)], r"of \[4294967296\] bytes, but the network has \[800\]"),
         ("inputs", [("float32", 4)], r"reports inputs of \[4\] bytes"),
         ("steps", [2**31, 4], "a step 0 with an output of 2147483648 bytes, which the network"),
-        ("steps", [4, 4], r"says that step 0 makes 4 bytes, not 800"),
+        ("steps", [4, 4], r"reports 4 bytes for step 0, not 800"),
     ],
 )
 def test_a_device_that_lies_about_sizes(field: str, lie: Any, message: str) -> None:
