@@ -71,7 +71,7 @@ def test_every_board_can_be_copied_and_checked(smelt: Smelt, name: str) -> None:
         ),
         (["new", "Bad/Name", "--like", "pico"], "'Bad/Name' cannot be a board's name"),
         (["check", "mps2"], "did you mean 'mps2-an385' or 'mps2-an386' or 'mps2-an500'"),
-        (["check", "pico,microbit"], "`smelt verify --boards pico,microbit` verifies on several"),
+        (["check", "pico,microbit"], "`smelt verify --boards pico,microbit` to verify on several"),
         (
             ["new", "x", "--target", "cortex-m4", "-o", "x.txt"],
             "name of a board file must end in .toml",

@@ -291,7 +291,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "nothing": ((), "needs --calibration"),
     "missing": (("--calibration", "no.npz"), "'no.npz' does not exist"),
     "shape": (("--calibration", "first.npz"), "'first.npz'.*has shape .64, 1, 1, 8, 8.; .1, 8"),
-    "many": (("--calibration", "some.npz", "--samples", "65"), "64 samples, 65 were asked"),
+    "many": (("--calibration", "some.npz", "--samples", "65"), "64 samples, but 65 were requested"),
     "allow": (
         ("--calibration", "some.npz", "--allow", "int4"),
         "'int4' is unknown; choose from float, int16",
@@ -299,7 +299,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "mean": (("--calibration", "some.npz", "--mean", "a,b"), "--mean a,b: give one number"),
     "mean that is none": (("--calibration", "some.npz", "--mean", "nan"), "--mean nan: give fin"),
     "deviation of 0": (("--calibration", "some.npz", "--std", "1,0,1"), "--std 0: every channel"),
-    "arrays": (("--calibration", "some.npz", "--image-fit", "crop"), "'some.npz' holds arrays"),
+    "arrays": (("--calibration", "some.npz", "--image-fit", "crop"), "'some.npz' contains arrays"),
     "text": (("--calibration", "some.csv"), "'some.csv' is not a readable .npz or .npy file"),
     "percentile": (("--calibration", "some.npz", "--percentile", "99"), "--ranges percentile"),
     "output": (("--calibration", "some.npz", "-o", "net.tflite"), "must end in .smelt"),

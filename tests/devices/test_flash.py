@@ -277,7 +277,7 @@ def test_the_first_runner_that_is_installed_is_chosen(fakes: Fakes) -> None:
     ("board", "runner", "server", "says"),
     [
         ("mps2-an386", None, None, "has no flashing program"),
-        ("pico", "jlink", None, "but by uf2, picotool, openocd, pyocd, gdb"),
+        ("pico", "jlink", None, "choose from uf2, picotool, openocd, pyocd, gdb"),
         ("pico", "gdb", None, "needs --gdb HOST:PORT"),
         ("pico", "uf2", "a:1", "--gdb needs runner 'gdb', not 'uf2'"),
     ],
@@ -320,7 +320,7 @@ def test_drives_are_found_by_their_mark(tmp_path: Path, monkeypatch: pytest.Monk
     mounts.write_text(f"{mounts.read_text()}/dev/sdc1 {second} vfat rw 0 0\n")
     with pytest.raises(ConfigError, match=r"several drives have.*choose one with --drive"):
         plan(elf, pico, pico.flash[0])
-    with pytest.raises(ConfigError, match=r"it has no INFO_UF2\.TXT"):
+    with pytest.raises(ConfigError, match=r"no INFO_UF2\.TXT there"):
         plan(elf, pico, pico.flash[0], drive=tmp_path)
 
 

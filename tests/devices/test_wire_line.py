@@ -423,7 +423,7 @@ class Flood:
 
 def test_a_line_without_end_is_not_kept() -> None:
     flood = Flood(b"x" * 1000)
-    with pytest.raises(Lost, match="more than 65,536 bytes without the end of a line"):
+    with pytest.raises(Lost, match="more than 65,536 bytes came without the end of a line"):
         Line(flood, 1000, 115_200).read_line()
     assert flood.said < 70_000
 
@@ -432,7 +432,7 @@ def test_a_fault_outside_of_inferences_tells_of_damage() -> None:
     """A flipped byte in what runs at start is not found by comparing memory."""
     device = Device(Flood(b"e-[fault 3 at 0x00000124]\r\n"))
     with pytest.raises(
-        DeviceError, match=r"fault 3 at 0x00000124, outside .* damaged, .* flash it"
+        DeviceError, match=r"fault 3 at 0x00000124, outside .* damaged .* flash it"
     ):
         _ = device.info
     with pytest.raises(DeviceError, match=r"fault 3 at 0x00000124$"):
