@@ -431,9 +431,7 @@ def test_a_line_without_end_is_not_kept() -> None:
 def test_a_fault_outside_of_inferences_tells_of_damage() -> None:
     """A flipped byte in what runs at start is not found by comparing memory."""
     device = Device(Flood(b"e-[fault 3 at 0x00000124]\r\n"))
-    with pytest.raises(
-        DeviceError, match=r"fault 3 at 0x00000124, outside .* damaged .* flash it"
-    ):
+    with pytest.raises(DeviceError, match=r"fault 3 at 0x00000124, outside .* damaged .* flash it"):
         _ = device.info
     with pytest.raises(DeviceError, match=r"fault 3 at 0x00000124$"):
         device._line.read_line(computing=True)
