@@ -175,7 +175,7 @@ def test_what_is_wrong_about_sounds(tmp_path: Path) -> None:
     with pytest.raises(QuantizationError, match=r"d\.wav' contains no samples"):
         read_waves([a, sound(tmp_path / "d.wav", b"")], image((1, 4)))
     for at, form, number, message in (
-        (34, "<H", 64, "samples of 64 bits, 32 are the most"),
+        (34, "<H", 64, "64 bits per sample; the maximum is 32"),
         (16, "<I", 2**32 - 1, "not a readable PCM WAV file"),  # of the header's own chunk
     ):
         spoilt = bytearray(a.read_bytes())
