@@ -60,6 +60,8 @@ class Addresses:
     def of(self, argument: Argument) -> str:
         """The address that an argument points to, without a cast."""
         match argument:
+            case InFlash(constant, is_struct=True):
+                return f"&{constant}"
             case InFlash(constant, turns):
                 return constant + _turned(turns, 1)
             case InBuffer(buffer, dtype, turns=turns):

@@ -204,11 +204,19 @@ class SharedBody:
             `LayerStruct` among its operands. Form, work and `missed` are taken from that call.
         cost: of the shared body.
         specialized: of the body that only layers of equal numbers can use.
+        family: equal for bodies of which the largest serves the layers of all; None where only
+            those of equal parameters do.
     """
 
     call: KernelCall
     cost: BodyCost
     specialized: BodyCost
+    family: Hashable = None
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for bodies of which one can serve the layers of all."""
+        return self.call.key if self.family is None else (self.call.template, self.family)
 
     @property
     def slowdown(self) -> float:

@@ -7,16 +7,20 @@ which takes a few more instructions and, from the second layer on, fewer bytes.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from smelt.codegen.lower.kernel import SharedBody
+from smelt.codegen.lower.kernel import Parameters, SharedBody
 from smelt.codegen.partition.candidates import Choice
 from smelt.ir import Node
 from smelt.targets import Optimize
 
 MOST_SLOWDOWN = 0.01
-"""With `--optimize speed`, a layer keeps a body of its own that saves this share of what the shared
-one executes for it."""
+"""With `--optimize speed`, a layer keeps a body of its own that saves this fraction of its
+instructions."""
+
+NEGLIGIBLE = 0.001
+"""Fraction of the network's cycles that such layers may lose, all together, for smaller code."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,29 +38,50 @@ def share(choices: Mapping[Node, Choice], optimize: Optimize) -> dict[Node, Choi
     Args:
         choices: what computes each layer of a network.
         optimize: with `speed`, layers share whose shared body takes less than 1 % more
-            instructions; else all do. In either case only if that makes the network smaller.
+            instructions, and those that matter little to the network; else all do. In either case
+            only if that makes the network smaller.
     """
+    slow = _slowed(choices) if optimize == "speed" else set[Node]()
     groups: dict[Hashable, list[_Sharer]] = {}
     for node, choice in choices.items():
         body = choice.taken.call.shared
         if body is not None:
-            groups.setdefault(body.call.key, []).append(_Sharer(node, choice, body))
+            groups.setdefault(body.key, []).append(_Sharer(node, choice, body))
     found = dict(choices)
     for group in groups.values():
-        found |= _decided(group, optimize)
+        found |= _decided(group, slow)
     return found
 
 
-def _decided(group: Sequence[_Sharer], optimize: Optimize) -> dict[Node, Choice]:
-    """The choices of layers that one body can compute."""
-    fast = optimize == "speed"
-    sharers = [s for s in group if not fast or s.body.slowdown < MOST_SLOWDOWN]
+def _slowed(choices: Mapping[Node, Choice]) -> set[Node]:
+    """Layers that a shared body would slow down noticeably."""
+    slowdowns = {
+        node: choice.taken.call.shared.slowdown
+        for node, choice in choices.items()
+        if choice.taken.call.shared is not None
+    }
+    slowed = {node for node, slowdown in slowdowns.items() if slowdown >= MOST_SLOWDOWN}
+    cycles = {node: choice.taken.cycles or 0 for node, choice in choices.items()}
+    left = NEGLIGIBLE * sum(cycles.values())
+    lost = {node: slowdowns[node] * cycles[node] for node in slowed if cycles[node]}
+    for node in sorted(lost, key=lambda node: lost[node]):
+        left -= lost[node]
+        if left < 0:
+            break
+        slowed.remove(node)
+    return slowed
+
+
+def _decided(group: Sequence[_Sharer], slowed: AbstractSet[Node]) -> dict[Node, Choice]:
+    """The choices of layers that one body can compute; what is `slowed` by it keeps its own."""
+    sharers = [sharer for sharer in group if sharer.node not in slowed]
     if _shared_bytes(sharers) >= _specialized_bytes(sharers):
         return {}
+    largest = max(sharers, key=lambda s: s.body.cost.bytes).body.call.parameters
     found: dict[Node, Choice] = {}
     for sharer in group:
         if sharer in sharers:
-            found[sharer.node] = _sharing(sharer, len(sharers) - 1)
+            found[sharer.node] = _sharing(sharer, largest, len(sharers) - 1)
         else:
             slower = f"{sharer.body.slowdown:.1%}"
             reason = f"Code shared with other layers would take {slower} more instructions."
@@ -76,11 +101,13 @@ def _specialized_bytes(sharers: Sequence[_Sharer]) -> int:
     return sum(bodies.values())
 
 
-def _sharing(sharer: _Sharer, others: int) -> Choice:
-    """The choice in which the layer calls the shared body."""
+def _sharing(sharer: _Sharer, parameters: Parameters, others: int) -> Choice:
+    """The choice in which the layer calls the shared body with these parameters."""
     taken = sharer.choice.taken
     own = taken.call
-    call = replace(sharer.body.call, form=own.form, work=own.work, missed=own.missed)
+    call = replace(
+        sharer.body.call, parameters=parameters, form=own.form, work=own.work, missed=own.missed
+    )
     with_others = f" with {others} other{'s' if others > 1 else ''}" if others else ""
     slower = f"{max(sharer.body.slowdown, 0):.1%}"
     reason = f"Shares its code{with_others}, at {slower} more instructions."

@@ -9,7 +9,7 @@ import pytest
 
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import DeviceCall
-from smelt.codegen.lower.kernel import KernelCall, LayerStruct, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
 from smelt.codegen.schedule.shared_symbols import FunctionParameters, Functions
 from smelt.codegen.text.helpers import FLOAT, helper_blocks, needs, preamble
 from smelt.ir import Node
@@ -80,12 +80,12 @@ def check(calls: Iterable[tuple[str, Node, KernelCall]]) -> None:
                 f"the function's text uses, and has {sorted(needless)}, which it does not use"
             )
         variables = given(FunctionParameters, type(call.parameters))
-        if not any(isinstance(operand, LayerStruct) for operand in call.operands):
-            variables -= {"layer_type"}
-        if looked_up(call.template) != variables:
+        in_vain = looked_up(call.template) - variables
+        ignored = variables - looked_up(call.template) - {"layer_type"}
+        if in_vain or ignored:
             wrong.append(
-                f"{name}: {call.template} looks up {sorted(looked_up(call.template) - variables)} "
-                f"in vain, and not {sorted(variables - looked_up(call.template))}"
+                f"{name}: {call.template} looks up {sorted(in_vain)} in vain, "
+                f"and not {sorted(ignored)}"
             )
         if function.definition.count("\n * Computes ") != 1:
             wrong.append(f"{name}: {call.template} must print `layers` once, in its main comment")
@@ -102,6 +102,8 @@ def offered(
             offers = each.offers(node, request)
             for call in () if isinstance(offers, Refusal) else offers.calls:
                 yield f"{name} on {request.target.name}", node, call
+                if call.shared is not None:
+                    yield f"{name} on {request.target.name}, shared", node, call.shared.call
 
 
 def nodes() -> Iterator[tuple[str, Node]]:

@@ -31,7 +31,13 @@ class Body(Parameters):
 
 
 def layer(
-    count: int, slowdown: int, *, step: int = 1, shared_bytes: int = 500, own_bytes: int = 300
+    count: int,
+    slowdown: int,
+    *,
+    step: int = 1,
+    cycles: int = 1000,
+    shared_bytes: int = 500,
+    family: str | None = None,
 ) -> tuple[Node, Choice]:
     """A layer of `count` elements, whose shared body takes `slowdown` of 1,000 instructions more.
 
@@ -44,12 +50,13 @@ def layer(
     shared = SharedBody(
         call=KernelCall("relu.j2", "relu", Body(None, step), (*tensors, numbers)),
         cost=BodyCost(1000 + slowdown, shared_bytes),
-        specialized=BodyCost(1000, own_bytes),
+        specialized=BodyCost(1000, 300),
+        family=family,
     )
     own = KernelCall(
         "relu.j2", "relu", Body(count, step), tensors, form="relu", work={"calls": 1}, shared=shared
     )
-    return node, Choice(Candidate("one", own, 1000), reason="Nothing else serves it.")
+    return node, Choice(Candidate("one", own, cycles), reason="Nothing else serves it.")
 
 
 def shares(layers: list[tuple[Node, Choice]], optimize: Optimize) -> list[bool]:
@@ -74,6 +81,24 @@ def test_layers_share_only_where_that_takes_fewer_bytes(optimize: Optimize) -> N
     assert shares([layer(4, 0), layer(5, 0)], optimize) == [True, True]
     large = [layer(4, 0, shared_bytes=592), layer(5, 0, shared_bytes=592)]
     assert shares(large, optimize) == [False, False]
+
+
+def test_a_layer_that_matters_little_shares_all_the_same() -> None:
+    small = layer(5, 30, cycles=10)
+    assert shares([layer(4, 9), small, layer(6, 9, cycles=1000)], "speed") == [True, True, True]
+    # Both together lose more than a thousandth of the cycles; the one that loses less shares.
+    several = [layer(4, 9, cycles=1000), small, layer(6, 40, cycles=50), layer(7, 9)]
+    assert shares(several, "speed") == [True, True, False, True]
+
+
+def test_the_longest_body_of_a_family_serves_all_of_it() -> None:
+    layers = [layer(4, 0, family="a"), layer(5, 0, family="a", shared_bytes=550)]
+    found = share(dict(layers), "speed")
+    longest = layers[1][1].taken.call.shared
+    assert longest is not None
+    assert {id(found[node].taken.call.parameters) for node, _ in layers} == {
+        id(longest.call.parameters)
+    }
 
 
 def test_layers_of_equal_numbers_need_no_struct() -> None:

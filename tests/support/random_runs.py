@@ -18,7 +18,7 @@ from tests.support.library_nodes import samples_of
 def runs_of(
     backend: Backend, target: str, graphs: Iterable[Graph], rng: np.random.Generator
 ) -> list[Run]:
-    """Return a run for each graph of one node and each kernel that serves it.
+    """Return a run for each graph of one node and each body of each kernel that serves it.
 
     Args:
         backend: the kernels.
@@ -31,6 +31,8 @@ def runs_of(
         node, samples = graph.nodes[0], samples_of(graph, rng)
         offers = backend.offers(node, Request(described))
         expected = [evaluate(graph, sample).outputs[0] for sample in samples]
-        for call in () if isinstance(offers, Refusal) else offers.calls:
+        calls = () if isinstance(offers, Refusal) else offers.calls
+        shared = [call.shared.call for call in calls if call.shared is not None]
+        for call in (*calls, *shared):
             runs.append(Run(f"{i}: {node.op} as {call.form}", Entry(node, call), samples, expected))
     return runs

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from typing_extensions import override
 
+from smelt.codegen.backends.dsp.pointwise import shared_pointwise
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact
 from smelt.codegen.backends.dsp.tile_assembly import TileFunction, WideningFunction
@@ -209,10 +210,10 @@ def _call(
     ]
     if w.padded:
         operands.append(Scratch("rows", DType.INT8, tile.run * tile.pixels))
-    groups = -(-count // tile.pixels) * images
+    groups, stem = -(-count // tile.pixels) * images, _stem(node)
     return KernelCall(
         template="backends/dsp/convolution.j2",
-        stem=_stem(node),
+        stem=stem,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
         uses={"SMELT_ARRAY", "SMELT_NAKED"} | when(w.padded, "string.h"),
@@ -226,6 +227,7 @@ def _call(
             "groups": groups,
             "calls": 1,
         },
+        shared=shared_pointwise(tile, stem, count, found.weights) if flat else None,
     )
 
 

@@ -14,28 +14,30 @@ class PairDefinition:
     """How plain C makes the outputs of two channels of the sums over their paired weights.
 
     Attributes:
-        words: of a sum.
+        words: C of the words of a sum.
         lower: what the lower channel's sum is multiplied by.
         upper: C operator and operand that scale 256 times the upper channel's.
         bias: where in the constants of both channels the upper one's begin.
         rest: of each channel, the C arguments behind its sum.
     """
 
-    words: int
+    words: str
     lower: int
     upper: str
     bias: int
     rest: tuple[str, str]
 
     @staticmethod
-    def of(tile: DspTile) -> PairDefinition:
-        """That of a tile's channels."""
+    def of(tile: DspTile, words: str = "") -> PairDefinition:
+        """That of a tile's channels; `words` is C for sums of no fixed length."""
         bits, row = tile.scaling.left - 8, tile.row
         upper = f"* {1 << bits}" if bits > 0 else f">> {-bits}"
         lower, rest = (
             ", ".join(f"row[{i}]" for i in range(start + 1, start + row)) for start in (0, row)
         )
-        return PairDefinition(tile.words, 1 << tile.scaling.left, upper, row, (lower, rest))
+        return PairDefinition(
+            words or str(tile.words), 1 << tile.scaling.left, upper, row, (lower, rest)
+        )
 
 
 @dataclass(frozen=True)
@@ -108,15 +110,15 @@ def _enter(t: DspTile) -> list[str]:
 
 def _sums(t: DspTile) -> list[str]:
     """Instructions that sum the products of a pair of channels."""
-    three = _chunk(t, 3, first=False)
-    lines = [*_chunk(t, t.first, first=True), *repeated(t.repeats, three)]
+    three = accumulated(t, 3)
+    lines = [*accumulated(t, t.first, first=True), *repeated(t.repeats, three)]
     if t.turns:
         turn = repeated(t.unrolled, three) if t.unrolled > 1 else three
         lines += ["2:", *turn, "ldr r9, [sp, #20]", "cmp r11, r9", "bne 2b"]
     return lines
 
 
-def _chunk(t: DspTile, count: int, *, first: bool) -> list[str]:
+def accumulated(t: DspTile, count: int, *, first: bool = False) -> list[str]:
     """Instructions that load so many words of weights and add their products."""
     weights = ["r9", "r12", "lr"][:count]
     lower, upper, inputs = ([f"r{i + p}" for p in range(t.pixels)] for i in (0, 3, 6))
@@ -129,19 +131,25 @@ def _chunk(t: DspTile, count: int, *, first: bool) -> list[str]:
 
 def _finish(t: DspTile) -> list[str]:
     """Instructions from the sums of a pair of channels to stored outputs."""
+    lines = [*scaled_pair(t, 24), "ldm sp, {r6-r8, r11}"]
+    for p in range(t.pixels):
+        lines += [f"strb r{p}, [r{6 + p}], #1", f"strb r{3 + p}, [r{6 + p}], #1"]
+    return [*lines, "stm sp, {r6-r8}", "ldr r9, [sp, #16]", "cmp r10, r9", "bne 1b"]
+
+
+def scaled_pair(t: DspTile, addend: int) -> list[str]:
+    """Instructions from the sums of a pair of channels to outputs in the same registers.
+
+    The signed form's addend stands on the stack, `addend` bytes from its end.
+    """
     lines = [f"sub r{3 + p}, r{3 + p}, r{p}" for p in range(t.pixels)]
     left = t.scaling.left
     if t.scaling.signed:
         load = "ldm r10!, {r6-r8}"
-        lines += ["ldr r12, [sp, #24]", load, *_scaled(t, 0, left, "r6", "r7")]
-        lines += [load, *_scaled(t, 3, left - 8, "r6", "r7")]
-    else:
-        lines += ["ldm r10!, {r6-r9}", *_scaled(t, 0, left, "r6", "r7")]
-        lines += _scaled(t, 3, left - 8, "r8", "r9")
-    lines.append("ldm sp, {r6-r8, r11}")
-    for p in range(t.pixels):
-        lines += [f"strb r{p}, [r{6 + p}], #1", f"strb r{3 + p}, [r{6 + p}], #1"]
-    return [*lines, "stm sp, {r6-r8}", "ldr r9, [sp, #16]", "cmp r10, r9", "bne 1b"]
+        lines += [f"ldr r12, [sp, #{addend}]", load, *_scaled(t, 0, left, "r6", "r7")]
+        return [*lines, load, *_scaled(t, 3, left - 8, "r6", "r7")]
+    lines += ["ldm r10!, {r6-r9}", *_scaled(t, 0, left, "r6", "r7")]
+    return [*lines, *_scaled(t, 3, left - 8, "r8", "r9")]
 
 
 def _scaled(t: DspTile, first: int, left: int, bias: str, multiplier: str) -> list[str]:

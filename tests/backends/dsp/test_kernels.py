@@ -8,17 +8,20 @@ fault.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.backends.dsp import add as dsp_add
 from smelt.codegen.backends.dsp import convolution as dsp_convolution
 from smelt.codegen.backends.dsp import dense as dsp_dense
@@ -26,13 +29,16 @@ from smelt.codegen.backends.dsp import depthwise as dsp_depthwise
 from smelt.codegen.backends.dsp import winograd as dsp_winograd
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, LayerStruct, Refusal, Request, SharedBody
 from smelt.codegen.lower.requantization import Requantization
+from smelt.codegen.partition import sharing
+from smelt.frontend import Imported
 from smelt.ir import Array, DType, Graph, Node, Op, Quant, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
+from smelt.proof.profile import executed, profile_model
 from smelt.samples import Sample
 from smelt.targets import Optimize, get
 from tests.lower.test_requantization import requantizations
@@ -249,6 +255,25 @@ def cases() -> tuple[Case, ...]:
     )  # fmt: skip
 
 
+@cache
+def calls() -> tuple[tuple[Case, KernelCall], ...]:
+    """Every case by its own body, and by the body that it shares with all that it can."""
+    own = [(case, case.call()) for case in cases()]
+    return (*own, *((case, call) for case, call in shared(own)))
+
+
+def shared(own: Sequence[tuple[Case, KernelCall]]) -> Iterator[tuple[Case, KernelCall]]:
+    """The calls of shared bodies, of which the longest of each family serves all of it."""
+    bodies = [(case, call.shared) for case, call in own if call.shared is not None]
+    longest: dict[Hashable, SharedBody] = {}
+    for _, body in bodies:
+        other = longest.setdefault(body.key, body)
+        if body.cost.bytes > other.cost.bytes:
+            longest[body.key] = body
+    for case, body in bodies:
+        yield case, replace(body.call, parameters=longest[body.key].call.parameters)
+
+
 def outputs(scaling: DspScaling, sums: Array) -> Array:
     """Return what the assembly computes from sums `[o, n]` without bias."""
     row = scaling.rows[:, :, None]
@@ -297,8 +322,9 @@ def test_channels_of_any_shifts_are_scaled(
 
 
 def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
-    entries = [Entry(case.node, case.call()) for case in cases()]
-    for case, program in zip(cases(), build_programs(entries, tmp_path), strict=True):
+    entries = [Entry(case.node, call) for case, call in calls()]
+    programs = build_programs(entries, tmp_path)
+    for (case, _), program in zip(calls(), programs, strict=True):
         for sample in case.samples:
             for index, x in enumerate(sample):
                 program.write(index, 0, x)
@@ -320,17 +346,17 @@ def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
 def test_compilers_have_nothing_to_say(command: tuple[str, ...], tmp_path: Path) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]}")
-    (tmp_path / "k.c").write_text(source_of([Entry(c.node, c.call()) for c in cases()]))
+    (tmp_path / "k.c").write_text(source_of([Entry(case.node, call) for case, call in calls()]))
     compile_c(tmp_path / "k.c", command)
 
 
 def test_working_memory_is_small() -> None:
-    assert max(case.call().scratch_bytes for case in cases()) <= SCRATCH_LIMIT
+    assert max(call.scratch_bytes for _, call in calls()) <= SCRATCH_LIMIT
 
 
 @pytest.mark.qemu
 def test_assembly_equals_the_reference(tmp_path: Path) -> None:
-    runs = [Run(c.name, Entry(c.node, c.call()), c.samples, c.expected()) for c in cases()]
+    runs = [Run(c.name, Entry(c.node, call), c.samples, c.expected()) for c, call in calls()]
     assert said_on(CORE, runs, tmp_path, WARNINGS) == "passed"
 
 
@@ -354,3 +380,33 @@ def test_random_nodes(seed: int, tmp_path: Path) -> None:
     runs = runs_of(ALL, "cortex-m4", graphs, rng)
     assert len(runs) > 60
     assert said_on(CORE, runs, tmp_path) == "passed"
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(
+    "served",
+    [
+        conv((1, 6, 6, 16), 20),
+        conv((1, 5, 4, 23), 7, optimize="size"),
+        conv((1, 3, 4, 150), 9, activation=FREE, points=(5, -7)),
+    ],
+    ids=["even", "odd, for size", "long, signed"],
+)
+def test_bodies_cost_what_their_kernel_counts(
+    served: Case, monkeypatch: pytest.MonkeyPatch, *, alone: bool
+) -> None:
+    """Which decides whether layers share them."""
+    monkeypatch.setattr(sharing, "_specialized_bytes", Mock(return_value=0 if alone else 1 << 20))
+    monkeypatch.setattr(sharing, "MOST_SLOWDOWN", 1.0)
+    options = Options(board="mps2-an386", optimize=served.optimize, backends=("dsp",))
+    artefact = compile_model(Imported(served.graph), options)
+    (step,) = artefact.schedule.calls
+    assert any(isinstance(o, LayerStruct) for o in step.call.operands) is not alone
+    profile = profile_model(artefact, served.samples[0])
+    (counts,) = profile.steps
+    assert counts is not None
+    offered = served.call().shared
+    assert offered is not None
+    counted = (offered.specialized if alone else offered.cost).instructions
+    assert executed(counts) == pytest.approx(counted, rel=0.015, abs=30)
