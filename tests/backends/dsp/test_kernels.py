@@ -172,6 +172,18 @@ def binary(kind: str, count: int, scales: tuple[float, float, float], points: tu
     return Case(f"{kind}-{count}-{points}", graph, samples_of(graph, rng), optimize)
 
 
+def depthwise_of_one_body(stride: int) -> tuple[Case, ...]:
+    """Depthwise convolutions of a stride that differ in sizes only: one group of channels, channels
+    in part of a second group, odd and even sizes, one row, one column, several bands of rows."""
+    padding = SAME if stride == 1 else HALF
+    sizes = ((7, 5, 4), (6, 6, 9), (3, 3, 31), (4, 9, 6), (5, 2, 4), (9, 3, 4), (9, 60, 4))
+    return tuple(
+        depthwise((1, height + stride - 1, width + stride - 1, channels), (3, 3),
+                  (stride, stride), padding)
+        for height, width, channels in sizes
+    )  # fmt: skip
+
+
 @cache
 def cases() -> tuple[Case, ...]:
     """Return cases of shapes, strides, paddings, odd channels, clamps and extremes."""
@@ -216,6 +228,8 @@ def cases() -> tuple[Case, ...]:
         dense(1, 300, 7, NARROW, optimize="size"),
         dense(3, 35, 20, points=(127, 100)),
         *(depthwise((1, 5, 5, channels)) for channels in (4, 5, 8, 37)),
+        *depthwise_of_one_body(1),
+        *depthwise_of_one_body(2),
         *(free_depthwise((1, 6, 7, channels), stride=(2, 2), padding=HALF)
           for channels in (16, 22)),
         depthwise((1, 48, 2, 16)),
@@ -348,6 +362,11 @@ def test_compilers_have_nothing_to_say(command: tuple[str, ...], tmp_path: Path)
         pytest.skip(f"no {command[0]}")
     (tmp_path / "k.c").write_text(source_of([Entry(case.node, call) for case, call in calls()]))
     compile_c(tmp_path / "k.c", command)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_layers_of_one_window_share_a_body(stride: int) -> None:
+    assert len({case.call().key for case in depthwise_of_one_body(stride)}) == 1
 
 
 def test_working_memory_is_small() -> None:
