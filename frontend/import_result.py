@@ -1,4 +1,4 @@
-"""What every frontend returns."""
+"""Result of every frontend."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from smelt.ir import Graph, Value
 
 @dataclass(frozen=True)
 class Imported:
-    """A network read from a file.
+    """A network that was read from a file.
 
     Attributes:
         graph: the verified graph.
-        notes: what the user should know about the import, one sentence each.
-        tensors: tensor index in the file to the value that stands for it.
+        notes: sentences for the user about the import.
+        tensors: for TFLite, the value of each imported tensor, by the tensor's index in the file.
     """
 
     graph: Graph

@@ -1,4 +1,4 @@
-"""What a user should know about an import that went well."""
+"""Notes shown to the user after a successful import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smelt.ir import Value
 
 
 def import_notes(graph: onnx.GraphProto, inputs: Inputs, outputs: Sequence[Value]) -> Iterator[str]:
-    """Types that Smelt widens, and what the file declares wrongly: a sentence each."""
+    """Yield notes on widened types, assumed batch sizes, and wrong declarations in the file."""
     yield from _batches(inputs)
     yield from _narrowing(graph, inputs)
     yield from _contradictions(graph, outputs)
@@ -24,8 +24,8 @@ def _batches(inputs: Inputs) -> Iterator[str]:
             name = inputs.batches[tensor.name]
             called, option = (f" '{name}'", f"--dim {name}=…") if name else ("", "--shape")
             yield (
-                f"the batch{called} of input '{tensor.name}', which the file leaves open, is taken "
-                f"as {inputs.batch}; {option} gives another"
+                f"the batch{called} of input '{tensor.name}', which the file leaves open, is set "
+                f"to {inputs.batch}; {option} sets another"
             )
 
 
@@ -38,20 +38,20 @@ def _narrowing(graph: onnx.GraphProto, inputs: Inputs) -> Iterator[str]:
 
 
 def _contradictions(graph: onnx.GraphProto, outputs: Sequence[Value]) -> Iterator[str]:
-    """Outputs whose declared types are wrong: the operators decide, as they do in other tools."""
+    """Yield outputs with wrong declared types; the operators decide, as in other tools."""
     for info, value in zip(graph.output, outputs, strict=True):
         stored, actual = info.type.tensor_type, value.type
         if stored.elem_type and DTYPES.get(stored.elem_type) is not actual.dtype:
             yield (
                 f"output '{info.name}' is declared as {type_name(stored.elem_type)}, but the "
-                f"operators make {actual.dtype.name.lower()} of the inputs"
+                f"operators compute {actual.dtype.name.lower()} from the inputs"
             )
         sizes = [d.dim_value if d.HasField("dim_value") else None for d in stored.shape.dim]
         if stored.HasField("shape") and not _fits(sizes, actual.shape):
             text = ", ".join("?" if size is None else str(size) for size in sizes)
             yield (
-                f"output '{info.name}' is declared with shape [{text}], but the operators make "
-                f"{list(actual.shape)} of the inputs"
+                f"output '{info.name}' is declared with shape [{text}], but the operators compute "
+                f"{list(actual.shape)} from the inputs"
             )
 
 

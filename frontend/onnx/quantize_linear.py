@@ -1,7 +1,8 @@
-"""Real numbers of stored integers, and the other way round, as ONNX writes them.
+"""Conversion of QuantizeLinear and DequantizeLinear.
 
-Parameters that are known at compile time become the quantization of a tensor; those that are
-computed as the network runs, and those of one block or channel of computed data, are arithmetic.
+Scales and zero points that are known at compile time become the quantization of a tensor. If they
+are computed at run time, or data that is not constant has them per block or per channel, the
+conversion becomes arithmetic.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ def dequantized(
     axis: int = 1,
     block_size: int = 0,
 ) -> Value:
-    """The real numbers of stored integers (DequantizeLinear).
+    """Return the real numbers of stored integers, as DequantizeLinear does.
 
-    The result of a constant is no constant, so that a pass can still compute with its integers.
+    The result is not a constant even if the operand is, so that passes can use its integers.
     """
     if x.type.dtype not in (*STORED, DType.INT32):
-        raise operation.refuse(f"stored integers {x.type} are not supported, 8 and 16 bits are")
+        raise operation.refuse(f"input {x.type} is not supported; use integers of 8 or 16 bits")
     quant = quantization(operation, x, scale, zero_point, axis, block_size)
     if quant is None or not (quant.is_per_tensor or x.is_constant):
         real = _cast(operation, x, DType.FLOAT32)
@@ -63,10 +64,11 @@ def quantized(
     block_size: int = 0,
     dtype: DType | None = None,
 ) -> Value:
-    """The stored integers of real numbers (QuantizeLinear), uint8 where nothing says otherwise."""
+    """Return stored integers of real numbers, as QuantizeLinear does; uint8 by default."""
     target = dtype or (DType.UINT8 if zero_point is None else zero_point.type.dtype)
     if target not in STORED:
-        raise operation.refuse(f"quantization to {target.value} is not supported")
+        names = ", ".join(d.value for d in STORED)
+        raise operation.refuse(f"quantization to {target.value} is not supported; use {names}")
     x = _cast(operation, x, DType.FLOAT32)
     quant = quantization(operation, x, scale, zero_point, axis, block_size)
     if quant is not None and (quant.is_per_tensor or x.is_constant):
@@ -90,7 +92,10 @@ def quantization(
     axis: int = 1,
     block_size: int = 0,
 ) -> Quant | None:
-    """The quantization that constant parameters make; None where they are not, or hold blocks."""
+    """Return the quantization of constant scales and zero points.
+
+    None if they are not constant, or given for blocks.
+    """
     scales = operation.scope.known(scale)
     zeros = None if zero_point is None else operation.scope.known(zero_point)
     if (
@@ -104,19 +109,22 @@ def quantization(
     if zeros.size != scales.size:
         raise operation.wrong(f"it has {scales.size} scales, but {zeros.size} zero points")
     if not ((scales > 0) & np.isfinite(scales)).all():
-        raise operation.wrong(f"its scale '{scale.name}' is not positive and finite")
+        raise operation.wrong(f"its scale '{scale.name}' must be positive and finite")
     numbers = tuple(float(s) for s in scales.ravel())
     points = tuple(int(z) for z in zeros.ravel())
     if scales.size == 1:
         return Quant(numbers, points)
     axis = operation.axis(axis, len(x.type.shape))
     if x.type.shape[axis] != scales.size:
-        raise operation.wrong(f"{scales.size} scales do not fit axis {axis} of {x.type}")
+        raise operation.wrong(
+            f"it has {scales.size} scales, but axis {axis} of {x.type} has {x.type.shape[axis]} "
+            "elements"
+        )
     return Quant(numbers, points, axis)
 
 
 def relabelled(operation: Operation, x: Value, quant: Quant) -> Value:
-    """The same stored integers with this quantization."""
+    """Return the same stored integers with another quantization."""
     if x.data is not None:
         return Value.constant(operation.scope.unique(x.name), x.data.copy(), quant)
     if x.type.quant == quant:
@@ -127,7 +135,7 @@ def relabelled(operation: Operation, x: Value, quant: Quant) -> Value:
 
 
 def unlabelled(operation: Operation, x: Value) -> Value:
-    """The stored integers as plain ones."""
+    """Return the stored integers without their quantization."""
     if x.type.quant is None:
         return x
     if x.data is not None:
@@ -136,7 +144,7 @@ def unlabelled(operation: Operation, x: Value) -> Value:
 
 
 def label_inputs(graph: Graph) -> Graph:
-    """Give the graph's inputs of integers the quantization that all who read them see in them."""
+    """Quantize each integer input of the graph for which all nodes assume the same quantization."""
     users: dict[Value, list[Node]] = {value: [] for value in graph.inputs}
     for node in graph.nodes:
         for value in node.inputs:
@@ -167,7 +175,7 @@ def label_inputs(graph: Graph) -> Graph:
 
 
 def _label(node: Node) -> Quant | None:
-    """The quantization that a node reads its operand with, if that is all it does."""
+    """Return the quantization that a node gives its operand, if it does nothing else."""
     return node.output.type.quant if isinstance(node.op, Copy) else None
 
 
@@ -179,18 +187,24 @@ def _cast(operation: Operation, x: Value, dtype: DType) -> Value:
 
 
 def _along(operation: Operation, x: Value, given: Value, axis: int, block_size: int) -> Value:
-    """A parameter in a shape that is broadcast to `x`."""
+    """Return a parameter with a shape that can be broadcast to `x`."""
     shape, rank = x.type.shape, len(x.type.shape)
     if given.type.size == 1 and not block_size:
         return operation.reshape(given, ())
     axis = operation.axis(axis, rank)
     if not block_size:
         if given.type.shape != (shape[axis],):
-            raise operation.wrong(f"'{given.name}' of {given.type} does not fit {x.type}")
+            raise operation.wrong(
+                f"'{given.name}' is {given.type}; for {x.type} it must have one element, or one "
+                f"for each of the {shape[axis]} along axis {axis}"
+            )
         return operation.reshape(given, [shape[axis] if i == axis else 1 for i in range(rank)])
     blocks = -(-shape[axis] // block_size)
     if given.type.shape != (*shape[:axis], blocks, *shape[axis + 1 :]):
-        raise operation.wrong(f"'{given.name}' of {given.type} does not fit blocks of {x.type}")
+        raise operation.wrong(
+            f"'{given.name}' is {given.type}; for blocks of {block_size} along axis {axis} of "
+            f"{x.type}, it must have {blocks} elements there"
+        )
     operation.afford(shape[axis : axis + 1])
     index = operation.literal(np.arange(shape[axis], dtype=np.int64) // block_size)
     (result,) = operation.apply("Gather", given, index, axis=axis)

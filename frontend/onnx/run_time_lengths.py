@@ -1,4 +1,4 @@
-"""Sizes that are known at run time: whether a file is the same network at each of them."""
+"""Checks that a file describes the same network at every size that is known only at run time."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from smelt.ops.case import random_array
 from smelt.ops.run_time_lengths import at_sizes, remedy, trace
 
 _MOST_EFFORT, _MOST_HELD = 1 << 30, 1 << 28
-"""Elementary operations, and bytes of values, of a network that is evaluated here."""
+"""Largest elementary operations, and bytes of values, of a network that is evaluated here."""
 
 Import = Callable[[Mapping[str, int]], Graph]
-"""The graph of a file where dimensions have other sizes, by their names."""
+"""Imports a file with other sizes of dimensions, by their names."""
 
 
 def checked(graph: Graph, at: Import) -> Graph:
-    """A graph whose lengths, if it has any, may have every size of their ranges.
+    """Return the graph, after checking that its lengths may have every size in their ranges.
 
     Args:
-        graph: of the largest sizes, as imported.
+        graph: the graph of the largest sizes, as imported.
         at: imports the same file at other sizes.
 
     Raises:
@@ -44,15 +44,15 @@ def checked(graph: Graph, at: Import) -> Graph:
 
 
 def require_same(graph: Graph, probe: Graph) -> None:
-    """Check that a graph at other sizes is what was imported at these sizes.
+    """Check that a graph, resized to other sizes, equals the file imported at these sizes.
 
-    What a file computes from a size (a mean's divisor, a table of positions) is constant in a
-    graph, of the largest size, and would be wrong at another. At the least size, a file may be
-    imported in another way (an axis has a single element, a part is the whole): there, equal
-    results will do.
+    Numbers that a file computes from a size (a mean's divisor, a table of positions) are constants
+    in a graph. They have the values for the largest size, which would be wrong at another size. At
+    the smallest size, a file may be imported differently, because an axis has a single element or
+    a part is the whole. There it is enough that the results are equal.
 
     Args:
-        graph: of the largest sizes, as imported.
+        graph: the graph of the largest sizes, as imported.
         probe: the same file imported at other sizes.
 
     Raises:
@@ -73,14 +73,16 @@ def require_same(graph: Graph, probe: Graph) -> None:
     if least and _compute_the_same(made, other):
         return
     raise _refused(
-        graph, f"the network computes with it, as {_first_difference(made, other)} tells"
+        graph,
+        f"the network computes with the size itself, as in {_first_difference(made, other)}",
     )
 
 
 def _probes(graph: Graph) -> Iterator[dict[str, int]]:
-    """Sizes of all lengths: one below the largest, where no axis has a single element; the least.
+    """Yield sizes of all lengths to try: just below the largest, and the smallest.
 
-    Those below the largest are of different distances, so that lengths are not confused.
+    Just below the largest, axes rarely have a single element. The distances from the largest size
+    differ, so that lengths cannot be confused.
     """
     lengths = graph.lengths
     below = {x.name: max(x.minimum, x.maximum - 1 - i) for i, x in enumerate(lengths)}
@@ -96,7 +98,7 @@ def _compute_the_same(a: Graph, b: Graph) -> bool:
     if not (_is_light(a) and _is_light(b)):
         return False
     inputs = [random_array(value.type, np.random.default_rng(0)) for value in a.inputs]
-    # Both are networks that run, not what is constant in one.
+    # Both networks run as on a device; none of this is computing constants at compile time.
     with unlimited():
         return all(
             np.allclose(x, y, 1e-5, 1e-6, equal_nan=True)
@@ -105,13 +107,13 @@ def _compute_the_same(a: Graph, b: Graph) -> bool:
 
 
 def _is_light(graph: Graph) -> bool:
-    """Whether one evaluation surely takes no more than moments and what memory there is."""
+    """Return whether an evaluation takes at most moments, and not too much memory."""
     held = sum(value.type.bytes for value in graph.values())
     return graph.effort is not None and graph.effort <= _MOST_EFFORT and held <= _MOST_HELD
 
 
 def _first_difference(a: Graph, b: Graph) -> str:
-    """The operator of the file where two graphs part."""
+    """Return the first operator of the file at which two graphs differ."""
     for one, other in zip(a.nodes, b.nodes, strict=False):
         if (one.op, _operands(one)) != (other.op, _operands(other)):
             return str(one.origin)
@@ -119,7 +121,7 @@ def _first_difference(a: Graph, b: Graph) -> str:
 
 
 def _operands(node: Node) -> list[tuple[TensorType, bytes] | None]:
-    """The operands' types, and the bytes of those that are constant."""
+    """Return the operands' types, and the bytes of constant operands."""
     return [
         None if v is None else (v.type, b"" if v.data is None else v.data.tobytes())
         for v in node.inputs
@@ -133,6 +135,6 @@ def _text(sizes: Mapping[str, int]) -> str:
 def _refused(graph: Graph, reason: str) -> UnsupportedError:
     names = " and ".join(f"'{length.name}'" for length in graph.lengths)
     return UnsupportedError(
-        f"the size of dimension {names} cannot be left to run time: {reason}; "
+        f"dimension {names} cannot have a size known only at run time: {reason}; "
         f"{' and '.join(remedy(length) for length in graph.lengths)}"
     )

@@ -1,8 +1,8 @@
-"""The order of a model's operators: each after those whose results it reads.
+"""Sorts a model's operators so that each comes after those that compute its operands.
 
-The standard asks files for that order, but tools write others, and onnxruntime sorts. So does this
-module, once for the whole model, so that all that follows may rely on it. Files in order stay as
-they are.
+The standard requires this order, but some tools write another, and onnxruntime sorts too. This
+module sorts the whole model once, so that all later code may rely on the order. A file in the right
+order is not changed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import onnx
 from smelt.errors import ModelError
 
 _NAMED = 8
-"""How many operators of a long cycle a message names."""
+"""Number of operators of a long cycle that a message names."""
 
 
 def sort_operators(model: onnx.ModelProto) -> None:
-    """Bring the operators of all graphs and functions of a model into order.
+    """Sort the operators of all graphs and functions of a model.
 
     Raises:
-        ModelError: operators wait for one another in a cycle, or a tensor is made twice.
+        ModelError: operators depend on each other in a cycle, or a tensor is computed twice.
     """
     for function in model.functions:
         _sorted(function.node, function.input, (), f"function '{function.name}'")
@@ -33,7 +33,7 @@ def sort_operators(model: onnx.ModelProto) -> None:
 
 
 def _sort_graph(graph: onnx.GraphProto) -> set[str]:
-    """Sort a graph and those inside of it; return the tensors that it takes from around it."""
+    """Sort a graph and those nested in it; return the tensors that it uses from outside."""
     where = f"graph '{graph.name}'"
     inputs = [tensor.name for tensor in graph.input]
     constants = [tensor.name for tensor in graph.initializer]
@@ -44,7 +44,7 @@ def _sort_graph(graph: onnx.GraphProto) -> set[str]:
 
 
 def _sorted(nodes: Any, inputs: Sequence[str], constants: Sequence[str], where: str) -> set[str]:
-    """Sort operators; return the tensors that neither they nor `inputs` or `constants` make."""
+    """Sort operators; return the tensors that they use from outside of the graph."""
     used = [_used(node) for node in nodes]
     makers = _makers(nodes, inputs, constants, where)
     order = _order(nodes, used, makers)
@@ -56,7 +56,7 @@ def _sorted(nodes: Any, inputs: Sequence[str], constants: Sequence[str], where: 
 
 
 def _used(node: onnx.NodeProto) -> set[str]:
-    """Tensors that an operator reads, by itself or in graphs of its own, which are sorted."""
+    """Sort an operator's graphs; return the tensors that it and its graphs read."""
     used = {name for name in node.input if name}
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -69,7 +69,7 @@ def _used(node: onnx.NodeProto) -> set[str]:
 def _makers(
     nodes: Iterable[onnx.NodeProto], inputs: Sequence[str], constants: Sequence[str], where: str
 ) -> dict[str, int]:
-    """Which operator makes each tensor."""
+    """Return the index of the operator that computes each tensor."""
     places = dict.fromkeys(constants, "the constants")
     for name in inputs:
         if name and places.get(name) == "the inputs":
@@ -80,7 +80,8 @@ def _makers(
         for name in filter(None, node.output):
             if name in places:
                 raise ModelError(
-                    f"{_named(node, index)} makes tensor '{name}' again, after {places[name]}"
+                    f"{_named(node, index)} computes tensor '{name}', which {places[name]} already "
+                    "defined: the file is damaged"
                 )
             places[name] = _named(node, index)
             makers[name] = index
@@ -90,7 +91,7 @@ def _makers(
 def _order(
     nodes: Sequence[onnx.NodeProto], used: Sequence[set[str]], makers: dict[str, int]
 ) -> list[int]:
-    """Of the operators whose operands are there, always the one that the file has first."""
+    """Return the order: always the first operator in the file whose operands are computed."""
     sorter = TopologicalSorter(
         {i: [makers[n] for n in names if n in makers] for i, names in enumerate(used)}
     )
@@ -116,7 +117,7 @@ def _circular(
     makers: dict[str, int],
     cycle: Sequence[int],
 ) -> ModelError:
-    """An error that names the operators of a cycle, each of which the next one reads."""
+    """Return the error for a cycle; it names operators, each with a tensor that it reads."""
     steps: list[str] = []
     for maker, reader in pairwise(cycle[: _NAMED + 1]):
         tensor = min(name for name in used[reader] if makers.get(name) == maker)
@@ -125,7 +126,7 @@ def _circular(
         )
     more = len(cycle) - 1 - len(steps)
     return ModelError(
-        f"operators wait for each other in a cycle: {'; '.join(steps)}"
+        f"operators depend on each other in a cycle: {'; '.join(steps)}"
         f"{f'; and {more} more' if more else ''}: the file is damaged, export the network again"
     )
 

@@ -54,7 +54,11 @@ WRONG: tuple[tuple[str, Any, str], ...] = (
     ("keep_inputs", "no", "keep_inputs must be True or False, not the str 'no'"),
     ("dims", 3, "dims must be sizes by the names of dimensions, not the int 3"),
     ("dims", {"N": "1"}, r"dims\['N'\] must be an integer of at least 0, not the str '1'"),
-    ("dims", {"N": (1, 2, 3)}, r"dims\['N'\] must be a size, or the least and the greatest one"),
+    (
+        "dims",
+        {"N": (1, 2, 3)},
+        r"dims\['N'\] must be a size, or a pair of the smallest and largest size",
+    ),
     ("dims", {1: 1}, "each key of dims must be text, not the int 1"),
     ("dims", {"N": True}, r"dims\['N'\] must be an integer"),
     ("shapes", [(1, 64)], "shapes must be shapes by the names of inputs, not the list"),

@@ -290,7 +290,10 @@ def test_images(smelt: Smelt) -> None:
 WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "nothing": ((), "needs --calibration"),
     "missing": (("--calibration", "no.npz"), "'no.npz' does not exist"),
-    "shape": (("--calibration", "first.npz"), "'first.npz'.*has shape .64, 1, 1, 8, 8.; .1, 8"),
+    "shape": (
+        ("--calibration", "first.npz"),
+        "'first.npz'.*has shape .64, 1, 1, 8, 8.; it must be .1, 8",
+    ),
     "many": (("--calibration", "some.npz", "--samples", "65"), "64 samples, but 65 were requested"),
     "allow": (
         ("--calibration", "some.npz", "--allow", "int4"),
@@ -473,7 +476,7 @@ def test_open_batches_are_one(smelt: Smelt, name: str | None) -> None:
     ran = smelt("quantize", "net.onnx", "--calibration", "batch.npz", *FAST, "-o", "net.smelt")
     assert ran.code == 0, ran.err
     notes = " ".join(ran.err.split())
-    assert "which the file leaves open, is taken as 1" in notes
+    assert "which the file leaves open, is set to 1" in notes
     assert (f"the batch '{name}' of" in notes) == (name is not None)
     assert load("net.smelt").graph.inputs[0].type.shape == (1, 1, 8, 8)
     assert smelt("quantize", ONNX, "--calibration", "first.npz", *FAST, "-o", "b.smelt").code == 0

@@ -1,4 +1,4 @@
-"""Products of matrices: MatMul, Gemm, and the fused form that onnxruntime writes."""
+"""Converters of MatMul, Gemm, and onnxruntime's FusedMatMul."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Permutation = tuple[int, ...]
 def product(
     operation: Operation, a: Value, b: Value, left: Permutation = (), right: Permutation = ()
 ) -> Value:
-    """`a` times `b`, of rank 2 at least, with their axes in the orders `left` and `right`.
+    """Multiply `a` by `b`, with their axes permuted by `left` and `right`.
 
-    A product with a constant matrix is a dense layer.
+    Both have at least 2 dimensions. A product with a constant matrix becomes a dense layer.
     """
     if b.data is not None and not a.is_constant and len(b.type.shape) == 2:
         return dense(operation, operation.transpose(a, left), b.data.transpose(right or (0, 1)))
@@ -26,7 +26,7 @@ def product(
 
 
 def dense(operation: Operation, x: Value, matrix: Array, bias: Array | None = None) -> Value:
-    """The rows of `x` times a constant matrix `[inputs, outputs]`, plus a bias of `[outputs]`."""
+    """Multiply the rows of `x` by a constant matrix `[inputs, outputs]`, and add a bias."""
     if x.type.dtype is not DType.FLOAT32 or not matrix.size or not x.type.size:
         y = operation.emit(MatMul(), x, operation.literal(matrix))
         return y if bias is None else operation.emit(Binary("add"), y, operation.literal(bias))
@@ -36,18 +36,23 @@ def dense(operation: Operation, x: Value, matrix: Array, bias: Array | None = No
 
 
 def scaled(operation: Operation, value: Value, factor: float) -> Value:
-    """A value times a number that may have to be an integer."""
+    """Multiply a value by a number; integers can be multiplied by an integer only."""
     if factor == 1:
         return value
     if value.type.dtype.is_integer and factor != int(factor):
-        raise operation.refuse(f"integers cannot be multiplied by {factor}")
+        raise operation.refuse(
+            f"'{value.name}' {value.type} cannot be multiplied by {factor}: integers need an "
+            "integer factor"
+        )
     return operation.emit(Binary("mul"), value, operation.scalar(factor, value))
 
 
 def _matmul(operation: Operation) -> Value:
     a, b = operation.value(0), operation.weights(1)
     if not a.type.shape or not b.type.shape:
-        raise operation.wrong(f"{a.type} times {b.type}: a number is no matrix")
+        raise operation.wrong(
+            f"it cannot multiply {a.type} by {b.type}: both must have at least one axis"
+        )
     rows, columns = len(a.type.shape) > 1, len(b.type.shape) > 1
     matrix_a = a if rows else operation.reshape(a, (1, *a.type.shape))
     matrix_b = b if columns else operation.reshape(b, (*b.type.shape, 1))
@@ -66,14 +71,14 @@ def _matmul(operation: Operation) -> Value:
 
 
 def _fused_matmul(operation: Operation) -> Value:
-    """FusedMatMul of onnxruntime: factors that are transposed, the product times alpha."""
+    """Convert FusedMatMul: factors may be transposed, and the product is multiplied by alpha."""
     return scaled(operation, _matmul(operation), operation.real("alpha", 1.0))
 
 
 def _order(operation: Operation, matrix: Value, side: str) -> Permutation:
-    """The axes of a factor as attributes of FusedMatMul turn them: first those of the stack.
+    """Return the permutation of a factor's axes by the attributes of FusedMatMul.
 
-    A vector stays as it is, as onnxruntime has it.
+    A vector is not permuted, as in onnxruntime.
     """
     if len(matrix.type.shape) < 2:
         return ()
@@ -86,10 +91,10 @@ def _order(operation: Operation, matrix: Value, side: str) -> Permutation:
 
 
 def _gemm(operation: Operation) -> Value:
-    """`alpha · A · B + beta · C`; constants are multiplied by alpha and beta beforehand."""
+    """Convert Gemm, `alpha · A · B + beta · C`; constants are multiplied in advance."""
     a, b = operation.image(0, 2), operation.weights(1)
     if len(b.type.shape) != 2:
-        raise operation.wrong(f"'{b.name}' must be a matrix, it is {b.type}")
+        raise operation.wrong(f"'{b.name}' is {b.type}, but must be a matrix")
     alpha, beta = operation.real("alpha", 1.0), operation.real("beta", 1.0)
     left: Permutation = (1, 0) if operation.flag("transA") else ()
     right: Permutation = (1, 0) if operation.flag("transB") else ()
@@ -105,12 +110,14 @@ def _gemm(operation: Operation) -> Value:
         return _plus(operation, dense(operation, x, matrix), c, beta)
     bias: Array = (c.data * np.float64(beta)).astype(np.float32).ravel()
     if bias.size not in (1, matrix.shape[1]):
-        raise operation.wrong(f"its bias {c.type} does not fit {matrix.shape[1]} outputs")
+        raise operation.wrong(
+            f"its bias {c.type} must have one element, or {matrix.shape[1]}: one for each output"
+        )
     return dense(operation, x, matrix, np.broadcast_to(bias, matrix.shape[1:]).copy())
 
 
 def _plus(operation: Operation, y: Value, c: Value | None, beta: float) -> Value:
-    """The product plus `beta · C`, which is broadcast to it."""
+    """Add `beta · C` to the product; C is broadcast to it."""
     if c is None:
         return y
     total = operation.emit(Binary("add"), y, scaled(operation, c, beta))

@@ -259,7 +259,7 @@ REFUSED: dict[str, tuple[Callable[[Any], None], type[Exception], Sequence[str]]]
     "weights": (
         _tensor("cell_weights", quantization=Q(scale=[0.1] * 7, zeroPoint=[0] * 7)),
         UnsupportedError,
-        ["one scale"],
+        ["per tensor"],
     ),
     "zero point": (
         _tensor("cell_weights", quantization=Q(scale=[0.1], zeroPoint=[3])),
