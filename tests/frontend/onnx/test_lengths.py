@@ -471,7 +471,7 @@ def test_the_range_is_shown(smelt: Callable[..., tuple[int, str]], tmp_path: Pat
     note = "no layer is rewritten for a backend, because sizes are known at run time only (--dim T)"
     assert smelt("partition", *RANGE)[1].count(note) == 1
     header = (tmp_path / "out" / "net_net.h").read_text()
-    assert f"#define NET_NET_T_MAX {MOST}" in header
+    assert f"#define NET_NET_T_MAX ({MOST})" in header
     assert "net_net_status_t net_net_set_length_T(net_net_t *ctx, int32_t length);" in header
     assert "net_net_set_length_T(&network, size)" in (tmp_path / "out" / "README.md").read_text()
     assert "dimension" not in smelt("inspect", "net.onnx", "--dim", "T=4")[1]
