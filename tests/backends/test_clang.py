@@ -89,7 +89,12 @@ def clang_takes(target: str, calls: Iterable[tuple[Node, KernelCall]], folder: P
     headers = "stdint.h", *before.headers
     declared = [f"void {f.name}({f.signature});" for f in definitions]
     source = folder / "k.c"
-    source.write_text("\n".join((*(f"#include <{h}>" for h in headers), *declared, text)))
+    structs = dict.fromkeys(kind for f in definitions for kind in f.structs)
+    types = (
+        f"typedef struct {{ {' '.join(f'int32_t {name};' for name in kind.fields)} }} {kind.name};"
+        for kind in structs
+    )
+    source.write_text("\n".join((*(f"#include <{h}>" for h in headers), *types, *declared, text)))
     (folder / "string.h").write_text(STRING)
     cpu = [flag for flag in get(target).arch_flags if flag.startswith(("-mcpu", "-mthumb"))]
     compile_c(

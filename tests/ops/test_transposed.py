@@ -129,7 +129,7 @@ def test_contradictions_are_refused() -> None:
         return str(caught.value)
 
     shape = const("shape", (1, 8, 8, 2), np.int32)
-    assert "says that" in refused(const("shape", (1, 7, 8, 2), np.int32), weights, x, y)
+    assert "but the file declares" in refused(const("shape", (1, 7, 8, 2), np.int32), weights, x, y)
     assert "no shape of an image" in refused(const("shape", (8, 8), np.int32), weights, x, y)
     assert "StrideH" in refused(shape, weights, x, y, stride=0)
     assert "cannot use weights" in refused(shape, const("w", np.ones((2, 3, 3, 4))), x, y)

@@ -117,7 +117,7 @@ def test_a_fault_after_the_last_step_is_told_apart() -> None:
     name = f"{artefact.network.name}.c"
     source = artefact.project.files[name]
     start = source.index("const void *digits_int8_net_output")
-    wrong = re.sub(r"return ctx->arena \+ (\d+);", "return ctx->arena + 1 + \\1;", source[start:])
+    wrong = re.sub(r"\(ctx->arena \+ (\w+)\)", r"(ctx->arena + 1 + \1)", source[start:])
     assert wrong != source[start:]
     files = {**artefact.project.files, name: source[:start] + wrong}
     broken = replace(artefact, project=replace(artefact.project, files=files))
@@ -130,8 +130,9 @@ def test_what_is_written_behind_the_arena_is_found() -> None:
     artefact = compile_graph(scaled(2.0), Options(keep_inputs=True))
     name, end = f"{artefact.network.name}.c", artefact.network.arena_bytes
     source = artefact.project.files[name]
-    last = max(int(offset) for offset in re.findall(r"arena \+ (\d+)", source))
-    wrong = re.sub(rf"arena \+ {last}\b", f"arena + {end}", source)
+    offsets = re.findall(r"(#define (?:\w*ARENA_OFFSET\w*) \(?)(\d+)", source)
+    last = max(int(offset) for _, offset in offsets)
+    wrong = re.sub(rf"(#define \w*ARENA_OFFSET\w* \(?){last}\b", rf"\g<1>{end}", source)
     files = {**artefact.project.files, name: wrong}
     broken = replace(artefact, project=replace(artefact.project, files=files))
     with pytest.raises(DeviceError, match="wrote beyond the end of its arena"):

@@ -383,7 +383,7 @@ def test_taps_inside_control_flow_are_not_compared() -> None:
     assert any(step.inside is not None for step in artefact.schedule.steps)
     samples = few_turns(graph, 3, 0)
     values = evaluate(artefact.graph, samples[-1]).values
-    assert find_first_difference(artefact, samples, values).startswith("With taps every step")
+    assert find_first_difference(artefact, samples, values).startswith("With taps, every step")
     wrong = {v: a if a.dtype.kind != "f" else a + 1 for v, a in values.items()}
     assert "First layer that differs: step" in find_first_difference(artefact, samples, wrong)
 

@@ -455,7 +455,7 @@ def mean(size: int, divisor: float) -> Graph:
 def test_a_file_that_computes_with_a_size_is_refused() -> None:
     """At the largest size all looks well: only another import of the file tells."""
     require_same(mean(8, 3.0), mean(5, 3.0))
-    with pytest.raises(UnsupportedError, match="computes with it, as DIV #0 'y' tells; fix it"):
+    with pytest.raises(UnsupportedError, match="computes with the size itself, as in DIV #0 'y'; fix it"):
         require_same(mean(8, 8.0), mean(5, 5.0))
 
 
