@@ -36,20 +36,21 @@ test-all: $(DEV_READY) ## Run all tests that minutes suffice for: more cases, co
 test-slow: $(DEV_READY) ## Run every test, those that take hours too
 	$(PYTEST) -m ""
 
-check: $(DEV_READY) ## Lint, formatting, types, directions of imports and test-all: what decides whether a change is good
+check: $(DEV_READY) ## Check lint, format, spelling, types and import rules, then run test-all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-cache
 	$(PYTEST) -m "not slow"
 
-train: $(TRAIN_READY) ## Train the example's network anew (installs TensorFlow, in a .venv of its own)
+train: $(TRAIN_READY) ## Train the example's network again (installs TensorFlow, in a .venv of its own)
 	$(TRAIN_VENV)/bin/python examples/digits/train.py
 
 bench: $(DEV_READY) ## Print instructions, arena and flash beside those of TFLite Micro
 	@$(BIN)/python -m bench
 
-hooks: $(DEV_READY) ## Run ruff and basedpyright before each commit
+hooks: $(DEV_READY) ## Install the git hooks: lint, spelling, types, commit subjects
 	$(BIN)/pre-commit install
 
 clean: ## Remove caches and what builds leave behind

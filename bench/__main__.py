@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import typer
 
-from bench import build_time, conformance, cortexm, peers, prices, quantization, quantized, vulkan
+from bench import (
+    build_time,
+    conformance,
+    cortexm,
+    peers,
+    prices,
+    quantization,
+    quantized,
+    report,
+    tour,
+    vulkan,
+)
 from bench import float as floats
 
 app = typer.Typer(help=__doc__, add_completion=False, invoke_without_command=True)
@@ -17,6 +28,8 @@ app.command("prices")(prices.main)
 app.command("build-time")(build_time.main)
 app.command("vulkan")(vulkan.main)
 app.command("peers")(peers.main)
+app.command("report")(report.main)
+app.command("tour")(tour.main)
 
 
 @app.callback()

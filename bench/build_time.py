@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from bench import records
 from bench.shared_folder import SHARED, absent
 from smelt.cli.show.tables import TextTable
 
 ROUNDS = 3
 
 
-def main() -> None:
+@dataclass(frozen=True)
+class BuildTime:
+    """Seconds that `smelt build` takes for a network, in the fastest and the slowest round."""
+
+    network: str
+    fastest: float
+    slowest: float
+
+
+def main(write: records.WriteOption = False, note: records.NoteOption = "") -> None:
     """Wall-clock seconds of whole `smelt build` processes; the fastest of a few."""
     console = Console()
-    rows: list[tuple[object, ...]] = []
+    rows: list[BuildTime] = []
     for network in ("vww", "ic", "kws", "sww", "ad"):
         model = SHARED / f"models/mlperf_tiny/{network}_int8.tflite"
         if not model.exists():
             console.print(f"{absent(model.name)}, left out")
             continue
         seconds = sorted(_build(model) for _ in range(ROUNDS))
-        rows.append((network, f"{seconds[0]:.2f}", f"{seconds[-1]:.2f}"))
-    TextTable(("network", "fastest, s", "slowest, s"), tuple(rows), "smelt build").print(console)
+        rows.append(BuildTime(network, seconds[0], seconds[-1]))
+    lines = tuple((row.network, f"{row.fastest:.2f}", f"{row.slowest:.2f}") for row in rows)
+    TextTable(("network", "fastest, s", "slowest, s"), lines, "smelt build").print(console)
+    if write:
+        python = f"Python {platform.python_version()}"
+        records.write(
+            "build_time",
+            records.this_run(
+                "build-time --write", "no C compiler", f"{records.processor()}, {python}", note
+            ),
+            rows,
+        )
 
 
 def _build(model: Path) -> float:

@@ -8,7 +8,9 @@ the arena is the smallest one of whole tensors that any order of memory can reac
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +18,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bench import random_weights, records
 from bench.cores import CORES
 from bench.peers import CYCLES_AN_INSTRUCTION, TFLM_CMSIS_NN
 from bench.shared_folder import SHARED, absent
@@ -39,10 +42,56 @@ Cores without peers' figures are not compared.
 """
 FLASH_GOALS = {"kws": 0.38, "vww": 0.35, "ic": 0.65}
 """Ratios of flash to reach on M4 with `--optimize size`."""
+PEER_NETWORK = {random_weights.NAME: "vww"}
+"""The network of the peer's figures, where it is another file of the same layers and shapes."""
+NETWORKS = (*LIVE_BYTES_BOUND, random_weights.NAME)
 WINOGRAD = 0.26
 """The ratio for `ic` on cores with the DSP extension, with weights that may take more flash."""
 KERNEL_SCRATCH = 4096
 """Bytes of arena that kernels may take beyond the bound."""
+
+
+@dataclass(frozen=True)
+class IntegerInference:
+    """One inference of an int8 network on a simulated core.
+
+    Attributes:
+        network: name of the network.
+        core: name of the core, as `m4`.
+        backends: which kernels it may use, with commas between them; `best` for the target's own.
+        macs: multiply-accumulates that are computed, after all passes.
+        instructions: executed in one inference.
+        cycles: estimated from these.
+        arena: bytes of activations and scratch.
+        flash: bytes of the network's code and weights.
+        stack: bytes, the deepest that the inference used.
+    """
+
+    network: str
+    core: str
+    backends: str
+    macs: int
+    instructions: int
+    cycles: int
+    arena: int
+    flash: int
+    stack: int
+
+
+@dataclass(frozen=True)
+class PeerInference:
+    """The same inference by TFLite Micro with CMSIS-NN; `arena` and `flash` are bytes."""
+
+    instructions: int
+    arena: int
+    flash: int
+
+
+def peer(network: str, core: str) -> PeerInference:
+    """Return what TFLite Micro with CMSIS-NN needs for a network, by name, on a core."""
+    found = TFLM_CMSIS_NN[PEER_NETWORK.get(network, network)][core]
+    flash = found["code_bytes"] + found["model_bytes"]
+    return PeerInference(found["instructions"], found["arena_bytes"], flash)
 
 
 def main(
@@ -62,34 +111,84 @@ def main(
     expand: Annotated[
         bool, typer.Option("--expand-weights", help="Winograd's weights may take more flash.")
     ] = False,
+    write: records.WriteOption = False,
+    note: records.NoteOption = "",
 ) -> None:
     """Instructions, estimated cycles, arena and flash on each core, beside TFLM with CMSIS-NN."""
+    if write and networks:
+        raise typer.BadParameter("a record holds all networks: name none with --write")
     console = Console(width=180)
-    rows: list[tuple[object, ...]] = []
-    for network in networks or LIVE_BYTES_BOUND:
-        model = SHARED / f"models/mlperf_tiny/{network}_int8.tflite"
-        if not model.exists():
-            console.print(f"{absent(model.name)}, left out")
-            continue
-        for name, kernels in product(_cores(core), compare or (None,)):
-            if "cmsis_nn" in (kernels or "") and not os.environ.get("CMSIS_NN_DIR"):
-                console.print("cmsis_nn: CMSIS_NN_DIR does not say where the library is, left out")
+    rows: list[IntegerInference] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for network in networks or NETWORKS:
+            model = _model(network, Path(folder))
+            if not model.exists():
+                console.print(f"{absent(model.name)}, left out")
                 continue
-            board, target = CORES[name]
-            wanted = None if kernels is None else _backends(kernels, target)
-            options = Options(
-                target, board, _mode(optimize), network, backends=wanted, expand_weights=expand
-            )
-            with console.status(f"{network} on {name}"):
-                rows.append(_measure(model, name, options))
-    columns = (
-        "network", "core", "backends", "instructions", "TFLM", "ratio", "a MAC", "cycles",
-        "ratio to 1.3 x", "goal", "ms", "arena", "bound", "TFLM arena", "flash", "TFLM flash",
-        "ratio ", "stack",
-    )  # fmt: skip
+            for name, kernels in product(_cores(core), compare or (None,)):
+                if "cmsis_nn" in (kernels or "") and not os.environ.get("CMSIS_NN_DIR"):
+                    console.print("CMSIS_NN_DIR does not name the library's folder: left out")
+                    continue
+                board, target = CORES[name]
+                wanted = None if kernels is None else _backends(kernels, target)
+                options = Options(
+                    target, board, _mode(optimize), network, backends=wanted, expand_weights=expand
+                )
+                with console.status(f"{network} on {name}"):
+                    rows.append(_measure(model, name, options))
     expanded = ", --expand-weights" if expand else ""
     title = f"One inference, --optimize {optimize}{expanded}; flash is code and weights"
-    TextTable(columns, tuple(rows), title).print(console)
+    table = tuple(_line(row, _goals(row, optimize, expand)) for row in rows)
+    TextTable(_COLUMNS, table, title).print(console)
+    if write:
+        _write(rows, optimize, compare or (), expand=expand, note=note)
+
+
+_COLUMNS = (
+    "network", "core", "backends", "instructions", "TFLM", "ratio", "a MAC", "cycles",
+    "ratio to 1.3 x", "goal", "arena", "bound", "TFLM arena", "flash", "TFLM flash",
+    "ratio ", "stack",
+)  # fmt: skip
+
+
+def _model(network: str, folder: Path) -> Path:
+    """Return the network's file; write the one of random weights to the folder first."""
+    if network == random_weights.NAME and random_weights.SOURCE.exists():
+        random_weights.write(folder / f"{network}.tflite")
+        return folder / f"{network}.tflite"
+    return SHARED / f"models/mlperf_tiny/{network}_int8.tflite"
+
+
+def record_name(
+    core: str, optimize: str = "speed", kernels: Sequence[str] = (), *, expand: bool = False
+) -> str:
+    """Return the name of the record of a core's results under these options."""
+    expanded = ("expanded",) if expand else ()
+    words = ("cortexm", optimize, *expanded, *kernels, core)
+    return "_".join(words).replace(",", "_")
+
+
+def _write(
+    rows: Sequence[IntegerInference],
+    optimize: str,
+    kernels: Sequence[str],
+    *,
+    expand: bool,
+    note: str,
+) -> None:
+    """Store a record for each core, with the command that measures this core alone."""
+    compiler = records.version("arm-none-eabi-gcc")
+    simulator = records.version("qemu-system-arm")
+    options = [f" --compare {names}" for names in kernels] + [" --expand-weights"] * expand
+    for core in dict.fromkeys(row.core for row in rows):
+        run = records.this_run(
+            f"cortexm --core {core} --optimize {optimize}{''.join(options)} --write",
+            compiler,
+            f"{simulator}, board {CORES[core][0]}",
+            note,
+        )
+        own = [row for row in rows if row.core == core]
+        records.write(record_name(core, optimize, kernels, expand=expand), run, own)
 
 
 def _backends(names: str, target: str) -> tuple[str, ...]:
@@ -99,55 +198,71 @@ def _backends(names: str, target: str) -> tuple[str, ...]:
     return tuple(name for group in named for name in group)
 
 
-def _measure(model: Path, core: str, options: Options) -> tuple[object, ...]:
-    network = options.name or ""
+def _measure(model: Path, core: str, options: Options) -> IntegerInference:
     artefact = compile_model(model, options)
     profile = profile_model(artefact, random_samples(artefact.graph, 1, 0)[0])
     report: dict[str, Any] = dict(artefact.report)
-    peer = TFLM_CMSIS_NN[network][core]
-    instructions, cycles = profile.instructions, profile.total_cycles()
-    arena, bound = report["arena"]["bytes"], LIVE_BYTES_BOUND[network]
-    flash = profile.measured.flash_network or 0
-    peer_flash = peer["code_bytes"] + peer["model_bytes"]
-    ratio, cycle_ratio = (
-        n / peer["instructions"] for n in (instructions, cycles / CYCLES_AN_INSTRUCTION)
+    return IntegerInference(
+        network=options.name or "",
+        core=core,
+        backends=",".join(options.backends or ("best",)),
+        macs=artefact.graph.macs,
+        instructions=profile.instructions,
+        cycles=profile.total_cycles(),
+        arena=report["arena"]["bytes"],
+        flash=profile.measured.flash_network or 0,
+        stack=profile.measured.stack or 0,
     )
+
+
+def _line(row: IntegerInference, goals: Mapping[str, float]) -> tuple[object, ...]:
+    """Return the table's line for a row: its figures beside the peer's, and its goals."""
+    theirs = peer(row.network, row.core)
+    bound = _bound(row.network)
     found = {
-        "instructions": ratio,
-        "cycles": cycle_ratio,
-        "flash": flash / peer_flash,
-        "arena": arena - bound,
+        "instructions": row.instructions / theirs.instructions,
+        "cycles": row.cycles / CYCLES_AN_INSTRUCTION / theirs.instructions,
+        "flash": row.flash / theirs.flash,
+        "arena": row.arena - bound,
     }
     return (
-        network,
-        core,
-        ",".join(options.backends or ("best",)),
-        instructions,
-        peer["instructions"],
-        f"{ratio:.3f}",
-        f"{instructions / artefact.graph.macs:.2f}",
-        cycles,
-        f"{cycle_ratio:.3f}",
-        _verdict(found, _goals(network, core, options)),
-        f"{1e3 * cycles / profile.clock_hz:.1f}",
-        arena,
+        row.network,
+        row.core,
+        row.backends,
+        row.instructions,
+        theirs.instructions,
+        f"{found['instructions']:.3f}",
+        f"{row.instructions / row.macs:.2f}",
+        row.cycles,
+        f"{found['cycles']:.3f}",
+        _verdict(found, goals),
+        row.arena,
         bound,
-        peer["arena_bytes"],
-        flash,
-        peer_flash,
-        f"{flash / peer_flash:.2f}",
-        profile.measured.stack,
+        theirs.arena,
+        row.flash,
+        theirs.flash,
+        f"{found['flash']:.2f}",
+        row.stack,
     )
 
 
-def _goals(network: str, core: str, options: Options) -> dict[str, float]:
-    """The most that each ratio may be, and bytes of arena beyond the bound; what counts first."""
-    if options.optimize != "speed":
-        goals = FLASH_GOALS if (options.optimize, core) == ("size", "m4") else {}
-        return {"flash": goals[network]} if network in goals else {}
-    goal = GOALS[core][tuple(LIVE_BYTES_BOUND).index(network)]
+def _bound(network: str) -> int:
+    return LIVE_BYTES_BOUND[PEER_NETWORK.get(network, network)]
+
+
+def _goals(row: IntegerInference, optimize: str, expand: bool) -> dict[str, float]:
+    """The most that each ratio may be, and bytes of arena beyond the bound; what counts first.
+
+    A network of random weights has no goals.
+    """
+    if row.network not in LIVE_BYTES_BOUND:
+        return {}
+    if optimize != "speed":
+        goals = FLASH_GOALS if (optimize, row.core) == ("size", "m4") else {}
+        return {"flash": goals[row.network]} if row.network in goals else {}
+    goal = GOALS[row.core][tuple(LIVE_BYTES_BOUND).index(row.network)]
     flash = {"flash": 1.0}
-    if options.expand_weights and network == "ic" and core in ("m4", "m7", "m33"):
+    if expand and row.network == "ic" and row.core in ("m4", "m7", "m33"):
         goal, flash = WINOGRAD, {}
     return {"instructions": goal, "cycles": 1.1 * goal, **flash, "arena": KERNEL_SCRATCH}
 

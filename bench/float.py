@@ -3,8 +3,8 @@
 onnx2c's counts are of its C for the same files. Which revision of onnx2c made it is not
 known, so that they cannot be measured again: see `bench/peers.py`.
 
-Times are ratios to an engine that runs in turns with ours; README.md has a run of both. A file with
-8-bit weights and float activations (kws_float32) differs from LiteRT, which quantizes those too.
+Times are ratios to an engine that runs in turns with ours. A file with 8-bit weights and float
+activations (kws_float32) differs from LiteRT, which quantizes those too.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ import typer
 from ai_edge_litert.interpreter import Interpreter
 from rich.console import Console
 
+from bench import records
 from bench.library import MeasuredLibrary, build_library
 from bench.peers import ONNX2C
 from bench.shared_folder import SHARED, absent
@@ -44,8 +46,52 @@ FILES = (
     "models/mlperf_tiny/*_float32.tflite",
 )
 
+M4_BOARD = "mps2-an386"
+
+ENGINES = ", ".join(f"{name} {version(name)}" for name in ("onnxruntime", "ai-edge-litert"))
+
 ROUNDS = 31
 ROUND_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class CountedFloatInference:
+    """One inference of a float network on a simulated Cortex-M4F.
+
+    Attributes:
+        network: name of the network.
+        macs: multiply-accumulates that are computed.
+        instructions: executed in one inference.
+        error: the largest difference to onnxruntime, as a part of the output's range.
+    """
+
+    network: str
+    macs: int
+    instructions: int
+    error: float
+
+
+@dataclass(frozen=True)
+class TimedFloatInference:
+    """One inference of a float network on the host, beside another engine.
+
+    Attributes:
+        network: name of the network.
+        macs: multiply-accumulates that are computed.
+        microseconds: median of the rounds.
+        peer: name of the other engine.
+        peer_microseconds: median of its rounds.
+        ratio: median of each round's ratio, of ours to the peer's.
+        error: the largest difference to the peer, as a part of the output's range.
+    """
+
+    network: str
+    macs: int
+    microseconds: float
+    peer: str
+    peer_microseconds: float
+    ratio: float
+    error: float
 
 
 @dataclass(frozen=True)
@@ -69,8 +115,12 @@ def main(
     compiler: Annotated[str, typer.Option("--cc", help="The host's compiler.")] = "gcc",
     m4: Annotated[bool, typer.Option(help="Count instructions on a Cortex-M4F.")] = True,
     host: Annotated[bool, typer.Option(help="Time on the host.")] = True,
+    write: records.WriteOption = False,
+    note: records.NoteOption = "",
 ) -> None:
     """Float networks beside onnx2c (Cortex-M4F) and onnxruntime or LiteRT (host, one thread)."""
+    if write and networks:
+        raise typer.BadParameter("a record holds all networks: name none with --write")
     console = Console(width=140)
     files = [
         path
@@ -81,56 +131,104 @@ def main(
     if not files:
         console.print(absent("such network"))
     if m4:
-        rows = (_instructions(path) for path in files if path.stem in ONNX2C)
-        columns = ("network", "MACs", "instructions", "a MAC", "onnx2c", "ratio", "error")
-        TextTable(columns, tuple(rows), "One inference on a Cortex-M4F").print(console)
+        _count([path for path in files if path.stem in ONNX2C], console, write=write, note=note)
     if host:
-        columns = ("network", "MACs", "µs", "peer", "its µs", "ratio", "error")
-        rows = (_times(path, compiler) for path in files)
-        TextTable(columns, tuple(rows), f"One inference on the host, one thread, {compiler}").print(
-            console
+        _time(files, compiler, console, write=write, note=note)
+
+
+def _count(files: Sequence[Path], console: Console, *, write: bool, note: str) -> None:
+    """Count instructions on a Cortex-M4F, print them, and store them if asked to."""
+    rows: list[CountedFloatInference] = []
+    for path in files:
+        artefact = _compiled(path, Options(board=M4_BOARD, name="network"))
+        if isinstance(artefact, str):
+            console.print(f"{path.stem}: {artefact}", markup=False)
+        else:
+            rows.append(_instructions(path, artefact))
+    columns = ("network", "MACs", "instructions", "a MAC", "onnx2c", "ratio", "error")
+    lines = tuple(
+        (
+            row.network,
+            row.macs,
+            row.instructions,
+            f"{row.instructions / row.macs:.2f}",
+            ONNX2C[row.network],
+            f"{row.instructions / ONNX2C[row.network]:.3f}",
+            f"{row.error:.0e}",
         )
+        for row in rows
+    )
+    TextTable(columns, lines, "One inference on a Cortex-M4F").print(console)
+    if write:
+        compiler = records.version("arm-none-eabi-gcc")
+        device = f"{records.version('qemu-system-arm')}, board {M4_BOARD}"
+        measured = records.this_run("float --no-host --write", compiler, device, note)
+        records.write("float_m4", measured, rows)
 
 
-def _instructions(path: Path) -> tuple[object, ...]:
-    artefact = _compiled(path, Options(board="mps2-an386", name="network"))
-    if isinstance(artefact, str):
-        return (path.stem, *[""] * 5, artefact)
+def _time(
+    files: Sequence[Path], compiler: str, console: Console, *, write: bool, note: str
+) -> None:
+    """Time networks on the host beside their peers, print that, and store it if asked to."""
+    rows: list[TimedFloatInference] = []
+    for path in files:
+        artefact = _compiled(path, Options(name="network"))
+        if isinstance(artefact, str):
+            console.print(f"{path.stem}: {artefact}", markup=False)
+        else:
+            rows.append(_times(path, artefact, compiler))
+    columns = ("network", "MACs", "µs", "peer", "its µs", "ratio", "error")
+    lines = tuple(
+        (
+            row.network,
+            row.macs,
+            f"{row.microseconds:.1f}",
+            row.peer,
+            f"{row.peer_microseconds:.1f}",
+            f"{row.ratio:.2f}",
+            f"{row.error:.0e}",
+        )
+        for row in rows
+    )
+    title = f"One inference on the host, one thread, {compiler}"
+    TextTable(columns, lines, title).print(console)
+    if write:
+        measured = records.this_run(
+            f"float --no-m4 --cc {compiler} --write",
+            records.version(compiler),
+            f"{records.processor()}, one thread",
+            " ".join((f"{ENGINES}.", note)).strip(),
+        )
+        records.write(f"float_host_{compiler}", measured, rows)
+
+
+def _instructions(path: Path, artefact: Artefact) -> CountedFloatInference:
     samples = random_samples(artefact.graph, 1, 0)
     result = run(artefact, samples)
     report: dict[str, Any] = result.report
-    instructions = report["inference"]["instructions"]
-    expected = _peer(path, samples[0]).outputs()
-    return (
+    return CountedFloatInference(
         path.stem,
         artefact.graph.macs,
-        instructions,
-        f"{instructions / artefact.graph.macs:.2f}",
-        ONNX2C[path.stem],
-        f"{instructions / ONNX2C[path.stem]:.3f}",
-        _error(result.outputs[0], expected),
+        report["inference"]["instructions"],
+        _error(result.outputs[0], _peer(path, samples[0]).outputs()),
     )
 
 
-def _times(path: Path, compiler: str) -> tuple[object, ...]:
-    artefact = _compiled(path, Options(name="network"))
-    if isinstance(artefact, str):
-        return (path.stem, *[""] * 5, artefact)
+def _times(path: Path, artefact: Artefact, compiler: str) -> TimedFloatInference:
     (sample,) = random_samples(artefact.graph, 1, 0)
     peer = _peer(path, sample)
     with tempfile.TemporaryDirectory() as folder:
         ours = build_library(artefact, sample, Path(folder), compiler)
         error = _error(ours.outputs(), peer.outputs())
         mine, theirs = _interleaved(ours, peer)
-    ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
-    return (
-        path.stem,
-        artefact.graph.macs,
-        f"{statistics.median(mine) * 1e6:.1f}",
-        peer.name,
-        f"{statistics.median(theirs) * 1e6:.1f}",
-        f"{ratio:.2f}",
-        error,
+    return TimedFloatInference(
+        network=path.stem,
+        macs=artefact.graph.macs,
+        microseconds=statistics.median(mine) * 1e6,
+        peer=peer.name,
+        peer_microseconds=statistics.median(theirs) * 1e6,
+        ratio=statistics.median(a / b for a, b in zip(mine, theirs, strict=True)),
+        error=error,
     )
 
 
@@ -205,9 +303,9 @@ def _litert(path: Path, sample: Sample) -> FloatPeer:
     return FloatPeer("LiteRT", outputs, interpreter.invoke)
 
 
-def _error(found: Any, expected: list[Array]) -> str:
-    """The largest difference of an output, as a part of the output's range."""
-    return f"{max(map(_difference, found, expected)):.0e}"
+def _error(found: Any, expected: list[Array]) -> float:
+    """Return the largest difference of an output, as a part of the output's range."""
+    return max(map(_difference, found, expected))
 
 
 def _difference(found: Array, expected: Array) -> float:

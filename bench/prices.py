@@ -28,7 +28,7 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.cli.show.tables import TextTable
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Request
+from smelt.codegen.lower.kernel import Request
 from smelt.codegen.partition.candidates import Candidate
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.frontend import Imported

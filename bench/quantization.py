@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +30,7 @@ from onnxruntime.quantization import (
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from rich.console import Console
 
+from bench import records
 from bench.quantization_data import Missing, TrainedNetwork, candidates
 from smelt.api.compile import compile_model
 from smelt.api.quantize import as_stored
@@ -39,9 +41,9 @@ from smelt.frontend import Imported, load
 from smelt.ir import Array, Graph
 from smelt.proof.run import run
 from smelt.quant.qdq import export
-from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
 from smelt.quant.recipe import RECIPES
+from smelt.quant.result import sqnr
 from smelt.samples import Sample, dequantize
 
 RealOutputs = Sequence[Sequence[Array]]
@@ -54,6 +56,43 @@ METHODS = {
 }
 """onnxruntime's, with int8 weights of one scale a channel."""
 
+
+@dataclass(frozen=True)
+class QuantizedAccuracy:
+    """What an int8 network keeps of the float network that it was made of.
+
+    Attributes:
+        network: name of the float network.
+        method: who quantized it, and how.
+        accuracy: of the labels, in per cent; None without labels.
+        change: points of accuracy, beside the float network.
+        noise: ratio of signal to quantization noise, in dB, of each output; empty for the float
+            network itself, and where quantization failed.
+        left_in_float: operators that are not int8, with commas between them.
+        failure: why there is no result; empty where there is one.
+    """
+
+    network: str
+    method: str
+    accuracy: float | None
+    change: float | None
+    noise: tuple[float, ...]
+    left_in_float: str = ""
+    failure: str = ""
+
+    @property
+    def decibels(self) -> str:
+        """The noise of all outputs, or why there is none."""
+        return self.failure or ", ".join(f"{noise:.1f} dB" for noise in self.noise)
+
+    @property
+    def line(self) -> tuple[object, ...]:
+        """The table's line."""
+        accuracy = "-" if self.accuracy is None else f"{self.accuracy:.2f} %"
+        change = "-" if self.change is None else f"{self.change:+.2f}"
+        return self.network, self.method, accuracy, change, self.decibels, self.left_in_float
+
+
 _COLUMNS = ("network", "method", "accuracy", "against float", "SQNR of the outputs", "not int8")
 
 
@@ -64,27 +103,31 @@ def main(
     recipes: Annotated[
         str, typer.Option("--recipes", help="Smelt's recipes, with commas between them.")
     ] = "default",
-    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
+    write: records.WriteOption = False,
+    note: records.NoteOption = "",
 ) -> None:
     """Accuracy and noise of Smelt's int8 networks and of onnxruntime's."""
+    if write and networks != "*":
+        raise typer.BadParameter("a record holds all networks: name none with --write")
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     console = Console(stderr=True)
-    rows: list[tuple[object, ...]] = []
+    rows: list[QuantizedAccuracy] = []
     for candidate in candidates(networks):
         if isinstance(candidate, Missing):
             console.print(f"{candidate.name}: {candidate.reason}", highlight=False)
             continue
         with console.status(candidate.name):
             rows += _rows(candidate, recipes.split(","))
-    table = TextTable(_COLUMNS, tuple(rows))
-    if markdown:
-        typer.echo(table.markdown(), nl=False)
-    else:
-        table.print(Console())
+    TextTable(_COLUMNS, tuple(row.line for row in rows)).print(Console())
+    if write:
+        device = f"{records.processor()}, onnxruntime {ort.__version__}"
+        command = f"quantization --recipes {recipes} --write"
+        measured = records.this_run(command, records.version("gcc"), device, note)
+        records.write("quantization", measured, rows)
 
 
-def _rows(candidate: TrainedNetwork, recipes: Sequence[str]) -> Iterator[tuple[object, ...]]:
+def _rows(candidate: TrainedNetwork, recipes: Sequence[str]) -> Iterator[QuantizedAccuracy]:
     network = load(candidate.model, inputs=candidate.inputs)
     original = run_passes(network.graph)
     onnx_file = candidate.model.suffix == ".onnx"
@@ -113,14 +156,16 @@ def _measured(
     method: str,
     expected: RealOutputs,
     compute: Callable[[], tuple[RealOutputs, str]],
-) -> tuple[object, ...]:
+) -> QuantizedAccuracy:
     try:
         found, exceptions = compute()
     except SmeltError as error:
-        return candidate.name, method, "-", "-", f"refused: {error}", ""
+        failure = f"refused: {error}"
     except Exception as error:  # noqa: BLE001 - onnxruntime raises whatever it meets
-        return candidate.name, method, "-", "-", f"failed: {str(error).splitlines()[0][:60]}", ""
-    return _row(candidate, method, expected, found, exceptions)
+        failure = f"failed: {str(error).splitlines()[0][:60]}"
+    else:
+        return _row(candidate, method, expected, found, exceptions)
+    return QuantizedAccuracy(candidate.name, method, None, None, (), failure=failure)
 
 
 def _row(
@@ -129,18 +174,16 @@ def _row(
     expected: RealOutputs,
     found: RealOutputs,
     exceptions: str,
-) -> tuple[object, ...]:
-    noise = ", ".join(
-        f"{sqnr(_power(a), _power(a - b)):.1f} dB"
-        for a, b in zip(_columns(expected), _columns(found), strict=True)
-    )
-    if expected is found:
-        noise = ""
-    accuracy, change = "-", "-"
+) -> QuantizedAccuracy:
+    noise: tuple[float, ...] = ()
+    if expected is not found:
+        pairs = zip(_columns(expected), _columns(found), strict=True)
+        noise = tuple(sqnr(_power(a), _power(a - b)) for a, b in pairs)
+    accuracy, change = None, None
     if candidate.labels is not None:
-        here, there = (_accuracy(outputs, candidate.labels) for outputs in (found, expected))
-        accuracy, change = f"{here:.2f} %", f"{here - there:+.2f}"
-    return candidate.name, method, accuracy, change, noise, exceptions
+        accuracy = _accuracy(found, candidate.labels)
+        change = accuracy - _accuracy(expected, candidate.labels)
+    return QuantizedAccuracy(candidate.name, method, accuracy, change, noise, exceptions)
 
 
 def _columns(outputs: RealOutputs) -> list[Array]:

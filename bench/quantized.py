@@ -15,9 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 from rich.console import Console
 from rich.progress import track
 
+from bench import records
 from bench.quantized_networks import (
     SCHEMES,
     Departures,
@@ -48,7 +50,26 @@ class CalibratedNetwork:
     tests: Sequence[Feeds]
 
 
-def main() -> None:
+@dataclass(frozen=True)
+class DifferingOutputs:
+    """How the outputs of a network's quantized forms differ from onnxruntime's.
+
+    Attributes:
+        network: name of the float network.
+        format: QDQ or QOperator.
+        outputs: numbers that were compared.
+        differ: how many of them differ.
+        largest: the largest difference, in steps of the output's scale.
+    """
+
+    network: str
+    format: str
+    outputs: int
+    differ: int
+    largest: int
+
+
+def main(write: records.WriteOption = False, note: records.NoteOption = "") -> None:
     """Count how quantized ONNX networks differ from onnxruntime, in steps of the output's scale."""
     warnings.simplefilter("ignore")
     console = Console(stderr=True)
@@ -58,11 +79,23 @@ def main() -> None:
         kind = "QDQ" if scheme.is_qdq else "QOperator"
         found[candidate.name, kind] += measure(candidate, scheme)
     rows = [
-        (name, kind, f"{d.elements:,}", f"{d.differ:,}", f"{d.share:.3%}", d.largest)
+        DifferingOutputs(name, kind, d.elements, d.differ, d.largest)
         for (name, kind), d in found.items()
     ]
+    lines = tuple(
+        (row.network, row.format, row.outputs, row.differ, share(row), row.largest) for row in rows
+    )
     header = ("network", "format", "outputs", "differ", "share", "largest difference (steps)")
-    TextTable(header, tuple(rows)).print(Console())
+    TextTable(header, lines).print(Console())
+    if write:
+        device = f"{records.processor()}, onnxruntime {onnxruntime.__version__}"
+        measured = records.this_run("quantized --write", records.version("gcc"), device, note)
+        records.write("quantized", measured, rows)
+
+
+def share(row: DifferingOutputs) -> str:
+    """Return the share of outputs that differ, in per cent."""
+    return f"{row.differ / row.outputs:.3%}"
 
 
 def measure(candidate: CalibratedNetwork, scheme: Scheme) -> Departures:

@@ -29,10 +29,11 @@ import onnx
 import typer
 from rich.console import Console
 
-from bench import ncnn_peer
+from bench import ncnn_peer, records
 from bench.library import MeasuredLibrary
 from bench.ncnn_net import NcnnWriter
 from bench.shared_folder import SHARED, absent
+from bench.vulkan_figures import LATENCY, GpuLatency, GpuStart, print_tables
 from bench.vulkan_net import CACHE_FILE, DRIVER_CACHE, build_library, build_program, first_seconds
 from bench.vulkan_tuned import COLUMNS, tuned_row
 from smelt.api.artefact import Artefact
@@ -42,15 +43,8 @@ from smelt.api.quantize import Settings, quantize_network
 from smelt.cli.show.tables import TextTable
 from smelt.frontend import Imported, load
 from smelt.ir import Array
+from smelt.proof.run import run
 from smelt.samples import random_samples
-
-LATENCY = {"mobilenet_v1_025_96": 0.40, "resnet8": 0.65}
-"""Networks, and the most that float32 may take of ncnn's time."""
-
-INT8, FIRST, CACHED, BUILD_S, PROGRAM_BYTES = 0.75, 0.8, 0.3, 2.0, 120_000
-"""The most that int8 may take of our float32, a first inference of ncnn's, one with a cache of that
-without it and without the driver's; seconds of a build, and bytes of a program without its
-weights."""
 
 ROUNDS = 15
 ROUND_SECONDS = 0.05
@@ -163,6 +157,8 @@ def main(
     threads: Annotated[int, typer.Option(help="Threads of Mesa's driver for CPUs.")] = 1,
     tuned: Annotated[bool, typer.Option(help="Beside our own, tuned, instead.")] = False,
     gpu: Annotated[str | None, typer.Option(help="With --tuned: profile to begin with.")] = None,
+    write: records.WriteOption = False,
+    note: records.NoteOption = "",
 ) -> None:
     """Networks on a GPU (or on lavapipe) beside ncnn's Vulkan path."""
     console = Console(width=150)
@@ -175,45 +171,42 @@ def main(
             console
         )
         return
-    latencies: list[tuple[object, ...]] = []
-    starts: list[tuple[object, ...]] = []
+    if write and networks:
+        raise typer.BadParameter("a record holds all networks: name none with --write")
+    latencies: list[GpuLatency] = []
+    starts: list[GpuStart] = []
+    devices: set[str] = set()
     for name in networks or LATENCY:
         path = SHARED / "models" / "float" / f"{name}.onnx"
         if not path.exists():
             console.print(absent(path.name))
             continue
         with tempfile.TemporaryDirectory() as folder:
-            latency, start = _measured(path, Path(folder), compiler, peer_python)
+            latency, start, device = _measured(path, Path(folder), compiler, peer_python)
         latencies.append(latency)
         starts += start
-    columns = (
-        *("network", "ncnn f32 ms", "f32 ms", "ratio", "bar"),
-        *("int8 ms", "of f32", "bar", "f16 ms", "of f32"),
-    )
-    title = f"One inference, {threads} thread(s), medians of {ROUNDS} interleaved rounds"
-    TextTable(columns, tuple(latencies), title).print(console)
-    columns = (
-        *("network", "build s", "KB", "weights KB", "arena KB"),
-        *("first ms", "of ncnn's", "file alone, of first", "cached ms", "of first"),
-    )
-    bars = f"{BUILD_S}", f"{PROGRAM_BYTES // 1000}", "", "", "", f"{FIRST}", "", "", f"{CACHED}"
-    title = (
-        "Build, program without weights, first inference of a process without the driver's cache"
-    )
-    TextTable(columns, (*starts, ("bar", *bars)), title).print(console)
+        devices.add(device)
+    print_tables(console, latencies, starts, threads, ROUNDS)
+    if write:
+        compiled_by = records.version(compiler)
+        device = f"{records.processor()}, {', '.join(devices)}, {threads} threads"
+        command = f"vulkan --cc {compiler} --threads {threads} --peer-python PYTHON --write"
+        measured = records.this_run(command, compiled_by, device, note)
+        records.write("vulkan_latency", measured, latencies)
+        records.write("vulkan_start", measured, starts)
 
 
 def _measured(
     path: Path, folder: Path, compiler: str, peer_python: str
-) -> tuple[tuple[object, ...], list[tuple[object, ...]]]:
-    """The rows of both tables."""
+) -> tuple[GpuLatency, list[GpuStart], str]:
+    """Return the rows of both tables, and the name of the device."""
     imported = load(path)
     real = Ours.of(imported, "real", folder, compiler)
     (sample,) = random_samples(real.artefact.graph, 1, 0)
+    device = str(run(real.artefact, [sample]).report["inference"]["gpu"])
     small = Ours.of(_quantized(imported, folder), "bytes", folder, compiler)
     half = Ours.of(imported, "halves", folder, compiler, float16=True)
-    model = onnx.load(path)
-    peer = NcnnPeer(peer_python, folder, model, sample[0][0])
+    peer = NcnnPeer(peer_python, folder, onnx.load(path), sample[0][0])
     ours = {"f32": real, "int8": small, "f16": half}
     firsts = _first_inferences(peer, ours, folder)
     _, result = peer.start({})
@@ -227,37 +220,51 @@ def _measured(
         for _ in range(ROUNDS)
     ]
     peer.stop()
-    ncnn, *own = (statistics.median(column) for column in zip(*rounds, strict=True))
-    latency = (
-        path.stem,
-        f"{ncnn * 1e3:.2f}",
-        f"{own[0] * 1e3:.2f}",
-        f"{statistics.median(b / a for a, b, _, _ in rounds):.2f}",
-        f"{LATENCY.get(path.stem, 1.0):.2f}",
-        f"{own[1] * 1e3:.2f}",
-        f"{statistics.median(c / b for _, b, c, _ in rounds):.2f}",
-        f"{INT8:.2f}",
-        f"{own[2] * 1e3:.2f}",
-        f"{statistics.median(d / b for _, b, _, d in rounds):.2f}",
+    build_s = _build_seconds(path, folder)
+    starts = [
+        _start(path.stem, kind, one, firsts[kind], build_s if one is real else None)
+        for kind, one in ours.items()
+    ]
+    return _latency(path.stem, rounds), starts, device
+
+
+def _latency(network: str, rounds: Sequence[Sequence[float]]) -> GpuLatency:
+    """Return the row of rounds, each the seconds of ncnn and of ours in float32, int8, float16."""
+    ncnn, *own = (1e3 * statistics.median(column) for column in zip(*rounds, strict=True))
+    return GpuLatency(
+        network=network,
+        ncnn=ncnn,
+        float32=own[0],
+        of_ncnn=statistics.median(b / a for a, b, _, _ in rounds),
+        int8=own[1],
+        int8_of_float32=statistics.median(c / b for _, b, c, _ in rounds),
+        float16=own[2],
+        float16_of_float32=statistics.median(d / b for _, b, _, d in rounds),
     )
-    rows: list[tuple[object, ...]] = []
-    for kind, one in ours.items():
-        peers, first, alone, cached = firsts[kind]
-        rows.append(
-            (
-                f"{path.stem} {kind}",
-                f"{_build_seconds(path, folder):.2f}" if one is real else "",
-                f"{one.program_bytes / 1000:.0f}",
-                f"{one.weights_bytes / 1000:.0f}",
-                f"{one.artefact.network.arena_bytes / 1000:.0f}",
-                f"{statistics.median(first) * 1e3:.0f}",
-                f"{_ratio(first, peers):.2f}",
-                f"{_ratio(alone, first):.2f}",
-                f"{statistics.median(cached) * 1e3:.0f}",
-                f"{_ratio(cached, first):.2f}",
-            )
-        )
-    return latency, rows
+
+
+def _start(
+    network: str,
+    kind: str,
+    one: Ours,
+    seconds: Sequence[Sequence[float]],
+    build_s: float | None,
+) -> GpuStart:
+    """Return the row of first inferences: seconds of ncnn, and of each of `Ours.ways_to_start`."""
+    peers, first, alone, cached = seconds
+    return GpuStart(
+        network=network,
+        kind=kind,
+        build_s=build_s,
+        program=one.program_bytes,
+        weights=one.weights_bytes,
+        arena=one.artefact.network.arena_bytes,
+        first_ms=statistics.median(first) * 1e3,
+        first_of_ncnn=_ratio(first, peers),
+        file_of_first=_ratio(alone, first),
+        cached_ms=statistics.median(cached) * 1e3,
+        cached_of_first=_ratio(cached, first),
+    )
 
 
 def _first_inferences(

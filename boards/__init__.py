@@ -1,12 +1,12 @@
-"""Where code runs: a TOML file a board, and the code that builds for boards and talks to them.
+"""Boards: board files (TOML), and code that builds firmware, flashes boards and talks to them.
 
 May import `targets`, `codegen.text`, `codegen.lower` and `codegen.accelerator`; `api`, `proof`,
 `cli` and `bench` may import it.
 """
 
 from smelt.boards.board import Board, available, computers, load
-from smelt.boards.build import ElfInfo, compile_project
-from smelt.boards.computer import Computer, computer_called
+from smelt.boards.build import ElfInfo, compile_library, compile_project
+from smelt.boards.computer import Computer, find_computer
 from smelt.boards.session import open_device
 from smelt.boards.wire import Device, Invocation, Tap
 
@@ -18,9 +18,10 @@ __all__ = [
     "Invocation",
     "Tap",
     "available",
+    "compile_library",
     "compile_project",
-    "computer_called",
     "computers",
+    "find_computer",
     "load",
     "open_device",
 ]

@@ -1,4 +1,4 @@
-"""Where a board's registers are, apart from its memories and each other; and its interrupts."""
+"""Address and interrupt checks for a board's registers and memories."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from smelt.boards.tables import (
+from smelt.boards.schema import (
     MemoryTable,
     RiscvTable,
     SetupTable,
@@ -25,26 +25,26 @@ UART_BYTES = {
     "stm32v1": 0x10,
     "stm32v2": 0x2C,
 }
-"""How far the registers reach that a driver of a UART uses (`templates/emit/project/uart_*.c`)."""
+"""Size of the registers that each UART driver uses (`templates/emit/project/uart_*.c`)."""
 _PORT_BYTES = 0x400
 _PLIC_BYTES, _CLINT_BYTES = 0x20_0008, 0xC000
 _NRF5_BYTES = 0x1000
 _NRF5_CLOCK, _NRF5_TIMER, _NRF5_GPIO = 0x4000_0000, 0x4000_8000, 0x5000_0000
 _CORE, _CORE_BYTES = 0xE000_0000, 0x10_0000
-"""The registers of every Cortex-M itself."""
+"""Address and size of the registers that every Cortex-M core has."""
 
-_MANUAL = "the chip's reference manual has a map of its addresses"
+_MANUAL = "see the memory map in the chip's reference manual"
 
 
 @dataclass(frozen=True)
 class Registers:
-    """A stretch of addresses that belongs to a device.
+    """An address range of a peripheral.
 
     Attributes:
-        key: table and key of the board file that put it there.
-        what: for messages.
-        origin: its first address.
-        size: in bytes.
+        key: table and key of the board file that define it.
+        what: name of the peripheral in messages.
+        origin: first address.
+        size: size in bytes.
     """
 
     key: str
@@ -59,7 +59,7 @@ def registers(
     stm32: Stm32Table | None,
     riscv: RiscvTable | None,
 ) -> list[Registers]:
-    """All that the firmware reads and writes, besides what `setup` names word by word."""
+    """Return the registers that the firmware uses, besides those that `setup` lists."""
     found = [Registers("uart.base", "the UART", uart.base, UART_BYTES[uart.driver])]
     if uart.driver == "nrf5":
         found.append(Registers("uart.driver", "the pins", _NRF5_GPIO, _NRF5_BYTES))
@@ -81,48 +81,48 @@ def registers(
 def check_apart(
     memories: Sequence[MemoryTable], devices: Sequence[Registers], setup: Sequence[SetupTable]
 ) -> None:
-    """Make sure that no two stretches share an address; `ValueError` where they do."""
+    """Raise a `ValueError` if two address ranges overlap."""
     for device in devices:
         if device.origin + device.size > 2**32:
             raise ValueError(
                 f"{device.key}: the registers of {device.what}, {device.size:#x} bytes from "
-                f"{device.origin:#x}, exceed 32 bits; {_MANUAL}"
+                f"{device.origin:#x}, exceed 32-bit addresses; {_MANUAL}"
             )
         for memory in memories:
             if _shared(device.origin, device.size, memory):
                 raise ValueError(
-                    f"{device.key}: {_from_to(device.origin, device.size)}, the registers of "
-                    f"{device.what}, lie in {_named(memory)}: correct one of them; {_MANUAL}"
+                    f"{device.key}: the registers of {device.what} at "
+                    f"{_from_to(device.origin, device.size)} overlap {_named(memory)}; {_MANUAL}"
                 )
     for one, other in combinations(devices, 2):
         if one.origin < other.origin + other.size and other.origin < one.origin + one.size:
             raise ValueError(
-                f"{one.key}: {_from_to(one.origin, one.size)}, the registers of {one.what}, are "
-                f"also those of {other.what} ({other.key}): correct one of them; {_MANUAL}"
+                f"{one.key}: the registers of {one.what} at {_from_to(one.origin, one.size)} "
+                f"overlap those of {other.what} ({other.key}); {_MANUAL}"
             )
     for index, row in enumerate(setup):
         for memory in memories:
             if _shared(row.address, 4, memory):
                 raise ValueError(
-                    f"setup.{index}.address: {row.address:#x} ('{row.does}') lies in "
-                    f"{_named(memory)}, and is no register: correct one of them; {_MANUAL}"
+                    f"setup.{index}.address: {row.address:#x} ('{row.does}') is within "
+                    f"{_named(memory)}, so it is not a register; {_MANUAL}"
                 )
 
 
 def check_interrupts(target: Target, uart: UartTable, timer: TimerTable) -> None:
-    """Make sure that the core has the devices' interrupts; `ValueError` where it has not."""
-    least = 1 if target.is_riscv else 0  # a PLIC has none of number 0
+    """Raise a `ValueError` if the core does not have the interrupts of the UART and timer."""
+    least = 1 if target.is_riscv else 0  # a PLIC's interrupts begin with number 1
     most = target.interrupts - 1
     for key, irq in (("uart.irq", uart.irq), ("timer.irq", timer.irq)):
         if irq is not None and not least <= irq <= most:
             raise ValueError(
-                f"{key}: {irq}: the interrupts of target '{target.name}' are numbered from {least} "
-                f"to {most}, without the core's own exceptions"
+                f"{key}: {irq}: target '{target.name}' has interrupts {least} to {most}, not "
+                "counting the core's exceptions"
             )
     if uart.irq == timer.irq:
         raise ValueError(
-            f"uart.irq: {uart.irq} is timer.irq too: each device has an interrupt of its own, "
-            "which the chip's reference manual lists"
+            f"uart.irq: {uart.irq} equals timer.irq: each peripheral has its own interrupt, see "
+            "the chip's reference manual"
         )
 
 

@@ -1,8 +1,8 @@
-"""Board files: what they may say, and how they become a `Platform`.
+"""Board files: their contents, and the `Platform` that they describe.
 
-A board file is TOML. Memories say what they hold; together they must hold each part of the
-firmware (code, weights, data, stack, arena) exactly once. Sizes are bytes, or text such as "256K"
-or "4M".
+A board file is TOML. Each memory lists the parts of the firmware that it holds. Together, the
+memories must hold each part (code, weights, data, stack, arena) exactly once. Sizes are numbers of
+bytes, or text such as "256K" or "4M".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, Self, cast, get_args
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from smelt.boards.addresses import check_apart, check_interrupts, registers
-from smelt.boards.tables import (
+from smelt.boards.schema import (
     BoardTable,
     Comment,
     FlashTable,
@@ -52,22 +52,22 @@ from smelt.targets import (
 
 _PARTS: tuple[Part, ...] = get_args(Part)
 LEAST_CODE, LEAST_DATA = 6144, 128
-"""Bytes of code, and of variables: less than any firmware has (`tests/devices/test_boards.py`)."""
+"""Bytes of code and variables that every firmware exceeds (`tests/devices/test_boards.py`)."""
 _SYSTEM_VECTORS = 16
 
 
 class Board(BoardTable):
-    """A device: what a board file says.
+    """Contents of a board file.
 
     Attributes:
-        target: the name of the target that the board implies.
-        startup: the kind of core.
-        boot: what the chip's ROM wants to find in flash beside the program, if anything.
-        verified: `hardware` or `simulation`: where the project's own tests ran; `never` otherwise.
-        setup: what is done to registers before anything else runs: clocks, power, pins.
-        flash: programs that put firmware on the device; none where it is only simulated so far.
-        usb: vendor and product, in hexadecimal, of what its serial port appears as on USB.
-        qemu: None where no machine of QEMU stands in for the board.
+        target: name of the target of the board's core.
+        startup: kind of core.
+        boot: block that the chip's boot ROM needs in flash beside the program, or None.
+        verified: `hardware` or `simulation`, where the project's tests ran; `never` otherwise.
+        setup: register actions that run before anything else: clocks, power, pins.
+        flash: programs that can flash the board; empty if it is only simulated so far.
+        usb: USB vendor and product ids of its serial port, in hexadecimal.
+        qemu: how to simulate the board in QEMU, or None.
     """
 
     name: Identifier
@@ -96,7 +96,7 @@ class Board(BoardTable):
         except ConfigError as error:
             raise ValueError(str(error)) from error
         if not target.cross:
-            raise ValueError("it is no microcontroller's; see `smelt targets`")
+            raise ValueError("this target is not a microcontroller; see `smelt targets`")
         return value
 
     @model_validator(mode="after")
@@ -104,7 +104,7 @@ class Board(BoardTable):
         if get(self.target).is_riscv != (self.startup == "riscv"):
             raise ValueError(f"startup '{self.startup}' is not for target '{self.target}'")
         if (self.startup == "riscv") != (self.riscv is not None):
-            raise ValueError("riscv: startup 'riscv' needs this table, no other startup has one")
+            raise ValueError("riscv: table required for startup 'riscv', forbidden for others")
         if (self.startup == "riscv") != (self.timer.driver == "mcycle"):
             raise ValueError(f"timer: driver '{self.timer.driver}' is not for this core")
         return self
@@ -128,24 +128,24 @@ class Board(BoardTable):
         stack, code, data = place["stack"], place["code"], place["data"]
         if code.size < LEAST_CODE:
             raise ValueError(
-                f"memory '{code.name}': size {code.size} bytes: the smallest firmware has more "
-                f"than {LEAST_CODE} of code, {4 * self._vectors} of them its table of vectors; "
-                "give what the chip has"
+                f"memory '{code.name}': size {code.size} bytes: even the smallest firmware needs "
+                f"more than {LEAST_CODE} bytes of code, including {4 * self._vectors} bytes of "
+                "vectors; give the chip's size"
             )
         if data.size < LEAST_DATA:
             raise ValueError(
-                f"memory '{data.name}': size {data.size} bytes: the smallest firmware has more "
-                f"than {LEAST_DATA} of variables; give what the chip has"
+                f"memory '{data.name}': size {data.size} bytes: even the smallest firmware needs "
+                f"more than {LEAST_DATA} bytes of variables; give the chip's size"
             )
         if self.stack_bytes + (LEAST_DATA if data is stack else 0) > stack.size:
             raise ValueError(
                 f"stack_bytes: memory '{stack.name}' of {stack.size} bytes, which holds "
-                f"{', '.join(stack.holds)}, has no room for a stack of {self.stack_bytes}"
+                f"{', '.join(stack.holds)}, is too small for a stack of {self.stack_bytes} bytes"
             )
         if self.startup == "cortexm" and code.origin % self._vectors_alignment:
             raise ValueError(
-                f"memory '{code.name}': origin {code.origin:#x} is no multiple of "
-                f"{self._vectors_alignment:#x}, where a table of vectors may begin"
+                f"memory '{code.name}': origin {code.origin:#x} must be a multiple of "
+                f"{self._vectors_alignment:#x}, the alignment of the vector table"
             )
         self.uart.check_divisor(self.clock_hz)
         return self
@@ -159,21 +159,24 @@ class Board(BoardTable):
 
     @property
     def _vectors(self) -> int:
-        """How many words the table of vectors has."""
+        """Return the number of words of the vector table."""
         return _SYSTEM_VECTORS + max(self.uart.irq, self.timer.irq or 0) + 1
 
     @property
     def _vectors_alignment(self) -> int:
-        """The power of two bytes that holds all vectors; a Cortex-M0+ has no less than 256."""
+        """Return the vector table's alignment: its size, rounded up to a power of 2.
+
+        A Cortex-M0+ requires at least 256.
+        """
         return max(256, 1 << (4 * self._vectors - 1).bit_length())
 
     @cached_property
     def own_target(self) -> Target:
-        """The target that the board implies."""
+        """Return the target of the board's core."""
         return get(self.target)
 
     def platform(self, target: Target | str | None = None) -> Platform:
-        """What code generation needs of the board, for its own target or a compatible lesser one.
+        """Return the platform for the board's target, or for another one whose code it can run.
 
         Raises:
             ConfigError: the target is unknown, or the board cannot run its code.
@@ -217,12 +220,12 @@ class Board(BoardTable):
 
 
 def available() -> tuple[str, ...]:
-    """Names of the boards that come with Smelt, sorted."""
+    """Return the names of the boards that are part of Smelt, sorted."""
     return _names(files("smelt.boards"))
 
 
 def computers() -> tuple[str, ...]:
-    """Names of the computers that come with Smelt, sorted."""
+    """Return the names of the computers that are part of Smelt, sorted."""
     return _names(files("smelt.boards") / "computers")
 
 
@@ -232,7 +235,7 @@ def _names(folder: Traversable) -> tuple[str, ...]:
 
 
 def load(name: str | Path) -> Board:
-    """The board of that name, or the one that a board file of the user's describes.
+    """Load a board by its name or from a board file.
 
     Args:
         name: one of `available()`, or the path of a file that ends in `.toml`.
@@ -245,22 +248,21 @@ def load(name: str | Path) -> Board:
         return _read(name, Path(name))
     if name in computers():
         raise ConfigError(
-            f"'{name}' is a computer, which takes no firmware: `smelt build --board {name}` writes "
-            "a program to be compiled on it"
+            f"'{name}' is a computer, which needs no firmware: `smelt build --board {name}` writes "
+            "a program that you compile on it"
         )
     if name not in available():
         if "," in name:
             raise ConfigError(
-                f"'{name}' is no board's name: give one; `smelt verify --boards {name}` verifies "
-                "on several side by side"
+                f"'{name}' lists several boards: give one, or use `smelt verify --boards {name}` "
+                "to verify on several boards"
             )
         known = (*available(), *computers())
         close = get_close_matches(name, known, n=1) or [n for n in known if n.startswith(name)]
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
         raise ConfigError(
-            f"unknown board '{name}'{hint} Known boards: {', '.join(available())}; computers, "
-            f"which take no firmware: {', '.join(computers())}; or give the path of a .toml file "
-            "of your own"
+            f"unknown board '{name}'{hint} Known boards: {', '.join(available())}; computers: "
+            f"{', '.join(computers())}; or give the path of your own .toml file"
         )
     return _read(f"{name}.toml", Path(str(files("smelt.boards") / f"{name}.toml")))
 
@@ -277,14 +279,14 @@ def _read(title: str, path: Path) -> Board:
 
 
 def parse(title: str, text: str) -> Board:
-    """The board that the text of a board file describes.
+    """Parse the text of a board file.
 
     Args:
-        title: what messages call the file.
-        text: TOML.
+        title: name of the file in messages.
+        text: TOML text.
 
     Raises:
-        ConfigError: it is not TOML, or something in it is wrong.
+        ConfigError: the text is not TOML, or a value is wrong.
     """
     try:
         table = read_table(text)
@@ -297,10 +299,11 @@ def parse(title: str, text: str) -> Board:
 
 
 def read_table(text: str) -> dict[str, Any]:
-    """The table that the text of a board file describes.
+    """Parse the text of a board file into a dictionary.
 
     Raises:
-        ValueError: it is not TOML, has a number of thousands of digits, or is nested too deeply.
+        ValueError: the text is not TOML, has a number of thousands of digits, or is nested too
+            deeply.
     """
     try:
         return tomllib.loads(text)
@@ -309,7 +312,7 @@ def read_table(text: str) -> dict[str, Any]:
 
 
 def _where(keys: Sequence[str | int], table: object) -> str:
-    """The place of a mistake in a file; a row of a table by its name, if it has one."""
+    """Return the location of a mistake in a file; rows of tables are identified by their name."""
     parts: list[str] = []
     for key in keys:
         try:
@@ -323,7 +326,7 @@ def _where(keys: Sequence[str | int], table: object) -> str:
 
 
 def complaints(error: ValidationError, table: object) -> list[str]:
-    """One sentence per mistake in a file's table: where, what, which value."""
+    """Return one sentence for each mistake in a file's table, with its location and value."""
     sentences: list[str] = []
     for mistake in error.errors():
         where = _where(mistake["loc"], table)

@@ -1,14 +1,14 @@
-"""Compiling a project, exactly as `make` in its folder does."""
+"""Compiles a project, exactly as `make` in its folder does."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from smelt.boards.elf import ElfInfo, measure
-from smelt.boards.tools import find_tool, run_tool
+from smelt.boards.elf import ElfInfo, measure, stored_bytes
+from smelt.boards.external_programs import find_tool, run_tool
 from smelt.codegen.lower.backend import backend
 from smelt.errors import DoesNotFit, ToolError
 from smelt.targets import ExternalLibrary, HostLibrary, Platform
@@ -16,7 +16,7 @@ from smelt.targets import ExternalLibrary, HostLibrary, Platform
 _OVERFLOW = re.compile(r"region [`'](\w+)' overflowed by (\d+) bytes")
 _LINES_SHOWN = 40
 _MAKE_S = 900
-"""Seconds after which the compiler is stopped."""
+"""Timeout of a build in seconds."""
 
 
 def compile_project(
@@ -31,24 +31,57 @@ def compile_project(
     """Build `build/NAME.elf` in a project that Smelt wrote, and measure it.
 
     Args:
-        directory: the project's folder.
-        platform: what it was written for; must have firmware.
-        taps: compile in the callback that streams every step's output.
-        extra_cflags: appended to the compiler's command line.
-        extra_ldflags: appended to the linker's.
-        libraries: by backend, folders of the external libraries that networks call; others are
-            where their environment variables say.
+        directory: folder of the project.
+        platform: platform that the project was written for; it must have firmware.
+        taps: compile the callback that sends each step's output.
+        extra_cflags: additional flags for the compiler.
+        extra_ldflags: additional flags for the linker.
+        libraries: folders of external libraries by backend; environment variables give the others.
 
     Raises:
         ToolError: make or the compiler is missing, or the build failed.
-        DoesNotFit: the linker found a memory too small.
+        DoesNotFit: the firmware is too large for a memory.
+    """
+    settings = [f"TAPS={int(taps)}", f"EXTRA_CFLAGS={extra_cflags}"]
+    settings.append(f"EXTRA_LDFLAGS={extra_ldflags}")
+    _make(directory, platform, settings, libraries or {})
+    return _measure(directory)
+
+
+def compile_library(
+    directory: Path, platform: Platform, *, libraries: Mapping[str, Path] | None = None
+) -> int:
+    """Build `build/libNAME.a` in a project without firmware, and measure it.
+
+    Args:
+        directory: the project's folder.
+        platform: what it was written for.
+        libraries: by backend, folders of the external libraries that networks call; others are
+            where their environment variables say.
+
+    Returns:
+        Bytes of code and constants in the network's objects.
+
+    Raises:
+        ToolError: make or the compiler is missing, or the build failed.
+    """
+    _make(directory, platform, [], libraries or {})
+    return sum(stored_bytes(path) for path in (directory / "build").glob("*.o"))
+
+
+def _make(
+    directory: Path, platform: Platform, settings: Sequence[str], libraries: Mapping[str, Path]
+) -> None:
+    """Run `make` in a project, with variables that it sets.
+
+    Raises:
+        ToolError, DoesNotFit: see `compile_project`.
     """
     make = find_tool("make")
     cross = platform.target.cross
     find_tool(f"{cross}gcc" if cross else os.environ.get("CC", "cc"))
-    command = [make, f"-j{os.cpu_count() or 1}", f"TAPS={int(taps)}"]
-    command += [f"EXTRA_CFLAGS={extra_cflags}", f"EXTRA_LDFLAGS={extra_ldflags}"]
-    command += _library_variables(platform, libraries or {})
+    command = [make, f"-j{os.cpu_count() or 1}", *settings]
+    command += _library_variables(platform, libraries)
     outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     environment = {key: value for key, value in os.environ.items() if key not in outer}
     ran = run_tool(
@@ -60,16 +93,15 @@ def compile_project(
     )
     if ran.status != 0:
         _raise_failure(directory, platform, ran.output + ran.errors)
-    return _measure(directory)
 
 
 def library_folder(library: ExternalLibrary, given: Mapping[str, Path]) -> Path | str | None:
-    """Where an external library is: among those given by backend, or as the environment says."""
+    """Return an external library's folder, from `given` or its environment variable, or None."""
     return given.get(library.name) or os.environ.get(library.variable)
 
 
 def _library_variables(platform: Platform, given: Mapping[str, Path]) -> list[str]:
-    """What make is told of the external libraries that the target has."""
+    """Return make variables with the folders of the target's external libraries."""
     found = (backend(name).library for name in platform.target.libraries)
     folders = ((lib.variable, library_folder(lib, given)) for lib in found if lib is not None)
     return [f"{name}={Path(folder).resolve()}" for name, folder in folders if folder]
@@ -81,20 +113,20 @@ def _raise_failure(directory: Path, platform: Platform, output: str) -> None:
         available = sizes[region]
         needed = available + int(excess)
         raise DoesNotFit(
-            f"memory '{region}' of {platform.name}: the firmware needs {needed:,} bytes, "
-            f"{available:,} are there",
+            f"memory '{region}' of {platform.name}: the firmware needs {needed:,} bytes, but only "
+            f"{available:,} are available",
             needed=needed,
             available=available,
         )
     lines = output.rstrip().splitlines()
     shown = "\n".join(lines[-_LINES_SHOWN:])
     missing = [x.package for x in platform.target.host_libraries if _is_missing(x, output)]
-    hint = "".join(f"\na library is not installed: apt-get install {name}" for name in missing)
+    hint = "".join(f"\nA library is not installed: apt-get install {name}" for name in missing)
     raise ToolError(f"make in {directory} failed:\n{shown}{hint}")
 
 
 def _is_missing(library: HostLibrary, output: str) -> bool:
-    """Whether tools say that a library is not installed."""
+    """Return whether the tools report that a library is not installed."""
     name, header = library.name, library.header
     said = (f"{header}: No such file", f"'{header}' file not found", f"cannot find -l{name}")
     return any(text in output for text in said)
@@ -103,7 +135,7 @@ def _is_missing(library: HostLibrary, output: str) -> bool:
 def _measure(directory: Path) -> ElfInfo:
     elves = sorted((directory / "build").glob("*.elf"))
     if len(elves) != 1:
-        raise ToolError(f"make in {directory} should have left one .elf file, left {len(elves)}")
+        raise ToolError(f"make in {directory} wrote {len(elves)} .elf files instead of one")
     build = directory / "build"
     network = [
         f"build/{path.relative_to(build).as_posix()}"

@@ -1,4 +1,4 @@
-"""Boards with an operating system and a GPU: the network is a program there, not firmware."""
+"""Computers with an operating system and a GPU, where the network is a program, not firmware."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Literal
 from pydantic import ValidationError, field_validator
 
 from smelt.boards.board import complaints, computers, read_table
-from smelt.boards.tables import BoardTable, Comment, Identifier
-from smelt.codegen.accelerator import profile_called
+from smelt.boards.schema import BoardTable, Comment, Identifier
+from smelt.codegen.accelerator import find_profile
 from smelt.errors import ConfigError
 from smelt.targets import Platform, available, get, library
 
 
 class Computer(BoardTable):
-    """What a board file says that has a `gpu`.
+    """Contents of a board file with a `gpu`.
 
     Attributes:
-        target: one that has a GPU, with the CPU beside it.
-        gpu: the profile by which layers are left to the CPU.
-        verified: `hardware`, or `never`: where the project's own tests ran on such a GPU.
+        target: name of a target with a GPU beside the CPU.
+        gpu: profile of the GPU, which decides which layers run on the CPU.
+        verified: `hardware` if the project's tests ran on such a GPU, else `never`.
     """
 
     name: Identifier
@@ -43,35 +43,35 @@ class Computer(BoardTable):
     @classmethod
     def _known_gpu(cls, value: str) -> str:
         try:
-            profile_called(value)
+            find_profile(value)
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return value
 
     def platform(self, target: str | None = None) -> Platform:
-        """What code generation needs of it.
+        """Return the platform of the computer.
 
         Raises:
-            ConfigError: `target` is another one than its own.
+            ConfigError: `target` is not the computer's own target.
         """
         if target not in (None, self.target):
             raise ConfigError(
                 f"board '{self.name}' is a computer with a GPU, for target '{self.target}'; "
-                f"for '{target}' leave --board out, or name a board of that target"
+                f"for '{target}', remove --board or give a board of that target"
             )
         own = library(get(self.target))
         return replace(own, name=self.name, description=self.description)
 
 
-def computer_called(name: str) -> Computer | None:
-    """The computer of that name, or that a file of the user's describes; None if it is none.
+def find_computer(name: str) -> Computer | None:
+    """Return the computer of that name or in that board file, or None if it is not a computer.
 
     Args:
-        name: one of `computers()`, or the path of a `.toml` file, which describes a computer if it
-            says what `gpu` it has.
+        name: one of `computers()`, or the path of a `.toml` file. The file describes a computer if
+            it contains `gpu`.
 
     Raises:
-        ConfigError: the file of a computer is wrong.
+        ConfigError: the file describes a computer, but is wrong.
     """
     if name in computers():
         path = Path(str(files("smelt.boards") / "computers" / f"{name}.toml"))
@@ -82,7 +82,7 @@ def computer_called(name: str) -> Computer | None:
     try:
         table = read_table(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None  # which `smelt.boards.load` will say, and why
+        return None  # `smelt.boards.load` reports the error
     if "gpu" not in table:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What firmware says about itself, and how it is asked for that, whatever state the line is in."""
+"""The firmware's description of itself, and the request for it on a line in any state."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from smelt.boards.line import Line, Lost, checked
+from smelt.boards.transport import Line, Lost, checked
 from smelt.errors import DeviceError
 from smelt.terminal import plain
 
 VERSION = 4
-"""Of the protocol."""
+"""Version of the wire protocol."""
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output, as the device declares it."""
+    """Type and size of an input or output, as reported by the device."""
 
     dtype: str
     bytes: int
@@ -25,7 +25,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Region:
-    """Memory of a device that nothing writes while the program runs, at its linked address."""
+    """Memory of a device that does not change while the program runs, at its linked address."""
 
     address: int
     bytes: int
@@ -33,18 +33,18 @@ class Region:
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What the firmware says about itself.
+    """The firmware's description of itself.
 
     Attributes:
-        name, hash: of the network.
-        arena_bytes: of the network.
-        timer_hz: ticks a second of the timer that times inferences.
-        taps: whether the firmware can stream every step's output, and time every step.
-        count: of the inferences so far.
-        inputs, outputs: of the network, in order.
-        accelerator: that computes beside the CPU, empty where there is none; None where the network
-            is for a CPU alone.
-        regions: of memory whose CRC the device computes.
+        name, hash: name and hash of the network.
+        arena_bytes: size of the network's arena.
+        timer_hz: frequency of the timer that measures inferences.
+        taps: whether the firmware can send each step's output, and time each step.
+        count: number of inferences since the start.
+        inputs, outputs: inputs and outputs of the network, in order.
+        accelerator: name of the accelerator in use, or empty if none was found; None if the network
+            is for a CPU only.
+        regions: memory regions for which the device can compute a CRC.
     """
 
     name: str
@@ -60,23 +60,23 @@ class DeviceInfo:
 
 
 def ask_info(line: Line, doubt: str = "") -> DeviceInfo:
-    """What the firmware says about itself; waits for the device to start.
+    """Wait for the device to start, and return the firmware's description of itself.
 
     Args:
-        line: to the device.
-        doubt: what else may be the reason when there is no answer.
+        line: line to the device.
+        doubt: another possible cause for the message if there is no response.
 
     Raises:
-        DeviceError: no answer, or one in another version of the protocol.
+        DeviceError: there is no response, or it has another version of the protocol.
     """
     return _read_info(_ask(line, doubt))
 
 
 def _ask(line: Line, doubt: str) -> list[str]:
-    """What the `m-info-[…]` lines say, whatever state the line is in.
+    """Return the contents of the `m-info-[…]` lines, whatever state the line is in.
 
     Raises:
-        DeviceError: no answer, or one in another version of the protocol, twice in a row.
+        DeviceError: there is no response, or two in a row have another version of the protocol.
     """
     found: dict[str, str] = {}
     before = VERSION
@@ -103,8 +103,8 @@ def _ask(line: Line, doubt: str) -> list[str]:
             line.settle(0)
         before = version
     raise DeviceError(
-        f"no answer from the device in {line.timeout_s:g} s: is it the right port, is "
-        f"the firmware flashed and undamaged, and does it run?{doubt}"
+        f"no response from the device in {line.timeout_s:g} s: check that the port is right, that "
+        f"the firmware is flashed and undamaged, and that it runs.{doubt}"
     )
 
 
@@ -112,11 +112,11 @@ _VERSION = re.compile(r"m-info-\[version (\d{1,9})\]")
 
 
 def _refuse_version(version: int, before: int) -> None:
-    """Another version is no broken line when it comes twice in a row."""
+    """Raise if two versions in a row are equal; a single one may be a transmission error."""
     if version == before:
         raise DeviceError(
-            f"the firmware speaks version {version} of the wire protocol, "
-            f"not {VERSION}: build and flash it again"
+            f"the firmware uses version {version} of the wire protocol, not {VERSION}: build and "
+            "flash it again"
         )
 
 
@@ -136,7 +136,7 @@ def _read_info(lines: Sequence[str]) -> DeviceInfo:
             else:
                 fields[key] = value
         if int(fields["timer"]) <= 0:
-            raise ValueError("its timer does not tick")
+            raise ValueError("its timer frequency is not positive")
         return DeviceInfo(
             name=plain(fields["name"]),
             hash=fields["hash"],
@@ -151,6 +151,6 @@ def _read_info(lines: Sequence[str]) -> DeviceInfo:
         )
     except (KeyError, ValueError) as error:
         raise DeviceError(
-            f"the device's description of itself is broken: {error}; its code may be damaged, or "
-            "another build: build and flash it again"
+            f"the device's description of itself is invalid: {error}; its code may be damaged or "
+            "from another build: build and flash it again"
         ) from error

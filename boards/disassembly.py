@@ -1,4 +1,4 @@
-"""The instructions of an ELF, and the lines of C that they come from."""
+"""Instructions of an ELF, and the C source lines that they come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from elftools.common.exceptions import DWARFError, ELFError
 from elftools.elf.elffile import ELFFile
 
-from smelt.boards.tools import find_tool, run_tool
+from smelt.boards.external_programs import find_tool, run_tool
 from smelt.errors import ToolError
 from smelt.targets import Target
 from smelt.targets.instructions import Instruction, instruction
@@ -20,11 +20,11 @@ from smelt.targets.instructions import Instruction, instruction
 
 @dataclass(frozen=True)
 class Code:
-    """What a program executes from.
+    """Machine code of a program.
 
     Attributes:
-        instructions: by address.
-        functions: name by address.
+        instructions: instructions by address.
+        functions: names of functions by address.
     """
 
     instructions: Mapping[int, Instruction]
@@ -32,19 +32,19 @@ class Code:
 
     @property
     def low(self) -> int:
-        """Address of the first instruction."""
+        """Return the address of the first instruction."""
         return min(self.instructions)
 
     @property
     def high(self) -> int:
-        """Address behind the last instruction."""
+        """Return the address after the last instruction."""
         return max(i.after for i in self.instructions.values())
 
     def function(self, name: str) -> int:
-        """The address of a function.
+        """Return the address of a function.
 
         Raises:
-            ToolError: the program has none of that name.
+            ToolError: the program has no function of that name.
         """
         for address, found in self.functions.items():
             if found == name:
@@ -52,7 +52,7 @@ class Code:
         raise ToolError(f"the compiled program has no function '{name}'")
 
     def function_at(self, address: int) -> str:
-        """The name of the function that an address lies in; empty before the first."""
+        """Return the name of the function that contains an address; empty before the first."""
         index = bisect_right(self._starts, address)
         return self.functions[self._starts[index - 1]] if index else ""
 
@@ -62,13 +62,13 @@ class Code:
 
 
 def disassemble(elf: Path, target: Target) -> Code:
-    """Every instruction of a program for a Cortex-M.
+    """Disassemble a program for a Cortex-M.
 
     Raises:
         ToolError: the disassembler is missing or failed.
     """
     command = [find_tool(f"{target.cross}objdump"), "--disassemble"]
-    # GNU objdump takes vector instructions for a coprocessor's unless it is told what it reads.
+    # Without this option, GNU objdump prints vector instructions as coprocessor instructions.
     command += ["--architecture=armv8.1-m.main"] if "mve" in target.features else []
     ran = run_tool([*command, str(elf)])
     if ran.status != 0:
@@ -94,17 +94,17 @@ _COMMENT = re.compile(r"\s*[@;].*")
 
 
 def source_lines(elf: Path, source: str) -> list[tuple[int, int]]:
-    """Where the code of each line of a C file begins.
+    """Return the address at which the code of each line of a C file begins.
 
     Args:
-        elf: compiled with at least `-g1`.
-        source: name of the file, as the compiler was told.
+        elf: program compiled with at least `-g1`.
+        source: name of the C file as given to the compiler.
 
     Returns:
-        Pairs of address and line, sorted.
+        Pairs of address and line number, sorted.
 
     Raises:
-        ToolError: the ELF says nothing about that file.
+        ToolError: the ELF has no debug information about that file.
     """
     try:
         with elf.open("rb") as file:
@@ -131,6 +131,6 @@ def _rows(elf: ELFFile, source: str) -> list[tuple[int, int]]:
 
 
 def line_at(lines: list[tuple[int, int]], address: int) -> int | None:
-    """The line that the instruction at an address comes from; `lines` as from `source_lines`."""
+    """Return the source line of the instruction at an address; `lines` is from `source_lines`."""
     index = bisect_right(lines, (address, 1 << 62))
     return lines[index - 1][1] if index else None

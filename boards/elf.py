@@ -1,7 +1,7 @@
-"""What an ELF takes of the memories, and how much of that is the network's.
+"""Memory use of an ELF, and the network's share of it.
 
-The network's share is read from GNU ld's map: the contributions of its own objects, and of those
-library members that they need, found by following the map's cross reference table.
+The network's share is computed from GNU ld's map. It includes the network's own objects and the
+library members that they need, which are found through the map's cross reference table.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
-from smelt.boards.contents import Contents
+from smelt.boards.firmware_bytes import Contents
 from smelt.errors import ToolError
 
 
 @dataclass(frozen=True)
 class FlashUse:
-    """Bytes in flash, by kind; `data` is the initial image of variables."""
+    """Bytes of flash by kind; `data` is the initial image of variables."""
 
     text: int
     rodata: int
@@ -29,7 +29,7 @@ class FlashUse:
 
     @property
     def total(self) -> int:
-        """Sum of the three."""
+        """Return the sum of the three."""
         return self.text + self.rodata + self.data
 
 
@@ -38,12 +38,12 @@ class ElfInfo:
     """A linked firmware.
 
     Attributes:
-        path: of the ELF.
-        sections: bytes of every section that occupies memory at run time, by name.
-        flash_elf: bytes that have to be stored: everything loadable.
-        flash_network: the part of them that the network's objects bring, and the library members
-            that those need: no startup, no wire protocol, no main.
-        contents: every byte of it, as it was just after it was linked.
+        path: path of the ELF.
+        sections: bytes of each section that occupies memory at run time, by name.
+        flash_elf: bytes of all loadable sections.
+        flash_network: bytes of the network's objects and of the library members that they need,
+            without startup code, wire protocol and main.
+        contents: all bytes, as read after linking.
     """
 
     path: Path
@@ -54,29 +54,25 @@ class ElfInfo:
 
     @property
     def ram(self) -> int:
-        """Bytes of variables, the network's arena and state among them; without the stack."""
+        """Return the bytes of variables, including arena and state but not the stack."""
         return sum(self.sections.get(name, 0) for name in (".data", ".bss", ".smelt_arena"))
 
 
 def measure(elf: Path, link_map: Path, network: Iterable[str]) -> ElfInfo:
-    """Sizes of a linked firmware.
+    """Measure a linked firmware.
 
     Args:
-        elf: the linked file.
-        link_map: GNU ld's map of that link, with its cross reference table (`--cref`).
-        network: the network's objects, named as in the map.
+        elf: the ELF.
+        link_map: GNU ld's map, with its cross reference table (`--cref`).
+        network: names of the network's objects in the map.
 
     Raises:
-        ToolError: the ELF or the map is not what the linker should have written.
+        ToolError: the ELF or the map cannot be read.
     """
     try:
         with elf.open("rb") as file:
             linked = ELFFile(file)
-            allocated = [
-                (section.name, int(section["sh_size"]), section["sh_type"])
-                for section in linked.iter_sections()
-                if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_size"]
-            ]
+            allocated = _allocated(linked)
             contents = Contents.of(linked)
         text = link_map.read_text(encoding="utf-8", errors="replace")
     except (ELFError, OSError) as error:
@@ -90,6 +86,28 @@ def measure(elf: Path, link_map: Path, network: Iterable[str]) -> ElfInfo:
         flash_network=_use(text, files),
         contents=contents,
     )
+
+
+def stored_bytes(path: Path) -> int:
+    """Bytes of an ELF or an object file that have to be stored: code, constants, initial values.
+
+    Raises:
+        ToolError: it is no such file.
+    """
+    try:
+        with path.open("rb") as file:
+            return sum(size for _, size, kind in _allocated(ELFFile(file)) if kind != "SHT_NOBITS")
+    except (ELFError, OSError) as error:
+        raise ToolError(f"the compiler's output cannot be read: {error}") from error
+
+
+def _allocated(elf: ELFFile) -> list[tuple[str, int, str]]:
+    """Name, bytes and type of every section that occupies memory at run time."""
+    return [
+        (section.name, int(section["sh_size"]), section["sh_type"])
+        for section in elf.iter_sections()
+        if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_size"]
+    ]
 
 
 _CONTRIBUTION = re.compile(
@@ -118,7 +136,7 @@ def _use(link_map: str, files: set[str]) -> FlashUse:
 
 
 def _libraries_of(link_map: str, files: set[str]) -> set[str]:
-    """The archive members that `files` need, directly or through others."""
+    """Return the archive members that `files` need, directly or indirectly."""
     _, found, table = link_map.partition("Cross Reference Table")
     if not found:
         raise ToolError("the linker's map has no cross reference table")

@@ -1,4 +1,4 @@
-"""The serial port of a board: found by what it appears as on USB, or by the name it is given."""
+"""Serial ports of boards, found by USB ids or given by name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from smelt.boards.stream import SerialStream, Stream
 from smelt.errors import ConfigError, DeviceError
 
 BAUD = 115_200
-"""Of a port of no known board."""
+"""Baud rate of a port without a known board."""
 
 
 class PortInfo(Protocol):
-    """What pyserial knows of a port."""
+    """Properties of a serial port that pyserial reports."""
 
     device: str
     vid: int | None
@@ -25,43 +25,43 @@ class PortInfo(Protocol):
 
 
 def find_port(board: Board) -> str:
-    """The name of the only port with one of the board's USB identities.
+    """Return the name of the only port with one of the board's USB ids.
 
     Raises:
-        DeviceError: there is none; the message lists the ports that there are.
-        ConfigError: there are several, or the board file says no USB identity.
+        DeviceError: there is none; the message lists all ports.
+        ConfigError: there are several, or the board file has no USB id.
     """
     if not board.usb:
         raise ConfigError(
-            f"board '{board.name}' has no serial port of its own on USB: name the port that is "
-            f"connected to its UART (--port, or --on); there are {_listed(comports())}"
+            f"board '{board.name}' has no serial port on USB: give the port that is connected to "
+            f"its UART with --port or --on; available ports: {_listed(comports())}"
         )
     ports: Sequence[PortInfo] = list(comports())
     found = [port for port in ports if _identity(port) in board.usb]
     if not found:
         raise DeviceError(
-            f"no serial port of board '{board.name}' ({', '.join(board.usb)}) is there: connect "
-            f"it, or name a port (--port, or --on); there are {_listed(ports)}"
+            f"no serial port of board '{board.name}' ({', '.join(board.usb)}) was found: connect "
+            f"it, or give a port with --port or --on; available ports: {_listed(ports)}"
         )
     if len(found) > 1:
         raise ConfigError(
-            f"several ports may be board '{board.name}': {_listed(found)}; choose one with --port "
+            f"several ports match board '{board.name}': {_listed(found)}; choose one with --port "
             "or --on"
         )
     return found[0].device
 
 
 def open_port(port: str, board: Board | None = None) -> Stream:
-    """A connection to a device's serial port.
+    """Open a device's serial port.
 
     Args:
-        port: the name of a serial port (`/dev/ttyACM0`, `COM5`), or a URL that pyserial knows:
+        port: name of a serial port (`/dev/ttyACM0`, `COM5`), or a URL that pyserial supports:
             `socket://HOST:PORT`, `rfc2217://HOST:PORT`.
-        board: says the speed; `BAUD` where None.
+        board: board whose baud rate is used; None uses `BAUD`.
 
     Raises:
         ConfigError: the URL is malformed.
-        DeviceError: the port cannot be opened; the message says why, and which there are.
+        DeviceError: the port cannot be opened; the message gives the reason and lists all ports.
     """
     if "://" in port:
         _check_url(port)
@@ -70,7 +70,7 @@ def open_port(port: str, board: Board | None = None) -> Stream:
     except DeviceError as error:
         if "://" in port:
             raise
-        raise DeviceError(f"{error}; there are {_listed(comports())}") from error
+        raise DeviceError(f"{error}; available ports: {_listed(comports())}") from error
 
 
 def _check_url(url: str) -> None:

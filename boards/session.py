@@ -1,4 +1,4 @@
-"""Opening a device: a program on this computer, a simulated board, or a real one."""
+"""Opens a device: a program on this computer, a simulated board, or a real board."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from smelt.boards.board import Board
-from smelt.boards.pace import pace_of
 from smelt.boards.ports import BAUD, find_port, open_port
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND, Simulator
+from smelt.boards.simulation_timeout import pace_of
 from smelt.boards.stream import ProcessStream, SocketStream
 from smelt.boards.wire import Device
 from smelt.errors import ConfigError
@@ -26,22 +26,22 @@ def open_device(
     simulated: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Generator[Device, None, None]:
-    """A device that answers, for as long as the context lasts.
+    """Yield a connected device that responds.
 
     Args:
-        elf: what to execute; None with a port, whose device runs what was flashed.
-        on: `host`, `qemu`, `board` for the board's port on USB, or a port by its name or URL.
-        board: the one that `elf` was built for; needed with `qemu` and `board`.
-        expected_hash: of the network (`NAME_HASH`); the device must run that one.
-        qemu_arguments: more arguments for QEMU, where that is what runs.
-        simulated: whether what answers at a port is QEMU, whose time is a count of instructions.
-        environment: more variables for a program on this computer.
+        elf: program to execute; None with a port, whose device was flashed before.
+        on: `host`, `qemu`, `board` for the board's port on USB, or the name or URL of a port.
+        board: board that `elf` was built for; required with `qemu` and `board`.
+        expected_hash: hash of the network that the device must run, or None for any.
+        qemu_arguments: more arguments for QEMU.
+        simulated: whether the device at a port is QEMU, whose time is an instruction count.
+        environment: more environment variables for a program on this computer.
 
     Raises:
-        ConfigError: `qemu` or `board` without a board, a board that QEMU has no machine for, or one
-            whose port cannot be told.
+        ConfigError: `qemu` or `board` is given without a board, QEMU does not simulate the board,
+            or its port cannot be determined.
         ToolError: QEMU is not installed.
-        DeviceError: the device cannot be opened, does not answer, or runs another network.
+        DeviceError: the device cannot be opened, does not respond, or runs another network.
     """
     if on in ("host", "qemu") and elf is None:
         raise ConfigError(f"--on {on} needs a compiled project")
@@ -54,7 +54,7 @@ def open_device(
             stream.close()
     elif on == "qemu":
         if board is None:
-            raise ConfigError("--on qemu needs a --board, which says what QEMU shall simulate")
+            raise ConfigError("--on qemu needs a --board to simulate")
         assert elf is not None
         with Simulator(board, elf, qemu_arguments) as simulator:
             stream = SocketStream(simulator.port, simulator.explain)
@@ -67,7 +67,7 @@ def open_device(
     else:
         if on == "board":
             if board is None:
-                raise ConfigError("--on board needs a --board, whose port is looked for")
+                raise ConfigError("--on board needs a --board to find the port")
             on = find_port(board)
         port = open_port(on, board)
         try:
@@ -87,11 +87,11 @@ def open_device(
 
 
 _PORT_S, _SOCKET_S = 10, 5
-"""Of silence, after which what is connected to a port is no device of ours."""
+"""Timeouts in seconds for the first response: of a serial port, and of a socket."""
 
 _HELD = (
-    " Does another program hold the connection? What serves it, such as QEMU, may speak with one "
-    "at a time, and let the others wait."
+    " Is another program connected? A server such as QEMU may serve only one client at a time and "
+    "let others wait."
 )
 
 

@@ -1,7 +1,7 @@
-"""QEMU in place of a board, its UART on a TCP socket or a pseudo-terminal.
+"""Simulates a board with QEMU; its UART is a TCP socket or a pseudo-terminal.
 
-Time is counted in instructions (`-icount shift=0`: one takes a nanosecond), so that what a timer of
-the simulated board says is exact and repeatable.
+Time is counted in instructions (`-icount shift=0`: one takes a nanosecond), so that the simulated
+board's timers are exact and repeatable.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from types import TracebackType
 from typing import Self
 
 from smelt.boards.board import Board
-from smelt.boards.tools import find_tool
+from smelt.boards.external_programs import find_tool
 from smelt.errors import ConfigError, ToolError
 
 INSTRUCTIONS_PER_SECOND = 10**9
-"""Of the simulated clock."""
+"""Instruction rate of the simulated clock."""
 
 EMULATORS = {"cortexm": "qemu-system-arm", "riscv": "qemu-system-riscv32"}
-"""The program of QEMU's for each kind of core."""
+"""QEMU's program for each kind of core."""
 
-# QEMU must not outlive us, however we end: the shell waits for the end of a pipe from us, and then
-# kills it. Standard input and output are listening sockets, which QEMU gets as numbers 3 and 4 and
-# nobody else keeps: when QEMU ends, so do the connections.
+# QEMU must end when this process ends, for whatever reason. So a shell waits for the end of a pipe
+# from this process, and then kills QEMU. Its standard input and output are listening sockets; QEMU
+# gets them as descriptors 3 and 4. The shell closes its own copies, so that the connections close
+# when QEMU ends.
 _SUPERVISOR = """
 pipe=$1
 shift
@@ -45,25 +46,25 @@ wait $!
 """
 _UART, _GDB = 3, 4
 
-# Without nodelay every answer of more than a byte waits for the host's delayed acknowledgement.
+# Without nodelay, each reply of more than a byte waits for the host's delayed acknowledgement.
 _SERVER = "server=on,nodelay=on"
 
 _TERMINAL = re.compile(r"char device redirected to (\S+) \(label wire\)")
 _START_S = 300
-"""Long enough on the busiest computer: a QEMU that cannot start says why, and is not waited for."""
+"""Start timeout in seconds, for the busiest computer; a QEMU that fails is noticed earlier."""
 
 
 @contextmanager
 def _on_this_core() -> Generator[None]:
-    """What is started meanwhile keeps to the core that we run on, where the system can do that.
+    """Pin child processes started in this context to the current CPU core, if possible.
 
-    One thread of QEMU's computes, another one serves the UART, and they wait for each other at
-    every byte: from core to core that takes more than twice as long. We wait for both.
+    One of QEMU's threads computes, another serves the UART, and they wait for each other at each
+    byte. On different cores, that takes more than twice as long.
     """
     try:
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {ctypes.CDLL(None).sched_getcpu()})
-    except (AttributeError, OSError, ValueError):  # not every system can, and some forbid it
+    except (AttributeError, OSError, ValueError):  # the system does not support or forbids it
         yield
         return
     try:
@@ -74,12 +75,12 @@ def _on_this_core() -> Generator[None]:
 
 
 class Simulator:
-    """A running QEMU; use it as a context manager, which ends it for sure.
+    """A running QEMU; use it as a context manager, which always ends it.
 
     Attributes:
-        port: where the board's UART is, as pyserial names it: `socket://127.0.0.1:PORT`, which
-            takes one connection, or the name of a pseudo-terminal.
-        gdb: HOST:PORT of the GDB server of a board without firmware; None where it has some.
+        port: the board's UART in pyserial's form: `socket://127.0.0.1:PORT`, which accepts one
+            connection, or the name of a pseudo-terminal.
+        gdb: HOST:PORT of the GDB server if the board has no firmware, else None.
     """
 
     def __init__(
@@ -94,26 +95,26 @@ class Simulator:
         """Start QEMU.
 
         Args:
-            board: what to simulate.
-            elf: what it executes, from when `port` is connected on; None: nothing, until a GDB
-                client has loaded something and let it go.
-            arguments: more of QEMU's, such as those of a plugin.
-            pty: whether the UART is a pseudo-terminal, which the board does not wait for.
-            clocked: whether an instruction takes about a cycle of the board's clock, in place of
-                a nanosecond: its times are then plausible, and no count. It is as quick as QEMU
-                can be all the same, so that who waits for it does not wait in vain.
+            board: board to simulate.
+            elf: program to execute, which starts when a client connects to `port`. None executes
+                nothing until a GDB client loads a program.
+            arguments: more arguments for QEMU, such as those of a plugin.
+            pty: whether the UART is a pseudo-terminal; then the program starts at once.
+            clocked: whether an instruction takes about one cycle of the board's clock instead of a
+                nanosecond. Times are then plausible, but not instruction counts. The simulation
+                still runs as fast as it can.
 
         Raises:
-            ConfigError: no machine of QEMU stands in for this board.
+            ConfigError: QEMU does not simulate this board.
             ToolError: QEMU is not installed, or does not start.
         """
         if board.qemu is None:
             raise ConfigError(
-                f"board '{board.name}' has no [qemu]: nothing can stand in for it; flash it, and "
-                "name its serial port with --on"
+                f"board '{board.name}' has no [qemu], so it cannot be simulated: flash it, and "
+                "give its serial port with --on"
             )
         if os.name != "posix":
-            raise ToolError("boards are simulated on Linux and macOS only (or in WSL on Windows)")
+            raise ToolError("simulation needs Linux or macOS (or WSL on Windows)")
         qemu = find_tool(EMULATORS[board.startup])
         self._board = board
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -130,7 +131,7 @@ class Simulator:
             *(() if elf is not None else _DEBUGGER),
             *(*board.qemu.arguments, *arguments),
         ]
-        # QEMU inherits sockets that already listen, so no other process can take their ports.
+        # QEMU inherits sockets that already listen, so that no other process can take their ports.
         with _listener() as wire, _listener() as debugger:
             self._start(command, wire, debugger)
             self.port = f"socket://{_address(wire)}"
@@ -147,12 +148,12 @@ class Simulator:
                 stdout=debugger.fileno(),
                 stderr=self._errors,
                 pass_fds=(watched,),
-                start_new_session=True,  # Ctrl-C is for us, who then end it
+                start_new_session=True,  # Ctrl-C reaches only this process, which then ends QEMU
             )
         os.close(watched)
 
     def _terminal(self) -> str:
-        """The name of the pseudo-terminal, which QEMU says."""
+        """Return the name of the pseudo-terminal, from QEMU's output."""
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline and not self._complaints():
             found = _TERMINAL.search(self._said())
@@ -161,7 +162,7 @@ class Simulator:
             time.sleep(0.02)
         said = self.explain()
         self.close()
-        raise ToolError(f"QEMU gives no pseudo-terminal: {said}")
+        raise ToolError(f"QEMU did not create a pseudo-terminal: {said}")
 
     def __enter__(self) -> Self:
         return self
@@ -175,12 +176,12 @@ class Simulator:
         self.close()
 
     def explain(self) -> str:
-        """What QEMU said before it hung up."""
+        """End QEMU and return its error messages."""
         self._end()
         return "\n".join([f"QEMU ended ({self._board.name})", *self._complaints()])
 
     def check(self) -> None:
-        """Make sure that QEMU runs; `ToolError` with its own words where it has ended."""
+        """Raise a `ToolError` with QEMU's error messages if it has ended."""
         if self._complaints():
             raise ToolError(self.explain())
 
@@ -193,7 +194,7 @@ class Simulator:
         return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
 
     def close(self) -> None:
-        """End QEMU; may be called twice."""
+        """End QEMU; may be called more than once."""
         self._end()
         self._errors.close()
 

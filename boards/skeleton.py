@@ -1,4 +1,4 @@
-"""A board file to start from."""
+"""Templates of board files, for `smelt board new`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from smelt.boards.board import load, parse
-from smelt.boards.tables import Runner, UartDriver
+from smelt.boards.schema import Runner, UartDriver
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render
 from smelt.errors import ConfigError
@@ -19,9 +19,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class SkeletonParameters(Parameters):
-    """Variables of `board/skeleton.toml.j2`: values as TOML has them, and what may be chosen.
+    """Variables of `board/skeleton.toml.j2`: values in TOML syntax.
 
-    `drivers` and `runners` are the names of all that there are.
+    `drivers` and `runners` list all possible names.
     """
 
     name: str
@@ -43,32 +43,32 @@ class SkeletonParameters(Parameters):
 
 
 def check_name(name: str) -> None:
-    """Make sure that a board can have that name.
+    """Check that a board can have that name.
 
     Raises:
         ConfigError: it cannot.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"'{name}' cannot be a board's name: small letters, digits, `-` and `_`, and a letter "
-            "first, as my-board"
+            f"'{name}' cannot be a board's name: use lower-case letters, digits, `-` and `_`, "
+            "beginning with a letter, for example my-board"
         )
 
 
 def skeleton(name: str, target: str, path: Path) -> str:
-    """The text of a board file for a chip of that kind, whose values are to be changed.
+    """Return the text of a new board file for a target, with values that the user must adapt.
 
     Args:
-        name: of the board.
-        target: that the board implies.
-        path: where the file is going to be, for its comments.
+        name: name of the board.
+        target: name of the target of its core.
+        path: path that the file will have, for its comments.
 
     Raises:
-        ConfigError: there is no such target, or none with bare-metal firmware.
+        ConfigError: there is no such target, or it has no bare-metal firmware.
     """
     chosen = get(target)
     if not chosen.cross:
-        raise ConfigError(f"target '{target}' is no microcontroller's; see `smelt targets`")
+        raise ConfigError(f"target '{target}' is not a microcontroller; see `smelt targets`")
     riscv = chosen.is_riscv
     parameters = SkeletonParameters(
         name=name,
@@ -93,17 +93,17 @@ def skeleton(name: str, target: str, path: Path) -> str:
 
 
 def copied(name: str, like: str, path: Path) -> str:
-    """The text of a board's file under another name, as not verified anywhere."""
+    """Return a board file's text with another name and without `verified`."""
     own = load(like)
     source = Path(like) if like.endswith(".toml") else Path(__file__).parent / f"{like}.toml"
     text = source.read_text(encoding="utf-8")
-    lines = [f"# Made from that of {own.name}: change what is different."]
+    lines = [f"# Copied from the board file of {own.name}: change what differs."]
     lines += [line for line in text.splitlines() if not line.startswith("verified =")]
     lines[lines.index(f'name = "{own.name}"')] = f'name = "{name}"'
     return _checked("\n".join(lines) + "\n", path)
 
 
 def _checked(text: str, path: Path) -> str:
-    """The text, if it is a good board file: a name that is none is found here."""
+    """Return the text if it is a valid board file; this also checks the name."""
     parse(str(path), text)
     return text

@@ -1,4 +1,4 @@
-"""Bytes to and from a device: a socket, a serial port, or a program's standard streams."""
+"""Byte streams to and from a device: a socket, a serial port, or a program's standard streams."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _LAST_SECONDS = 2.0  # for a program to end by itself
 
 
 class Stream(Protocol):
-    """A connection to a device; every method raises DeviceError once the other side hung up."""
+    """A connection to a device; its methods raise a DeviceError once the other side closed it."""
 
     def send(self, data: bytes) -> None:
-        """Hand over all of `data`."""
+        """Send all of `data`."""
         ...
 
     def receive(self, timeout_s: float) -> bytes:
-        """What has come, at least one byte; empty after `timeout_s` seconds of silence."""
+        """Return received bytes, at least one, or none after `timeout_s` seconds of silence."""
         ...
 
     def close(self) -> None:
-        """End the connection; may be called twice."""
+        """Close the connection; may be called more than once."""
         ...
 
 
@@ -46,10 +46,10 @@ class SocketStream(Stream):
     def __init__(
         self, url: str, explain: Callable[[], str] = lambda: "the connection ended"
     ) -> None:
-        """Connect to `socket://HOST:PORT`; `explain` says what became of the other side.
+        """Connect to `socket://HOST:PORT`; `explain` returns why the other side disconnected.
 
         Raises:
-            DeviceError: nobody listens there.
+            DeviceError: nothing listens there.
         """
         self._explain = explain
         address = urlsplit(url)
@@ -88,17 +88,17 @@ class SocketStream(Stream):
 class SerialStream(Stream):
     """A serial port, 8N1.
 
-    pyserial promises no more of a port than that it raises something: its own errors, and those of
-    the system, of Python or of a server that knows no setting of this kind.
+    pyserial's methods raise various exceptions: its own, those of the operating system or Python,
+    and those of RFC 2217 servers that do not support a setting. So all exceptions are caught.
     """
 
     def __init__(self, port: str, baud: int) -> None:
-        """Open `port`: a device's name, or a URL that pyserial knows.
+        """Open `port`: the name of a serial port, or a URL that pyserial supports.
 
         Raises:
-            DeviceError: there is no such port, or it may not be used, or is in use.
+            DeviceError: there is no such port, or the user may not use it, or it is in use.
         """
-        # It writes to a server of RFC 2217 without a time limit, or not at all.
+        # With a timeout, pyserial cannot write to an RFC 2217 server.
         limit = None if port.lower().startswith("rfc2217:") else 60
         try:
             self._serial = serial.serial_for_url(
@@ -130,16 +130,16 @@ class SerialStream(Stream):
 
     @override
     def close(self) -> None:
-        with suppress(OSError):  # a port that is gone may say so once more
+        with suppress(OSError):  # the port may have been unplugged
             self._serial.close()
 
 
 def _hint(said: str) -> str:
-    """What may be wrong where a port cannot be opened."""
+    """Return a hint on why a port cannot be opened, or an empty text."""
     if "lock" in said or "busy" in said.lower() or "PermissionError(13" in said:
-        return "; another program has it open (a terminal, perhaps, or a second smelt): end that"
+        return "; another program uses it (perhaps a terminal, or another smelt): end that program"
     if "Permission denied" in said:
-        return "; you may not use it: `sudo usermod -aG dialout $USER`, and log in again"
+        return "; you lack permission: run `sudo usermod -aG dialout $USER` and log in again"
     return ""
 
 
@@ -147,17 +147,17 @@ class ProcessStream(Stream):
     """The standard streams of a program on this computer."""
 
     def __init__(self, program: Path, environment: Mapping[str, str] | None = None) -> None:
-        """Start `program`, with more variables in its environment.
+        """Start `program`, with additional environment variables.
 
         Raises:
             DeviceError: it cannot be executed.
-            ConfigError: there is nowhere to keep what it says.
+            ConfigError: there is no folder for temporary files.
         """
         self._name = program.name
         self._came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._folder = temporary_folder()
         try:
-            # A pipe that nobody reads would stop it.
+            # A file, not a pipe: nobody reads it, so a full pipe would block the program.
             with self._errors.open("wb") as errors:
                 self._process = subprocess.Popen(
                     [program.resolve()],
@@ -170,7 +170,7 @@ class ProcessStream(Stream):
         except OSError as error:
             self._forget_errors()
             raise DeviceError(f"{program} cannot be executed: {error.strerror}") from error
-        # Not every system can wait for a pipe with a time limit; a thread can wait for it.
+        # Windows cannot wait for a pipe with a timeout, so a thread reads it.
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -188,7 +188,7 @@ class ProcessStream(Stream):
             rest = memoryview(data)
             while rest:
                 rest = rest[self._process.stdin.write(rest) :]
-        except (OSError, ValueError) as error:  # it ended, or was closed meanwhile
+        except (OSError, ValueError) as error:  # the program ended, or the stream was closed
             raise DeviceError(self._explain()) from error
 
     @override
@@ -204,24 +204,24 @@ class ProcessStream(Stream):
 
     @override
     def close(self) -> None:
-        # At the end of its input the program ends, or else it is killed.
+        # The program ends at the end of its input. If it does not, it is killed below.
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with suppress(OSError):  # what was not sent yet has nowhere to go
+        with suppress(OSError):  # unsent data is lost
             self._process.stdin.close()
-        # An accelerator's driver writes to its cache until the program closes the device.
+        # Wait: an accelerator's driver writes its cache when the program closes the device.
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST_SECONDS)
         self._process.kill()
         self._process.wait()
         self._listener.join(_LAST_SECONDS)
-        if not self._listener.is_alive():  # no child of the program still holds the other end
+        if not self._listener.is_alive():  # no child of the program has the pipe open
             self._process.stdout.close()
         self._forget_errors()
 
     @property
     def _errors(self) -> Path:
-        """Where the program's standard error goes."""
+        """Return the file for the program's standard error."""
         if self._folder is None:
             raise FileNotFoundError("the stream was closed")
         return Path(self._folder.name) / "stderr"
@@ -235,14 +235,14 @@ class ProcessStream(Stream):
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST_SECONDS)
         status = self._process.returncode
-        ending = "closed its input or output, and goes on"
+        ending = "closed its input or output but is still running"
         if status is not None:
             ending = f"ended with signal {-status}" if status < 0 else f"ended with status {status}"
         text = self._said()
         return f"{self._name} {ending}" + (f":\n{text}" if text else "")
 
     def _said(self) -> str:
-        """The end of what it said."""
+        """Return the end of its standard error."""
         try:
             with self._errors.open("rb") as errors:
                 errors.seek(max(errors.seek(0, os.SEEK_END) - _CHUNK, 0))

@@ -1,9 +1,9 @@
-"""The host's side of the wire: the protocol that `firmware/wire.h` of a project describes.
+"""Host side of the wire protocol, which `firmware/wire.h` of a project describes.
 
-A line may lose, double or spoil bytes in both directions. Text and data carry CRCs, data goes in
-pieces (`pieces`), answers repeat what they answer, and the device counts its inferences. So every
-command is repeated until it is known to have been obeyed once, and what it said is known to be what
-was meant.
+A line may lose, duplicate or corrupt bytes in both directions. To detect that, text and data carry
+CRCs, data is sent in chunks (`chunks`), replies repeat the numbers of their command, and the device
+counts its inferences. So the host can repeat each command until it knows that the device executed
+it exactly once and that the reply is correct.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from zlib import crc32
 
+from smelt.boards.chunks import Chunks
 from smelt.boards.device_info import DeviceInfo, TensorInfo, ask_info
-from smelt.boards.line import RESTARTED, Line, Lost, Refused, Silent, integers, words
-from smelt.boards.pace import Pace
-from smelt.boards.pieces import Pieces
+from smelt.boards.simulation_timeout import Pace
 from smelt.boards.stream import Stream
+from smelt.boards.transport import RESTARTED, Line, Lost, Refused, Silent, integers, words
 from smelt.errors import DeviceError
 
 _FIRST_S = 600.0
 _OVERRUN = 100
-"""Status of an inference that wrote behind its arena, which only this computer can tell."""
+"""Status of an inference that wrote beyond its arena; only firmware on this computer checks it."""
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """One inference.
+    """Measurements of one inference.
 
     Attributes:
-        ticks: of the device's timer.
-        seconds: the same as time, by the device's clock.
-        instructions: where instructions can be counted (simulators), to within one tick.
-        stack_bytes: deepest use of the stack below the caller; None where it is not known.
+        ticks: duration in ticks of the device's timer.
+        seconds: duration in seconds by the device's clock.
+        instructions: executed instructions, to within one tick; None outside of simulators.
+        stack_bytes: deepest use of the stack below the caller; None if unknown.
     """
 
     ticks: int
@@ -46,7 +46,7 @@ class Invocation:
 
 @dataclass(frozen=True)
 class Tap:
-    """An output of a step, as it was just after that step."""
+    """An output of a step, read just after that step."""
 
     step: int
     data: bytes
@@ -54,13 +54,13 @@ class Tap:
 
 @dataclass(frozen=True)
 class _FinishedStep:
-    """One that has just been done.
+    """A step that has just finished.
 
     Attributes:
-        number: of steps done so far in the inference.
-        index: of the step.
-        bytes: of its output.
-        ticks: that it took.
+        number: number of steps finished so far in the inference.
+        index: index of the step.
+        bytes: size of its output in bytes.
+        ticks: duration in ticks of the device's timer.
     """
 
     number: int
@@ -70,7 +70,7 @@ class _FinishedStep:
 
 
 class Device:
-    """A device that answers; made by `open_device`."""
+    """A device that responds; created by `open_device`."""
 
     def __init__(
         self,
@@ -82,30 +82,30 @@ class Device:
         doubt: str = "",
         pace: Pace | None = None,
     ) -> None:
-        """Speak over `stream`.
+        """Create a device at `stream`.
 
         Args:
-            stream: the connection; stays the caller's to close.
-            instructions_per_second: of a device whose time is a count of instructions.
-            timeout_s: seconds of silence after which the device is taken for dead.
-            baud: bits a second of the slowest part of the line.
-            doubt: what else may be the reason when it never answers.
-            pace: by which the time of a simulated device passes; None: by the clock on the wall.
+            stream: connection, which the caller closes.
+            instructions_per_second: instruction rate, if the device's time is an instruction count.
+            timeout_s: seconds of silence after which the device is considered dead.
+            baud: baud rate of the slowest part of the line.
+            doubt: another possible cause for the message if it never responds.
+            pace: rate of time of a simulated device; None uses wall-clock time.
         """
         self._line = Line(stream, timeout_s, baud, pace)
         self._doubt = doubt
         self._instructions_per_second = instructions_per_second
         self._count = 0
-        self._pieces = Pieces(self._line)
+        self._pieces = Chunks(self._line)
         self._slowest_s: float | None = None
         self._checks = random.getrandbits(30)
 
     @cached_property
     def info(self) -> DeviceInfo:
-        """What the firmware says about itself; the first use also waits for the device to start.
+        """Return the firmware's description; the first use waits for the device to start.
 
         Raises:
-            DeviceError: no answer, or one in another version of the protocol.
+            DeviceError: there is no response, or one in another version of the protocol.
         """
         info = ask_info(self._line, self._doubt)
         self._count, self._line.introduced = info.count, True
@@ -113,16 +113,16 @@ class Device:
 
     @property
     def retries(self) -> int:
-        """How often something had to be said again so far."""
+        """Return the number of repeated attempts so far."""
         return self._line.retries
 
     @property
     def simulated(self) -> bool:
-        """Whether its time is a count of instructions."""
+        """Return whether the device's time is an instruction count."""
         return self._instructions_per_second is not None
 
     def check_hash(self, expected: str) -> None:
-        """Make sure that the device runs the network that the caller means.
+        """Check that the device runs the expected network.
 
         Raises:
             DeviceError: it runs another one.
@@ -134,10 +134,10 @@ class Device:
             )
 
     def run(self, inputs: Sequence[bytes]) -> tuple[list[bytes], Invocation]:
-        """One inference: load all inputs, invoke, fetch all outputs.
+        """Run one inference: load all inputs, invoke, and read all outputs.
 
         Raises:
-            DeviceError: as the single steps do.
+            DeviceError: a step failed; see the methods for each step.
         """
         self.load_all(inputs)
         invocation = self.invoke()
@@ -147,9 +147,9 @@ class Device:
         """Write all inputs.
 
         Raises:
-            DeviceError: as of `load`.
+            DeviceError: see `load`.
         """
-        failure = "the inputs that the device holds are not those that were loaded"
+        failure = "the device's inputs differ from those that were loaded"
 
         def attempt() -> None:
             for index, data in enumerate(inputs):
@@ -159,10 +159,10 @@ class Device:
         self._line.insist(attempt, failure)
 
     def _check_inputs(self, expected: int) -> None:
-        """Make sure of the inputs just before they are used, whatever came late or twice.
+        """Check the CRC of the inputs just before they are used.
 
-        The answer repeats a number that was never sent before, so that with it everything has been
-        read that the device said earlier.
+        This detects data that arrived late or twice. The reply repeats a new number, so that all
+        earlier output of the device has been read before it.
         """
         self._checks += 1
         self._line.send(f"smelt check {self._checks}")
@@ -172,10 +172,10 @@ class Device:
             raise Lost(f"their CRC is {found}, not {expected:08x}")
 
     def crc(self, region: int, offset: int, count: int) -> int:
-        """CRC-32 of so many bytes of a region of the device's memory.
+        """Return the CRC-32 of `count` bytes of a region of the device's memory.
 
         Raises:
-            DeviceError: there is no such part, or the line is too bad.
+            DeviceError: there is no such range, or the line fails too often.
         """
         _ = self.info
 
@@ -188,10 +188,10 @@ class Device:
         return self._line.insist(attempt, f"the CRC of region {region} cannot be read")
 
     def load(self, index: int, data: bytes) -> None:
-        """Write input `index`, raw little-endian bytes.
+        """Write input `index` as raw little-endian bytes.
 
         Raises:
-            DeviceError: there is no such input, it has another size, or the line is too bad.
+            DeviceError: there is no such input, it has another size, or the line fails too often.
         """
         tensor = _element(self.info.inputs, index, "input")
         if tensor.bytes != len(data):
@@ -199,14 +199,14 @@ class Device:
         self._pieces.load(index, data, f"input {index}, {len(data)} bytes, cannot be loaded")
 
     def invoke(self, timeout_s: float | None = None) -> Invocation:
-        """One inference; inputs must have been loaded since the one before.
+        """Run one inference; inputs must have been loaded since the previous one.
 
         Args:
-            timeout_s: seconds to wait for its end; None: ten times as long as the slowest so far,
-                ten minutes for the first.
+            timeout_s: seconds to wait for its end; None waits 10 minutes for the first inference,
+                then 10 times as long as the slowest so far.
 
         Raises:
-            DeviceError: it failed, faulted, or did not end in time, or the device started anew.
+            DeviceError: it failed, faulted, or did not end in time, or the device restarted.
         """
         _ = self.info
         slowest = self._slowest_s
@@ -222,22 +222,22 @@ class Device:
                 self._line.expect("m-ready")
             except Silent:
                 raise
-            except (Refused, Lost):  # whether it was begun, the device can tell
+            except (Refused, Lost):  # ask the device whether the inference was started
                 self._line.settle(timeout_s)
                 found = self._last()
             if found["count"] == self._count:
-                raise Lost("the command was not understood")
+                raise Lost("the device did not understand the command")
             return self._counted(found)
 
-        found = self._line.insist(attempt, "an inference cannot be begun")
+        found = self._line.insist(attempt, "an inference cannot be started")
         self._slowest_s = max(slowest or 0.0, self._line.now() - start)
         return self._invocation(found)
 
     def output(self, index: int) -> bytes:
-        """Output `index` of the inference before, raw little-endian bytes.
+        """Return output `index` of the last inference as raw little-endian bytes.
 
         Raises:
-            DeviceError: there is no such output, or the line is too bad.
+            DeviceError: there is no such output, or the line fails too often.
         """
         size = _element(self.info.outputs, index, "output").bytes
         return self._pieces.fetch(
@@ -245,20 +245,20 @@ class Device:
         )
 
     def taps(self, sizes: Sequence[int] | None = None, timeout_s: float = 600) -> Iterator[Tap]:
-        """One inference, yielding every output of every step as it is produced.
+        """Run one inference, and yield each output of each step when it is computed.
 
         Args:
-            sizes: bytes that an output of each step has at most, in order; None: what it says.
-            timeout_s: seconds to wait for each.
+            sizes: size in bytes of each step's largest output, or None for no check.
+            timeout_s: seconds to wait for each step.
 
         Raises:
-            DeviceError: the firmware was built without taps, the inference failed, the line is too
-                bad, or the device tells of a step that the network does not have.
+            DeviceError: the firmware was built without taps, the inference failed, the line fails
+                too often, or the device reports a step that the network does not have.
         """
         for step in self._steps(timeout_s):
             if sizes is not None and not 0 <= step.bytes <= _most(sizes, step.index):
                 raise DeviceError(
-                    f"the device tells of a step {step.index} with an output of {step.bytes} bytes,"
+                    f"the device reports a step {step.index} with an output of {step.bytes} bytes,"
                     " which the network does not have: build and flash it again"
                 )
             failure = f"the output of step {step.index} cannot be read"
@@ -266,15 +266,15 @@ class Device:
             yield Tap(step.index, data)
 
     def laps(self, timeout_s: float = 600) -> Mapping[int, int]:
-        """One inference; ticks of the timer that each step took, by its index.
+        """Run one inference, and return the timer ticks of each step by its index.
 
-        Each includes what calling back costs, some ten instructions.
+        They include the cost of the callback, about ten instructions.
 
         Args:
-            timeout_s: seconds to wait for each.
+            timeout_s: seconds to wait for each step.
 
         Raises:
-            DeviceError: as of `taps`.
+            DeviceError: see `taps`.
         """
         found: Counter[int] = Counter()
         for step in self._steps(timeout_s):
@@ -282,18 +282,18 @@ class Device:
         return found
 
     def _steps(self, timeout_s: float) -> Iterator[_FinishedStep]:
-        """One inference that waits after every step."""
+        """Run one inference that waits after each step, and yield the finished steps."""
         self._require_taps()
         number = 0
         while step := self._line.insist(
-            partial(self._next_step, number, timeout_s), "a step cannot be begun"
+            partial(self._next_step, number, timeout_s), "a step cannot be started"
         ):
             yield step
             number = step.number
         self._invocation(self._counted(self._last()))
 
     def _next_step(self, number: int, timeout_s: float) -> _FinishedStep | None:
-        """The step after so many, which ends the wait after the one before; None at the end."""
+        """Continue after step `number` and return the next step, or None at the end."""
         try:
             self._line.send(f"smelt step {self._count} {number}")
             self._line.expect("m-invoke-begin")
@@ -302,7 +302,7 @@ class Device:
             self._line.expect("m-ready")
         except Silent:
             raise
-        except (Refused, Lost):  # whether it was the last, the device can tell
+        except (Refused, Lost):  # ask the device whether it was the last step
             self._line.settle(timeout_s)
             if self._last()["count"] == self._count:
                 raise
@@ -315,14 +315,14 @@ class Device:
         return step
 
     def set_lengths(self, sizes: Sequence[int]) -> None:
-        """Set the sizes of all dimensions that are known at run time, for what follows.
+        """Set the sizes of all dimensions that are known only at run time.
 
         Raises:
-            DeviceError: the network has no such dimension, or not of that size.
+            DeviceError: the network has no such dimension, or the size is out of range.
         """
         _ = self.info
 
-        def attempt() -> None:  # a spoilt index may have changed another dimension: all again
+        def attempt() -> None:  # repeat all: a corrupted index may have set another dimension
             for index, size in enumerate(sizes):
                 self._line.send(f"smelt length {index} {size}")
                 self._line.echo("m-length-[", index, size)
@@ -331,10 +331,10 @@ class Device:
         self._line.insist(attempt, f"lengths cannot be set to {', '.join(map(str, sizes))}")
 
     def reset(self) -> None:
-        """Bring the network's context, state included, to where it was at the start.
+        """Reset the network's context, including its state.
 
         Raises:
-            DeviceError: the device does not obey.
+            DeviceError: the device does not execute the command.
         """
         _ = self.info
 
@@ -346,10 +346,10 @@ class Device:
         self._line.insist(attempt, "the network cannot be reset")
 
     def command(self, text: str, timeout_s: float = 60) -> list[str]:
-        """Any command, without its `%`; the lines of the answer before `m-ready`. Said once.
+        """Send any command once, without its `%`, and return the lines before `m-ready`.
 
         Raises:
-            DeviceError: no `m-ready` in time.
+            DeviceError: `m-ready` does not come in time.
         """
         _ = self.info
         self._line.send(text)
@@ -359,7 +359,7 @@ class Device:
         return lines
 
     def _last(self) -> Mapping[str, int]:
-        """What the device says of its last inference; a count of 0 where there was none."""
+        """Return the device's record of its last inference; its count is 0 if there was none."""
 
         def attempt() -> Mapping[str, int]:
             self._line.send("smelt last")
@@ -367,7 +367,7 @@ class Device:
             self._line.expect("m-ready")
             return found
 
-        return self._line.insist(attempt, "the device does not tell of its last inference")
+        return self._line.insist(attempt, "the device does not report its last inference")
 
     def _counted(self, last: Mapping[str, int]) -> Mapping[str, int]:
         if last["count"] != self._count + 1:
@@ -377,7 +377,7 @@ class Device:
 
     def _invocation(self, last: Mapping[str, int]) -> Invocation:
         if last["status"] == _OVERRUN:
-            raise DeviceError("the inference wrote behind the end of its arena")
+            raise DeviceError("the inference wrote beyond the end of its arena")
         if last["status"] != 0:
             raise DeviceError(f"the inference failed with status {last['status']}")
         timer = self.info.timer_hz
@@ -392,21 +392,21 @@ class Device:
     def _require_taps(self) -> None:
         if not self.info.taps:
             raise DeviceError(
-                "the firmware on the device cannot tell of single steps: it is built so with "
-                "`make TAPS=1`, or by `smelt deploy --layers`"
+                "the firmware on the device cannot report single steps: build it with "
+                "`make TAPS=1`, or use `smelt deploy --layers`"
             )
 
 
 def _numbers(answer: str) -> Mapping[str, int]:
-    """What is said of an inference, by the words before the numbers."""
+    """Parse a record of an inference: pairs of a word and a number."""
     found = answer.split()
     if tuple(found[::2]) != ("ticks", "stack", "status", "count"):
-        raise Lost(f"a broken line came from the device: '{answer}'")
+        raise Lost(f"the device sent a corrupted line: '{answer}'")
     return dict(zip(found[::2], integers(" ".join(found[1::2]), 4), strict=True))
 
 
 def _most(sizes: Sequence[int], step: int) -> int:
-    """Bytes that an output of a step has at most; -1 where there is no such step."""
+    """Return the maximum size in bytes of a step's output, or -1 if there is no such step."""
     return sizes[step] if 0 <= step < len(sizes) else -1
 
 

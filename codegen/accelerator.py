@@ -1,15 +1,19 @@
-"""What computes layers beside the CPU, and what the rest of Smelt asks of it.
+"""The interface of accelerators, which compute layers beside the CPU.
 
-A backend whose folder has a module with `ACCELERATOR` drives such a device: its kernels answer with
-a `DeviceCall` of its own, and what they make is emitted by its `DeviceProgram`. Nothing else knows
-which devices there are: another one is another folder, and a target in the catalogue that has it.
+A backend drives an accelerator if one of its modules has `ACCELERATOR`. Its kernels answer with a
+subclass of `DeviceCall`, and its `DeviceProgram` emits their code. No other code depends on a
+certain device: a new one is a new backend folder and a target in the catalog.
 
-In the order of the pipeline an `Accelerator` says which profile describes the device (`profile`),
-what layers cost there (`costs`), which of them stay on the CPU (`share`), how the graph is
-rewritten for it (`passes`), what collects its code (`functions`), and what it is told to do once
-memory is planned (`program`).
+In the order of the pipeline, an `Accelerator` provides:
 
-It stands above `codegen.schedule`, whose steps become a program, and below `codegen.emit`.
+- `profile`: the description of the device;
+- `costs`: the cost of layers on the device;
+- `share`: which nodes stay on the CPU;
+- `passes`: how the graph is rewritten for the device;
+- `functions`: what collects its code;
+- `program`: its program, once memory is planned.
+
+This module imports `codegen.schedule`, because steps become a program. `codegen.emit` imports it.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from smelt.codegen.lower.device import (
     LayerTimes,
     Measurements,
 )
-from smelt.codegen.lower.offer import Tiling
+from smelt.codegen.lower.kernel import Tiling
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.errors import ConfigError
@@ -39,13 +43,13 @@ from smelt.targets import DeviceProfile, Target, available
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """What a build is told of an accelerator.
+    """Build options of an accelerator.
 
     Attributes:
-        target: with the profile of its device.
-        tuning: what was measured on the device.
-        float16: whether what it computes is stored as float16.
-        everything: whether all goes there that it serves, whatever that costs.
+        target: The target with the profile of the device.
+        tuning: Measurements on the device.
+        float16: Whether the device stores its results as float16.
+        everything: Whether the device computes all layers that it serves, whatever they cost.
     """
 
     target: Target
@@ -56,12 +60,12 @@ class DeviceOptions:
 
 @dataclass(frozen=True)
 class NetworkNames:
-    """What a network is called.
+    """The names of a network.
 
     Attributes:
-        title: by people.
-        name: what each of its files and C identifiers begins with.
-        macro: what its macros begin with.
+        title: The name for people.
+        name: The prefix of its files and C identifiers.
+        macro: The prefix of its macros.
     """
 
     title: str
@@ -70,14 +74,15 @@ class NetworkNames:
 
 
 class DeviceProgram(ABC):
-    """What an accelerator does in an inference, and how that is written in C.
+    """The accelerator's part of an inference, and its C code.
 
     Attributes:
-        templates: folder of the templates that the network's, the firmware's and the README's
-            include where they speak of the device; see `templates/emit/network`.
-        absent: C expression that is true where the program has found no device.
-        refusal: why an export format that cannot say what to link does not hold the network.
-        weights_bytes: what it reads and an inference does not change.
+        templates: The folder of the templates that the network, the firmware and the README include
+            for the device; see `templates/emit/network`.
+        absent: A C expression that is true if the program has found no device.
+        refusal: Why an export format that cannot name libraries to link does not support the
+            network.
+        weights_bytes: The bytes that the device reads and an inference does not change.
     """
 
     templates: ClassVar[str]
@@ -87,45 +92,45 @@ class DeviceProgram(ABC):
 
     @abstractmethod
     def statement(self, step: int) -> str:
-        """The statement of C in place of a call of the step's function."""
+        """Return the C statement that replaces a call of the step's function."""
 
     @abstractmethod
     def end(self, step: int) -> str:
-        """The statement behind the step if it is the last before one of the CPU; else empty."""
+        """Return the statement between the device's last step and a CPU step, or nothing."""
 
     @abstractmethod
     def headers(self, name: str) -> tuple[str, ...]:
-        """Files that the header of the network of that name includes."""
+        """Return the files that the header of the network of that name includes."""
 
     @abstractmethod
     def sources(self, name: str) -> tuple[str, ...]:
-        """Its C files."""
+        """Return the names of the C files."""
 
     @abstractmethod
     def internal(self, name: str) -> tuple[str, ...]:
-        """Its other files."""
+        """Return the names of all other files."""
 
     @abstractmethod
     def render(self, net: NetworkNames, comments: Sequence[str]) -> Callable[[], dict[str, str]]:
-        """Begin to write all these files; what it returns waits for the rest: name to contents.
+        """Start to write all these files; the returned function waits and gives contents by name.
 
         Args:
-            net: what the network is called.
-            comments: what each step of it computes.
+            net: The names of the network.
+            comments: What each step of the network computes.
         """
 
     @abstractmethod
     def arrays(self, name: str) -> Mapping[str, Array]:
-        """What memory holds of it beside the constants, by the names of the arrays in C."""
+        """Return the device's arrays in memory, besides the constants, by their names in C."""
 
     @property
     @abstractmethod
     def compiler(self) -> str:
-        """What compiled the code in it, for the report."""
+        """The compiler of its code, for the report."""
 
 
 DevicePass = Callable[[Graph, Partitioner], Graph]
-"""Rewrites a graph for what the accelerator computes, as the partitioner has it."""
+"""Rewrites a graph for the nodes that the partitioner assigns to the accelerator."""
 
 
 class Accelerator(ABC):
@@ -133,71 +138,71 @@ class Accelerator(ABC):
 
     @abstractmethod
     def profile(self, name: str) -> DeviceProfile:
-        """The profile of that name.
+        """Return the profile of that name.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: There is none.
         """
 
     @abstractmethod
     def costs(self, options: DeviceOptions) -> LayerCosts | None:
-        """What layers are placed by; None where all that it serves goes there."""
+        """Return the costs that decide the placement; None to place all supported layers there."""
 
     @abstractmethod
     def share(self, graph: Graph, partitioner: Partitioner, options: DeviceOptions) -> DeviceShare:
-        """Which nodes must stay on the CPU, and why; of others, why they had better not.
+        """Return the nodes that must or should stay on the CPU, with reasons.
 
         Args:
-            graph: about to be scheduled.
-            partitioner: tells which nodes the device serves, and which are placed by the user.
-            options: what the build is told.
+            graph: The graph that is about to be scheduled.
+            partitioner: Has which nodes the device serves and which the user has placed.
+            options: The build options.
         """
 
     @abstractmethod
     def passes(self, options: DeviceOptions) -> Sequence[DevicePass]:
-        """What rewrites the graph once nodes are placed."""
+        """Return the passes to run once nodes are placed."""
 
     @abstractmethod
     def functions(self) -> DeviceFunctions[Any]:
-        """What collects the code of a network."""
+        """Return a new collector of a network's code."""
 
     @abstractmethod
     def program(self, schedule: Schedule, plan: arena.Plan) -> DeviceProgram | None:
-        """The program of a planned schedule; None where no step is the accelerator's.
+        """Return the program of a planned schedule; None if no step is the accelerator's.
 
         Raises:
-            UnsupportedError: something exceeds what every such device can do.
+            UnsupportedError: The program exceeds a limit that every such device guarantees.
         """
 
     @abstractmethod
     def environment(self, number: int) -> Mapping[str, str]:
-        """Variables by which a program takes that one of this computer's devices."""
+        """Return environment variables that select one of this computer's devices."""
 
     @abstractmethod
     def load_tuning(self, path: Path) -> Measurements:
-        """What a file of measurements holds.
+        """Read a file of measurements.
 
         Raises:
-            ConfigError: it cannot be read, or is none.
+            ConfigError: The file cannot be read or is not a file of measurements.
         """
 
     @abstractmethod
     def tuning(
         self, profile: str, device: str, submit_ns: float, layers: Mapping[str, LayerTimes]
     ) -> Measurements:
-        """Measurements of layers, by `layer_key`."""
+        """Return measurements of layers, by `layer_key`."""
 
     @abstractmethod
     def worth_measuring(self, blocks: Sequence[Tiling]) -> tuple[Tiling, ...]:
-        """Of a call's candidates, those that are measured first beside the best by the profile."""
+        """Return the candidates of a call to measure first, besides the best one by the profile."""
 
     @abstractmethod
     def neighbours(self, block: Tiling, blocks: Sequence[Tiling]) -> tuple[Tiling, ...]:
-        """Of a call's candidates, those that differ from one in one respect."""
+        """Return the candidates of a call that differ from `block` in one parameter."""
 
 
 def accelerator_of(target: Target) -> Accelerator | None:
-    """What computes beside the target's CPU."""
+    """Return the accelerator of a target, or None."""
     if target.device is None:
         return None
     found: list[Accelerator | None] = [declared(n, "ACCELERATOR") for n in target.backends]
@@ -205,30 +210,30 @@ def accelerator_of(target: Target) -> Accelerator | None:
 
 
 def targets_beside() -> str:
-    """The targets that have an accelerator, as `--target` takes them."""
+    """Return the `--target` options with an accelerator, joined by "or"."""
     return " or ".join(f"--target {target.name}" for target in available() if target.device)
 
 
 def devices_beside() -> str:
-    """What the accelerators of all targets are called, as `GPU or NPU`."""
+    """Return the nouns for the accelerators of all targets, such as `GPU or NPU`."""
     nouns = (target.device.noun for target in available() if target.device)
     return " or ".join(dict.fromkeys(nouns))
 
 
 def load_tuning(path: Path) -> Measurements:
-    """What a file of measurements holds, of whichever accelerator they are.
+    """Read a file of measurements of any accelerator.
 
     Raises:
-        ConfigError: it cannot be read, or is none.
+        ConfigError: The file cannot be read or is not a file of measurements.
     """
     return _of_any(lambda accelerator: accelerator.load_tuning(path), f"tuning '{path}'")
 
 
-def profile_called(name: str) -> DeviceProfile:
-    """The profile of that name, of whichever accelerator it is.
+def find_profile(name: str) -> DeviceProfile:
+    """Return the profile of that name, from any accelerator.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: There is none.
     """
     return _of_any(lambda accelerator: accelerator.profile(name), f"profile '{name}'")
 
@@ -237,7 +242,7 @@ Wanted = TypeVar("Wanted")
 
 
 def _of_any(find: Callable[[Accelerator], Wanted], what: str) -> Wanted:
-    """What the first accelerator has that does not refuse."""
+    """Return the result of the first accelerator that raises no ConfigError."""
     error: ConfigError | None = None
     for accelerator in filter(None, map(accelerator_of, available())):
         try:

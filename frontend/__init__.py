@@ -1,4 +1,4 @@
-"""The frontends: a model file becomes a `Graph`.
+"""Frontends, which read a model file into a `Graph`.
 
 May import `ops` and `ir`; `api`, `proof`, `cli` and `bench` may import it.
 """
@@ -9,10 +9,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from smelt.arguments import as_path
+from smelt.argument_checks import as_path
 from smelt.errors import ConfigError, ModelError, UnsupportedError
 from smelt.frontend import onnx
-from smelt.frontend.imported import Imported
+from smelt.frontend.import_result import Imported
 from smelt.frontend.onnx import InputOptions
 from smelt.ir.archive import load as load_archive
 from smelt.ir.budget import limited
@@ -27,17 +27,17 @@ _ZIP_MAGIC = b"PK\x03\x04"
 def load(
     model: str | Path | bytes, name: str | None = None, inputs: InputOptions | None = None
 ) -> Imported:
-    """Read a network: a TFLite file, an ONNX file, or a `.smelt` archive.
+    """Read a network from a TFLite file, an ONNX file, or a `.smelt` archive.
 
     Args:
         model: the path of the file, or the bytes of a TFLite or ONNX file.
-        name: name of the graph; by default that in a `.smelt` archive, otherwise the file's stem
-            as a C identifier, or `network`.
-        inputs: sizes that an ONNX file leaves open.
+        name: name of the graph. By default, it is the name in a `.smelt` archive; for other files,
+            it is the file name's stem as a C identifier, or `network` for bytes.
+        inputs: options for what an ONNX file leaves open.
 
     Raises:
         ModelError: the file is missing, truncated, corrupted, or of an unknown format.
-        UnsupportedError: the network asks for something that Smelt cannot do.
+        UnsupportedError: the network needs something that Smelt does not support.
         ConfigError: `inputs` do not fit the network, or `model` is neither path nor bytes.
     """
     if isinstance(model, bytearray | memoryview):
@@ -53,8 +53,8 @@ def load(
             return _load(data, path, stem, name, inputs)
     except MemoryError as error:
         raise UnsupportedError(
-            f"{path or 'the model'}: to read it takes more memory than there is: the network is "
-            "none for an embedded device, or the file is damaged"
+            f"{path or 'the model'}: reading it needs more memory than this computer has: the "
+            "network is too large for an embedded device, or the file is damaged"
         ) from error
     except (ModelError, UnsupportedError, ConfigError) as error:
         message = _shortened(str(error))
@@ -70,7 +70,7 @@ def _load(
 ) -> Imported:
     suffix = "" if path is None else path.suffix.lower()
     if data[4:8] == _TFLITE_IDENTIFIER:
-        # The package tflite takes long to import, which users of other formats should not wait for.
+        # The package tflite takes long to import, so it is imported for TFLite files only.
         from smelt.frontend import tflite
 
         _refuse_options(inputs, "a TFLite file")
@@ -91,7 +91,7 @@ def _load(
 
 
 def _shortened(message: str) -> str:
-    """A message without its middle, where it repeats very much of a file."""
+    """Remove the middle of a very long message, which repeats contents of the file."""
     if len(message) <= _LONGEST_MESSAGE:
         return message
     half = _LONGEST_MESSAGE // 2

@@ -1,4 +1,4 @@
-"""Quantization after training: a float Graph and data in, a quantized Graph out.
+"""Post-training quantization: converts a float Graph and calibration data to a quantized Graph.
 
 May import `ops` and `ir`; `api`, `cli` and `bench` may import it.
 """

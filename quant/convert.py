@@ -1,4 +1,4 @@
-"""The int8 network, built node by node from the float one; with layers of int16 where asked for."""
+"""Builder of the int8 network: converts float nodes one by one, some of them to int16."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from smelt.quant.weights.lstm import StoredLstm
 
 @dataclass(frozen=True)
 class Choosers:
-    """What chooses integers.
+    """Functions that choose the integers of weights.
 
     Attributes:
-        product: those of a product, given its float node and its int8 input.
-        lstm: those of an LSTM, given the quantization of its hidden state too.
+        product: for a product, given its float node and its int8 input.
+        lstm: for an LSTM, given also the quantization of its hidden state.
     """
 
     product: Callable[[Node, Value], StoredProduct]
@@ -36,25 +36,25 @@ class Choosers:
 
 
 def store(real: Array, quant: Quant, dtype: DType = DType.INT8) -> Array:
-    """Stored integers of real numbers."""
+    """Return the stored integers of real numbers."""
     type_ = TensorType(real.shape, dtype, quant)
     return quantize_onnx(np.asarray(real, np.float32), quant, type_)
 
 
 @dataclass(frozen=True)
 class Wide:
-    """The nodes of the float network that compute in 16 bits, and the quantizations there."""
+    """The nodes of the float network that compute in int16, and the quantizations used there."""
 
     nodes: frozenset[Node]
     quants: Mapping[Value, Quant]
 
 
 class Int8Builder:
-    """Turns float nodes into int8 ones, in order.
+    """Converts float nodes to int8 nodes, in order.
 
     Attributes:
-        nodes: what was made so far.
-        stored: the int8 value (int16, of a layer of 16 bits) of each float value that has one.
+        nodes: the nodes created so far.
+        stored: the int8 (or int16) value of each float value that has one.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Int8Builder:
                 self.stored[value] = self._typed(value, DType.INT16 if cell else DType.INT8)
 
     def convert(self, node: Node) -> None:
-        """Add what a float node becomes."""
+        """Convert a float node and add the resulting nodes."""
         match self._plan.kind[node]:
             case NodeKind.PRODUCT:
                 self._product(node)
@@ -95,7 +95,7 @@ class Int8Builder:
                 self._float(node)
 
     def finish(self) -> Graph:
-        """The whole int8 network; all nodes must have been converted."""
+        """Return the quantized network; all nodes must have been converted."""
         graph = self._graph
         outputs = tuple(self._result(v) for v in graph.outputs)
         states = tuple(
@@ -147,7 +147,7 @@ class Int8Builder:
         inputs: tuple[Value, ...],
         scales: Sequence[float],
     ) -> None:
-        """A dense layer whose sums become real numbers without being requantized."""
+        """Add a dense layer whose int32 sums are converted to float without requantization."""
         y = node.output
         sums = Value(self._fresh(f"{y.name}:sums"), TensorType(y.type.shape, DType.INT32))
         cast, real = (Value(self._fresh(f"{y.name}:{role}"), y.type) for role in ("cast", "real"))
@@ -181,7 +181,7 @@ class Int8Builder:
         self._add(node, (x, *constants, *states), outputs)
 
     def _cell(self, value: Value | None, quant: Quant) -> Value | None:
-        """An LSTM's first cell state, as int16."""
+        """Return the initial cell state of an LSTM as int16, or None."""
         if value is None:
             return None
         if value.data is not None:
@@ -224,7 +224,7 @@ class Int8Builder:
         self._add(node, inputs, outputs)
 
     def _operand(self, value: Value | None, quant: Quant | None, dtype: DType) -> Value | None:
-        """A native node's operand, requantized where it must have another quantization."""
+        """Return a native node's operand, requantized if it needs another quantization."""
         if value is None or not is_real(value):
             return value
         if value.data is not None:
@@ -238,7 +238,7 @@ class Int8Builder:
         return self._requantized(value, stored, replace(stored.type, dtype=dtype, quant=quant))
 
     def _read(self, value: Value, dtype: DType) -> Value:
-        """A value as layers of that type read it."""
+        """Return a value in the type that the reading layer needs."""
         stored = self._as_stored(value)
         if stored.type.dtype is dtype:
             return stored

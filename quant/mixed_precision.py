@@ -1,8 +1,9 @@
-"""Layers that are freed of the noise of 8 bits: computed in 16 bits, or in float.
+"""Choice of layers that compute in int16 or float because int8 adds too much noise.
 
-A tensor is free of noise if the layer that computes it, and all that read it, compute in the other
-type. Tensors are freed in the order of how much their noise does to the outputs: one, two, four, …
-Each time the outputs are measured, and more are freed only if that is worth it.
+A tensor has no int8 noise if the layer that computes it and all layers that read it compute in the
+other type. Tensors are ordered by the effect of their noise on the outputs. The first 1, 2, 4, …
+tensors are tried. After each try the outputs are measured, and the larger set is kept only if the
+gain is worth the cost.
 """
 
 from __future__ import annotations
@@ -12,30 +13,31 @@ from dataclasses import dataclass
 
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.convert import Wide
-from smelt.quant.network import FloatNetwork
+from smelt.quant.float_network import FloatNetwork
 from smelt.quant.plan import NodeKind, QuantizationPlan
-from smelt.quant.quantized import Island, output_noise
 from smelt.quant.ranges.int16 import serves as serves_sixteen
 from smelt.quant.ranges.int16 import wide_quants
 from smelt.quant.recipe import Recipe
+from smelt.quant.result import Island, output_noise
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights.rescaling import channels_of
 from smelt.samples import Sample
 
-REASON = "8 bits of its input or output would make most of the noise"
+REASON = "8 bits for its input or output would cause most of the noise"
 
 
 @dataclass(frozen=True)
 class Level:
-    """A type that layers may compute in instead of int8, and when that is worth it.
+    """A type that layers may use instead of int8, and the gain that it must bring.
 
     Attributes:
-        name: that it is allowed by.
-        dtype: the type's.
-        serves: whether a node of the float network can compute in it.
-        each: dB that every tensor must bring, if several are taken at once.
-        all: dB that all of the network's multiply-accumulates must bring beyond that.
-        enough: dB from which on nothing is freed.
+        name: name for `allow`.
+        dtype: the type.
+        serves: whether a node of the float network can compute in the type.
+        each: gain in dB required for each additional tensor of a try.
+        all: gain in dB required for all multiply-accumulates of the network; proportionally less
+            for a part of them.
+        enough: SQNR in dB above which no layer is changed.
     """
 
     name: str
@@ -47,7 +49,7 @@ class Level:
 
 
 _WORTH = 1.0
-"""dB that tensors must bring that are taken at once."""
+"""Gain in dB required for each try."""
 
 
 def _serves_float(node: Node, plan: QuantizationPlan) -> bool:
@@ -55,25 +57,25 @@ def _serves_float(node: Node, plan: QuantizationPlan) -> bool:
 
 
 LEVELS = (
-    # All of them for one bit more: 6 dB.
+    # int16 everywhere must gain about one bit: 6 dB.
     Level("int16", "int16", serves_sixteen, each=0.0, all=5.0, enough=float("inf")),
-    # For three bits, and only where int8 costs accuracy: floats take four times the memory, and
-    # on cores without a unit for them many times the instructions.
+    # float must gain three bits, and is used only where int8 costs accuracy: floats take four times
+    # the memory and, on cores without an FPU, many times the instructions.
     Level("float", "float32", _serves_float, each=1.0, all=17.0, enough=30.0),
 )
-"""The cheapest first: a later one must bring more than those before."""
+"""In order of cost: a later level must gain more than the earlier ones."""
 
 
 @dataclass(frozen=True)
 class Freed:
-    """What was found to be worth it.
+    """A selection of layers that is worth its cost.
 
     Attributes:
-        level: the type.
-        network: with what its layers become.
-        wide: the layers of 16 bits; None for others.
+        level: type of the layers.
+        network: float network with the plan for these layers.
+        wide: the layers if they are int16, else None.
         nodes: the layers.
-        sqnr: dB of the outputs.
+        sqnr: SQNR of the outputs in dB.
     """
 
     level: Level
@@ -83,7 +85,7 @@ class Freed:
     sqnr: float
 
     def islands(self) -> tuple[Island, ...]:
-        """The layers, in order."""
+        """Return the layers as islands, in order."""
         return tuple(
             Island(node.name, node.op.name, str(node.origin), self.level.dtype, REASON, chosen=True)
             for node in self.network.graph.nodes
@@ -99,15 +101,15 @@ def freed(
     sqnr: float,
     allow: frozenset[str],
 ) -> Freed | None:
-    """The layers that are worth another type than int8; None where none are.
+    """Return the layers for which another type than int8 is worth its cost, or None.
 
     Args:
-        network: in int8, but for what has no int8 form.
+        network: the network, in int8 except for layers without an int8 form.
         samples: calibration data.
-        some: those of them that are measured on.
-        recipe: the steps to take.
-        sqnr: dB of the outputs on these, in int8.
-        allow: names of levels.
+        some: subset of `samples` to measure on.
+        recipe: quantization steps to take.
+        sqnr: SQNR in dB of the outputs in int8, measured on `some`.
+        allow: names of the allowed levels.
     """
     best: Freed | None = None
     levels = [level for level in LEVELS if level.name in allow and sqnr < level.enough]
@@ -167,7 +169,7 @@ def _in_float(network: FloatNetwork) -> frozenset[Node]:
 def _noise(
     graph: Graph, plan: QuantizationPlan, quants: Mapping[Value, Quant], sensitivity: Sensitivity
 ) -> list[Value]:
-    """The stored tensors that nodes compute and that are no results, the noisiest first."""
+    """Return the computed stored tensors except results, sorted by decreasing noise."""
     found: list[tuple[float, Value]] = []
     for value in plan.stored:
         if value not in graph.producer or value in graph.results or value not in quants:
@@ -181,7 +183,7 @@ def _noise(
 def _candidates(
     network: FloatNetwork, values: Sequence[Value], level: Level
 ) -> list[tuple[Node, ...]]:
-    """For each tensor that can be freed, the layers that must compute in the level's type."""
+    """For each tensor that can change type, return the layers that must change with it."""
     plan = network.plan
     found: list[tuple[Node, ...]] = []
     for value in values:
@@ -196,7 +198,7 @@ def _candidates(
 
 
 def _readers(graph: Graph, plan: QuantizationPlan, value: Value) -> list[Node]:
-    """The nodes that read a stored tensor: those on paths of functions from it, and others."""
+    """Return the nodes that read a stored tensor, directly or through paths of functions."""
     ends = [v for v in plan.stored if plan.root.get(v) is value]
     on_paths = [node for v in ends for node in plan.path[v]]
     direct = [

@@ -1,12 +1,12 @@
-"""What each node of a float network becomes.
+"""Classification of the nodes of a float network by their quantized form.
 
-- A *product* (convolution, dense layer): weights of its own, int32 sums, requantized.
-- A *function* of one tensor, element by element: whatever lies between two stored tensors is one
+- *Product* (convolution, dense layer): constant weights, int32 sums, then requantization.
+- *Function* of one tensor, element by element. All functions between two stored tensors become one
   table of 256 results, so that nothing in between is rounded.
 - *Native*: the operator itself computes int8 data (moves, pools, sums, softmax, …).
-- *LSTM*: two products of its own for each gate; a hidden state of int8, a cell state of int16.
-- *Plain*: no floats take part (shape arithmetic); the node stays as it is.
-- *Float*: it has no int8 form.
+- *LSTM*: two products for each gate; an int8 hidden state and an int16 cell state.
+- *Plain*: a node without floats (shape arithmetic), which stays unchanged.
+- *Float*: a node without an int8 form.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ NodeKind = Enum("NodeKind", ["PRODUCT", "FUNCTION", "NATIVE", "LSTM", "PLAIN", "
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizationPlan:
-    """How a float network is to be quantized.
+    """How each part of a float network is quantized.
 
     Attributes:
-        kind: by node.
-        reason: of those that stay in float, why.
-        root: for each function's result, the stored tensor that it is a function of.
+        kind: kind of each node.
+        reason: for nodes that stay in float, the reason.
+        root: for each function's result, the stored tensor that it depends on.
         path: for each function's result, the nodes from its root to it, in order.
-        stored: the float values that int8 tensors stand for, in order: inputs of the network,
-            results of products, native nodes and islands, and those functions' results that
-            others than functions read.
-        read: the values that others than functions read, results among them.
-        cells: the cell states of LSTMs, which are stored as int16.
-        lstms: the operators of those of kind LSTM.
-        sums: products that float islands alone read, which take their 32-bit sums as they are,
-            with their operators.
+        stored: the float values that become int8 tensors, in order: inputs of the network, results
+            of products, native nodes and float islands, and functions' results that nodes other
+            than functions read.
+        read: values that nodes other than functions read, and results of the network.
+        cells: cell states of LSTMs, which are stored as int16.
+        lstms: operators of the LSTM nodes.
+        sums: products that only float islands read, which take the int32 sums directly; with their
+            operators.
     """
 
     kind: Mapping[Node, NodeKind]
@@ -57,19 +57,19 @@ class QuantizationPlan:
 
 
 def is_real(value: Value | None) -> bool:
-    """Whether a value holds float32 numbers."""
+    """Return whether a value is float32."""
     return value is not None and value.type.dtype is DType.FLOAT32
 
 
 def classify(graph: Graph, in_float: frozenset[Node] = frozenset()) -> QuantizationPlan:
-    """Find what each node becomes; those `in_float` stay so."""
+    """Classify all nodes; the nodes `in_float` stay in float."""
     plan = _classify(graph, in_float)
     between = _between(graph, plan)
     return _classify(graph, in_float | between) if between else plan
 
 
 def _between(graph: Graph, plan: QuantizationPlan) -> frozenset[Node]:
-    """Nodes all of whose neighbours, before and after, are in float: these stay so too."""
+    """Return nodes whose neighbours before and after are all in float: these stay in float too."""
     islands = {node for node, kind in plan.kind.items() if kind is NodeKind.FLOAT}
     found = {
         node for node, kind in plan.kind.items() if kind in (NodeKind.FUNCTION, NodeKind.NATIVE)
@@ -110,7 +110,7 @@ def _classify(graph: Graph, in_float: frozenset[Node]) -> QuantizationPlan:
         if not any(map(is_real, (*node.inputs, *node.outputs))):
             kind[node] = NodeKind.PLAIN
         elif node in in_float:
-            kind[node], reason[node] = NodeKind.FLOAT, "it lies between operators in float"
+            kind[node], reason[node] = NodeKind.FLOAT, "it is between operators in float"
         elif _is_product(node):
             kind[node] = NodeKind.PRODUCT
         elif isinstance(node.op, Lstm):
@@ -148,7 +148,7 @@ def _classify(graph: Graph, in_float: frozenset[Node]) -> QuantizationPlan:
 
 
 def _cells(graph: Graph, layers: Collection[Node]) -> frozenset[Value]:
-    """What LSTMs have as last cell states, and the states of the network that these become."""
+    """Return the last cell states of LSTMs, and the states of the network that they feed."""
     cells = {node.outputs[-1] for node in layers}
     before = {node.optional(5) for node in layers}
     return frozenset(
@@ -157,7 +157,7 @@ def _cells(graph: Graph, layers: Collection[Node]) -> frozenset[Value]:
 
 
 def _sums(graph: Graph, kind: Mapping[Node, NodeKind]) -> dict[Node, FullyConnected]:
-    """Dense layers of which nothing but islands in float reads."""
+    """Return the dense layers that only float islands read."""
     kept = {v for n in graph.nodes if kind[n] is not NodeKind.FLOAT for v in n.inputs}
     read = {v for n in graph.nodes for v in n.inputs} - kept - set(graph.results)
     return {
@@ -178,7 +178,7 @@ def _is_product(node: Node) -> bool:
 
 
 def _source(node: Node, root: Mapping[Value, Value]) -> Value | None:
-    """The one tensor that a node is an elementwise function of; None if it is none."""
+    """Return the single tensor that a node is an elementwise function of, or None."""
     if not node.op.elementwise or not is_real(node.output):
         return None
     computed = [v for v in node.inputs if v is not None and v.data is None]
@@ -192,7 +192,7 @@ def _source(node: Node, root: Mapping[Value, Value]) -> Value | None:
 
 
 def apply(path: Sequence[Node], source: Value, x: Array) -> Array:
-    """What functions in a row make of float32 numbers of any shape."""
+    """Apply a sequence of functions to a float32 array of any shape."""
     known: dict[Value, Array] = {source: x}
     for node in path:
         operands = [
@@ -205,11 +205,11 @@ def apply(path: Sequence[Node], source: Value, x: Array) -> Array:
 
 
 _MARKS = tuple(Quant.per_tensor(2.0**-k, k) for k in range(3, 7))
-"""Quantizations that no model has: what happens to them tells what an operator demands."""
+"""Arbitrary quantizations for probing: their effect shows what an operator requires."""
 
 
 def objection(node: Node) -> str | None:
-    """Why an operator has no int8 form, in one sentence; None if it has."""
+    """Return why an operator has no int8 form, in one sentence, or None if it has one."""
     if any(o.type.dtype.is_float and not is_real(o) for o in node.outputs):
         return f"{node.op.name} computes {node.outputs[0].type}"
     own = node.op.objection(node)
@@ -223,7 +223,7 @@ def objection(node: Node) -> str | None:
 
 
 def tied_inputs(node: Node) -> tuple[int, ...]:
-    """The inputs of a native node that must be quantized like its output."""
+    """Return the inputs of a native node that must have the same quantization as its output."""
     found: list[int] = []
     free, tied = _MARKS[0], _MARKS[1]
     count = len(node.inputs)
@@ -243,13 +243,13 @@ def tied_inputs(node: Node) -> tuple[int, ...]:
 
 
 def fixed_quant(node: Node) -> Quant | None:
-    """The quantization that a native node's outputs must have, whatever its inputs'."""
+    """Return the quantization that a native node's outputs must have for any inputs, or None."""
     quant = node.op.output_quant(_types(node, [_MARKS[0]] * len(node.inputs)))
     return None if quant is None or quant in _MARKS else quant
 
 
 def only_moves(node: Node) -> bool:
-    """Whether a node gives elements of its operands as they are, in places known beforehand."""
+    """Return whether a node copies elements of its operands to places that are known in advance."""
     return node.op.moves_data and not node.op.chooses_by and len(node.outputs) == 1
 
 
@@ -265,13 +265,13 @@ def _types(
 def probed(
     node: Node, inputs: Sequence[Quant], output: Quant | None, dtype: DType = DType.INT8
 ) -> Node:
-    """The int8 form of a native node, on inputs of given quantizations.
+    """Return the quantized form of a native node for given quantizations, after checking it.
 
     Args:
-        node: of the float network.
-        inputs: of each input; of those that are not float32, ignored.
-        output: of the outputs, where the operator leaves that open.
-        dtype: int16 for the form of 16 bits.
+        node: a node of the float network.
+        inputs: quantization of each input; ignored for inputs that are not float32.
+        output: quantization of the outputs if the operator does not determine it.
+        dtype: int8 or int16.
 
     Raises:
         ModelError, UnsupportedError: the operator has no such form.

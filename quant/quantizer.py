@@ -1,4 +1,4 @@
-"""Float network and data in, quantized network out."""
+"""The quantizer: converts a float network and calibration data to a quantized network."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import replace
 from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Node, verify
 from smelt.quant.data.samples import check_samples, outliers
+from smelt.quant.float_network import FloatNetwork
+from smelt.quant.layerwise import Swept
 from smelt.quant.mixed_precision import freed
-from smelt.quant.network import FloatNetwork
 from smelt.quant.plan import NodeKind, QuantizationPlan, classify
-from smelt.quant.quantized import Island, Quantized, StepGain, output_noise
 from smelt.quant.recipe import Recipe
-from smelt.quant.rewrites.all import prepare
-from smelt.quant.rewrites.attention_scores import prepare_scores
-from smelt.quant.sweep import Swept
+from smelt.quant.result import Island, Quantized, StepGain, output_noise
+from smelt.quant.rewrites.attention import prepare_scores
+from smelt.quant.rewrites.sequence import prepare
 from smelt.samples import Sample
 
 
@@ -30,19 +30,18 @@ def quantize(
     """Quantize a float network to int8.
 
     Args:
-        graph: a float network, as the passes leave it.
-        samples: calibration data: one array per input each, of exactly its shape and type.
-        recipe: the steps to take; the default one where None.
-        allow: `float` lets operators without an int8 form stay in float, and others where int8
-            costs accuracy; `int16` lets layers compute in 16 bits where that makes the outputs
-            better.
-        measure: whether each step is measured, which takes several times as long as all of them,
-            and each layer; else only the result is.
+        graph: a float network after the passes.
+        samples: calibration data: for each sample, one array per input, of exactly its type.
+        recipe: quantization steps to take; None selects the default.
+        allow: `float` lets operators without an int8 form stay in float, and also others for which
+            int8 costs accuracy. `int16` lets layers compute in int16 if that improves the outputs.
+        measure: whether to measure each step and layer, which takes several times as long as the
+            quantization; otherwise only the result is measured.
 
     Raises:
         QuantizationError: the samples cannot be used.
-        UnsupportedError: an operator has no int8 form, and float is not allowed; or the network
-            is quantized already.
+        UnsupportedError: an operator has no int8 form and float is not allowed, or the network is
+            already quantized.
     """
     recipe = recipe or Recipe()
     require_float(graph)
@@ -83,16 +82,16 @@ def quantize(
 
 
 _MARGIN = 3.0
-"""dB that min-max ranges must bring: half a bit. They look better than they are, by less than that,
-as equalization has seen all samples."""
+"""Gain in dB that min-max ranges must bring: half a bit. Their gain is overestimated, by less than
+that, because equalization has seen all samples."""
 
 
 def _ranged(network: FloatNetwork, samples: Sequence[Sample], recipe: Recipe) -> Recipe:
-    """The recipe with min-max ranges where those of least error make the outputs worse.
+    """Return the recipe, with min-max ranges if those of least error make the outputs worse.
 
-    Each range is the best for those who read the tensor, which need not be best for the network's
-    outputs. No sample is clipped by the min-max ranges that it had part in: what counts is how the
-    ranges of every second sample serve the others.
+    Each range minimizes the error for the tensor's readers, which need not be best for the
+    network's outputs. To be fair to clipping, the comparison is cross-validated: ranges from every
+    second sample are evaluated on the other samples.
     """
     if recipe.ranges != "mse" or len(samples) < 2:
         return recipe
@@ -109,10 +108,10 @@ def _ranged(network: FloatNetwork, samples: Sequence[Sample], recipe: Recipe) ->
 def _settled(
     network: FloatNetwork, samples: Sequence[Sample], recipe: Recipe, *, measure: bool
 ) -> tuple[Recipe, Swept]:
-    """The recipe without its search for weights where that makes the outputs worse.
+    """Return the recipe, without searched rounding if that makes the outputs worse, and its result.
 
-    Each product's weights are the best for its own outputs, which need not be best for the
-    network's. What the recipe makes of the network comes with it.
+    Each product's weights are optimized for its own outputs, which need not be best for the
+    network's.
     """
     swept = network.swept(samples, recipe, measure=measure)
     if recipe.rounding != "searched":
@@ -124,7 +123,7 @@ def _settled(
 
 
 def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:
-    """The recipe as far as each of its steps, from the plainest one on."""
+    """Return the recipe up to each of its steps, beginning with the plainest one."""
     stages = [("minmax", _PLAIN)]
     for name, fields in (
         ("equalization", ("equalize",)),
@@ -140,12 +139,12 @@ def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:
 
 
 def _stride(graph: Graph, samples: int) -> int:
-    """Of the samples that the steps are compared on, so that this takes no longer than the rest."""
+    """Return the stride of samples for comparing steps, which limits the time this takes."""
     return max(round(samples / max(_MACS / max(graph.macs, 1), 8)), 1)
 
 
 _MACS = 1e8
-"""Multiply-accumulates of the float network that one step may take."""
+"""Multiply-accumulates of the float network to spend on one step."""
 
 _PLAIN = Recipe(
     ranges="minmax", equalize=False, clip_weights=False, rounding="nearest", correct_bias=False
@@ -153,31 +152,31 @@ _PLAIN = Recipe(
 
 
 def require_float(graph: Graph) -> None:
-    """Demand a network that can be quantized, before anything is read for it.
+    """Check that a network can be quantized, before reading calibration data.
 
     Raises:
-        UnsupportedError: it is quantized already, or one of its sizes is known at run time only.
+        UnsupportedError: it is already quantized, or has sizes that are known only at run time.
     """
     for value in graph.values():
         if value.type.is_quantized:
             raise UnsupportedError(
-                f"'{graph.name}' is quantized already ('{value.name}' is {value.type}): build it "
-                "as it is, or quantize the float network that it was made from"
+                f"'{graph.name}' is already quantized ('{value.name}' is {value.type}): build it "
+                "without --quantize, or quantize the float network that it was made from"
             )
     if graph.lengths:
         open_ = ", ".join(f"{x.name}={x.minimum}..{x.maximum}" for x in graph.lengths)
         name = graph.lengths[0].name
         raise UnsupportedError(
-            f"'{graph.name}' leaves sizes open until it runs ({open_}), and a network is quantized "
-            f"at one size: give that, as --dim {name}=1"
+            f"'{graph.name}' has run-time sizes ({open_}), but quantization needs fixed sizes: "
+            f"give --dim {name}=1"
         )
 
 
 def _islands(plan: QuantizationPlan, allow: frozenset[str]) -> tuple[Island, ...]:
-    """The layers that stay in float.
+    """Return the layers that stay in float.
 
     Raises:
-        UnsupportedError: that is not allowed.
+        UnsupportedError: there are such layers, but float is not allowed.
     """
     reasons = {node: _reason(node, found) for node, found in plan.reason.items()}
     for node, reason in reasons.items():
@@ -194,5 +193,5 @@ def _islands(plan: QuantizationPlan, allow: frozenset[str]) -> tuple[Island, ...
 
 
 def _reason(node: Node, found: str) -> str:
-    """Why a node stays in float, without where it is, and without what to do of other tools."""
+    """Return the reason without the node's origin and without remedies meant for other cases."""
     return found.removeprefix(f"{node.origin}: ").partition("; ")[0]

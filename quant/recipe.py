@@ -1,4 +1,4 @@
-"""What the quantizer does, step by step; every step can be switched off."""
+"""Recipes: the settings of the quantization steps, each of which can be switched off."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ WeightRounding = Literal["nearest", "compensated", "searched"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """The steps of a quantization after training.
+    """Settings of post-training quantization.
 
     Attributes:
-        ranges: how the range of each activation is chosen; see `quant/ranges/activation_ranges.py`.
-        percentile: of the method of that name: the part of the elements that is represented, in %.
-        equalize: whether channels are rescaled across layers; see `quant/weights/equalization.py`.
-        clip_weights: whether the largest weights may be clipped where that lessens the noise.
-        rounding: of weights: each to its nearest; each so that it makes up for the errors of those
-            before it; or that, of weights that are fitted to the noise of their inputs first, with
-            the best of several scales; see `quant/weights/rounding.py` and `fitting.py` there.
-        correct_bias: whether biases take up the mean of the errors; see `correction.py` there.
-        seed: of the choice of elements that ranges are found on.
+        ranges: method for ranges of activations; see `quant/ranges/activation_ranges.py`.
+        percentile: for method `percentile`, the share of elements within the range, in percent.
+        equalize: whether to rescale channels across layers; see `quant/weights/equalization.py`.
+        clip_weights: whether to clip the largest weights if that reduces the noise.
+        rounding: method for weights. `nearest` rounds each weight on its own. `compensated` adjusts
+            later weights for the errors of earlier ones (`quant/weights/rounding.py`). `searched`
+            also fits weights to the noise of their inputs first (`quant/weights/fitting.py`) and
+            uses the best of several scales.
+        correct_bias: whether to correct mean errors in the biases (`quant/weights/correction.py`).
+        seed: seed for the random choice of elements for ranges.
     """
 
     ranges: RangeMethod = "mse"
@@ -36,7 +37,7 @@ class Recipe:
 
 
 ALLOWED = ("float", "int16")
-"""What layers may be besides int8, where it is allowed."""
+"""Types that layers may have besides int8."""
 
 RECIPES: Mapping[str, Recipe] = {
     "fast": Recipe(
@@ -49,4 +50,4 @@ RECIPES: Mapping[str, Recipe] = {
     "default": Recipe(),
     "best": Recipe(rounding="searched"),
 }
-"""By the name that `--recipe` takes."""
+"""Recipes by their names for `--recipe`."""

@@ -1,12 +1,12 @@
-"""What noise in each channel of each tensor does to the outputs.
+"""Sensitivity of the outputs to noise in each channel of each tensor.
 
-The variance of independent noise goes backwards through the network: through a product by the
-squares of its weights, through a function by the square of its slope. The unit is the part of the
-outputs' power that noise of variance one in one element amounts to.
+The variance of independent noise is propagated backwards through the network: through a product
+with the squares of its weights, through a function with the square of its slope. A sensitivity is
+the noise power at the outputs, relative to their power, for noise of variance one in one element.
 
-Noise is not independent, though: an error of a weight is the same at all pixels, and neighbouring
-pixels are rounded alike. So each tensor, and the weights of each product, are disturbed in turn,
-and what that does to the outputs sets how much its channels count together.
+In reality noise is not independent: a weight's error is the same at all pixels, and neighbouring
+pixels are rounded alike. So each tensor and each product's weights are disturbed in turn, and the
+measured effect on the outputs scales the sensitivities of its channels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.pad import Pad
 from smelt.quant.plan import NodeKind, QuantizationPlan, is_real, only_moves
-from smelt.quant.ranges.observation import finite
+from smelt.quant.ranges.activation_statistics import finite
 from smelt.quant.weights.integers import (
     from_matrices,
     largest_scales,
@@ -36,14 +36,14 @@ from smelt.quant.weights.rescaling import channels_of, taps_channel
 from smelt.samples import Sample
 
 _MACS = 1e8
-"""Multiply-accumulates that one look at all samples may take."""
+"""Multiply-accumulates to spend on one evaluation of the samples."""
 
 _STEP = 1e-2
-"""Of the difference quotient that a slope is, against the root mean square of a tensor."""
+"""Step of difference quotients, relative to the root mean square of a tensor."""
 
 
 class Sensitivity:
-    """Sensitivities and powers of all computed values of a float network, by channel."""
+    """Sensitivities and powers of the computed values of a float network, by channel."""
 
     def __init__(self, graph: Graph, plan: QuantizationPlan, samples: Sequence[Sample]) -> None:
         self._plan = plan
@@ -65,19 +65,19 @@ class Sensitivity:
         self._runs = []
 
     def of(self, value: Value) -> Array:
-        """float64 `[channels]`: to noise in an element of each channel."""
+        """Return the sensitivity to noise in an element of each channel, float64 `[channels]`."""
         return self._of[value]
 
     def measured(self, node: Node) -> bool:
-        """Whether a node is a product."""
+        """Return whether a node is a product."""
         return node in self._sums
 
     def of_sums(self, node: Node) -> Array:
-        """float64 `[channels]`: to noise in a product's sums, before its activation."""
+        """Return the sensitivity to noise in a product's sums, float64 `[channels]`."""
         return self._sums[node]
 
     def power(self, value: Value) -> Array:
-        """float64 `[channels]`: mean square of the elements of each channel."""
+        """Return the mean square of each channel's elements, float64 `[channels]`."""
         return self._power[value]
 
     def _mean_square(self, value: Value) -> Array:
@@ -106,12 +106,12 @@ class Sensitivity:
             self._keep_ratio(node)
 
     def _add(self, node: Node, x: Value, found: Array, *, scaled: bool = False) -> None:
-        """Add what an output's sensitivity amounts to, per element of an input."""
+        """Add an output's sensitivity to an input's, converted to one element of the input."""
         target = self._of[x]
         if not scaled:
             found = found * (node.output.type.size / x.type.size)
         if len(found) != len(target):
-            # Broadcast along the channels, or a reduction of them.
+            # The operator broadcasts along the channels, or reduces them.
             found = np.full(len(target), found.mean())
         target += found
 
@@ -128,14 +128,14 @@ class Sensitivity:
         self._of[x] += found * pixels[0] / pixels[1]
 
     def _active(self, node: Node) -> Array:
-        """In how much of a product's output its activation lets noise through, by channel."""
+        """Return the share of a product's outputs within the activation's limits, by channel."""
         low, high = (node.op.fused_activation or Activation.NONE).limits
         runs = [run[node.output].reshape(-1, channels_of(node.output)) for run in self._runs]
         inside = [((run > low) & (run < high)).mean(axis=0) for run in runs]
         return np.maximum(np.mean(inside, axis=0), 1e-3)
 
     def _slope(self, node: Node, index: int) -> Array:
-        """Mean square of the slope against one operand, by channel of the output."""
+        """Return the mean square of the slope against one operand, by channel of the output."""
         y = node.output
         found: list[Array] = []
         for run in self._runs:
@@ -157,7 +157,7 @@ class Sensitivity:
         return np.mean(found, axis=0)
 
     def _move(self, node: Node) -> None:
-        """Each element's sensitivity goes where it came from, which positions in its place tell."""
+        """Add sensitivities to the sources of moved elements, found by moving their positions."""
         start, positions = 1, list[Array | None]()
         for value in node.inputs:
             shape = () if value is None else value.type.shape
@@ -192,7 +192,7 @@ class Sensitivity:
                 self._probe_weights(node, probe, rng)
 
     def _probe_weights(self, node: Node, probe: Probe, rng: np.random.Generator) -> None:
-        """Disturb weights as rounding them would, and the bias so that the mean error is none."""
+        """Measure errors like those of rounded weights, with the bias corrected for their mean."""
         x, weights = node.input(0), to_matrices(node, node.input(1).array)
         steps = largest_scales(weights)
         errors = steps[..., None] * rng.uniform(-0.5, 0.5, weights.shape)
@@ -212,7 +212,7 @@ class Sensitivity:
         self._sums[node] = self._sums[node] * _ratio(found, expected)
 
     def _keep_ratio(self, node: Node) -> None:
-        """Where nothing better is known, noise keeps its part of the power."""
+        """Assume that noise keeps its ratio to the power, for operators without a better model."""
         total = 0.0
         for value in node.outputs:
             if value in self._of:
@@ -225,7 +225,7 @@ class Sensitivity:
 
 
 def usual(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples that are not far louder than the others."""
+    """Return the samples that are not far louder than the others."""
     power = np.array(
         [sum(float(np.square(a, dtype=np.float64).mean()) for a in sample) for sample in samples]
     )
@@ -234,7 +234,7 @@ def usual(samples: Sequence[Sample]) -> list[Sample]:
 
 
 class Probe:
-    """Runs the rest of a network after one tensor was disturbed."""
+    """Recomputes a network after one tensor was disturbed."""
 
     def __init__(self, graph: Graph, runs: Sequence[Mapping[Value, Array]]) -> None:
         self._graph, self._runs = graph, runs
@@ -244,11 +244,11 @@ class Probe:
         }
 
     def noise(self, value: Value, disturbed: Sequence[Array]) -> float:
-        """The outputs' noise, each against its power.
+        """Return the noise of all outputs relative to their power.
 
         Args:
-            value: of the network.
-            disturbed: what it holds instead, by sample.
+            value: the disturbed value.
+            disturbed: its disturbed array for each sample.
         """
         noise = dict.fromkeys(self._power, 0.0)
         for run, array in zip(self._runs, disturbed, strict=True):
@@ -270,13 +270,13 @@ class Probe:
 
 
 def _rounded(x: Array, steps: Array) -> Array:
-    """Elements rounded to multiples of a step, channel by channel."""
+    """Round elements to multiples of a step, by channel."""
     safe = np.where(steps > 0, steps, 1.0)
     return np.where(steps > 0, np.rint(x / safe) * safe, x).astype(x.dtype)
 
 
 def _ratio(found: float, expected: float) -> float:
-    """How much more noise there is than expected, within reason."""
+    """Return the ratio of measured to expected noise, clipped to a plausible range."""
     return float(np.clip(found / max(expected, 1e-30), 0.05, 1e4)) if expected > 0 else 1.0
 
 

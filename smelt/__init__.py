@@ -1,6 +1,6 @@
 """Smelt: from trained model to bare metal.
 
-`compile` is here, and what all packages use: errors, files, wording, the terminal.
+This package has `compile`, and modules that all packages use: errors, files, wording, the terminal.
 May import everything, once it is called; everything may import it.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from smelt.version import __version__
 
-# Nothing else is imported: until `smelt.__main__` has begun, Ctrl-C is a traceback of Python's.
+# Import nothing else here: Ctrl-C prints a traceback until `smelt.__main__` has started.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "compile"]
 
 
-def compile(  # noqa: A001 - the module's own verb, always called as `smelt.compile`
+def compile(  # noqa: A001 - always called as `smelt.compile`
     model: str | Path | bytes,
     *,
     target: str | None = None,
@@ -43,28 +43,29 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
     The result has `.run(inputs)`, `.report` and `.write(directory)`.
 
     Args:
-        model: path of a `.tflite`, `.onnx` or `.smelt` file, or the bytes of one of the former.
-        target: what code is generated for; the board's own target, or `host`.
+        model: path of a `.tflite`, `.onnx` or `.smelt` file, or the bytes of a `.tflite` or
+            `.onnx` file.
+        target: target to generate code for; by default that of the board, or else `host`.
         board: name of a board, or path of a board file.
         optimize: `speed`, `size` or `ram`.
-        name: of the network, a C identifier; the file's stem where None.
-        keep_inputs: whether an inference leaves its inputs as they were.
-        dims: sizes of dimensions that an ONNX file leaves open; a pair is the least and greatest
-            of one that is known at run time only.
+        name: name of the network, a C identifier; by default the stem of the file's name.
+        keep_inputs: whether an inference leaves its inputs unchanged.
+        dims: sizes of dimensions that an ONNX file leaves open, by name. A pair is the smallest
+            and largest size of a dimension with a size known only at run time.
         shapes: shapes of an ONNX file's inputs, by name.
-        values: inputs of an ONNX file that are made constant, with the value of their elements.
-        input_layout: `nhwc` for images that come channels last.
+        values: inputs of an ONNX file to make constant, each with the values of its elements.
+        input_layout: `nhwc` for images with channels last.
         plugins: Python files with operators of your own; installed plugins are always loaded.
-        quantize: how a float network is quantized first (`smelt.api.quantize.Settings`).
+        quantize: settings to quantize a float network first (`smelt.api.quantize.Settings`).
 
     Raises:
         SmeltError: see `smelt.api.compile.compile_model`.
     """
-    # Importing the pipeline here keeps `import smelt.ir` free of everything above it.
+    # The pipeline is imported here, so that `import smelt.ir` does not import it.
     from smelt.api.compile import compile_model
     from smelt.api.options import Options
     from smelt.api.plugins import kernels, load_plugins
-    from smelt.arguments import as_items, as_path
+    from smelt.argument_checks import as_items, as_path
     from smelt.frontend import InputOptions
 
     wanted = "a sequence of paths of Python files"

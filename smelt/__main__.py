@@ -1,4 +1,4 @@
-"""The program `smelt`, and `python -m smelt`."""
+"""Entry point of the program `smelt` and of `python -m smelt`."""
 
 import gc
 import os
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it: 128 and the signal's number."""
+"""Exit status after Ctrl-C, as in shells: 128 plus the signal's number."""
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends the program without a word from here on."""
+    """Run the command line; Ctrl-C ends the program silently from here on."""
     # The module `signal` takes milliseconds to import, for names that are not needed here.
     import _signal as signals  # pyright: ignore[reportMissingModuleSource]
 
     before = signals.getsignal(signals.SIGINT)
-    heard = before != signals.SIG_IGN  # a shell lets what it starts in the background ignore Ctrl-C
+    heard = before != signals.SIG_IGN  # a shell ignores Ctrl-C for processes in the background
     if heard:
         signals.signal(signals.SIGINT, _end_at_once)
-    gc.disable()  # imports make many objects, none of them garbage
+    gc.disable()  # imports create many objects that the collector would scan in vain
     from contextlib import suppress
 
     from smelt.cli.app import main as command_line
@@ -34,7 +34,7 @@ def main() -> None:
                 signals.signal(signals.SIGINT, before)
             command_line()
         finally:
-            with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+            with suppress(OSError, ValueError):  # the reader has gone, or stdout is closed
                 sys.stdout.flush()
             if heard:
                 signals.signal(signals.SIGINT, _end_at_once)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _end_at_once(number: int, frame: "FrameType | None") -> None:
-    """Nothing has begun that would have to be ended; an import may swallow an exception."""
+    """End the process at once: nothing needs cleanup yet, and imports may swallow exceptions."""
     os._exit(_INTERRUPTED)
 
 

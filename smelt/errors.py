@@ -1,7 +1,7 @@
 """Every error that Smelt raises on purpose.
 
 A message says what is wrong, where, which value, and the remedy. Only the command line catches
-them; `GraphError` is the one that reports a bug of Smelt's own.
+these errors. `GraphError` is the only one that reports a bug of Smelt.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Sequence
 
 
 class SmeltError(Exception):
-    """Base of all errors below: an expected failure with a message for the user."""
+    """Base class: an expected failure, with a message for the user."""
 
     @property
     def kind(self) -> str:
-        """What the user is told that it is: the name of the nearest class of this module."""
+        """Name of the error that users see: that of the nearest base class in this module."""
         return next(c.__name__ for c in type(self).__mro__ if c.__module__ == __name__)
 
 
 class ModelError(SmeltError):
-    """The model file is missing, truncated, corrupted or contradicts its own format."""
+    """The model file is missing, truncated or corrupted, or contradicts its own format."""
 
 
 class UnsupportedError(SmeltError):
-    """A valid model asks for something that Smelt, or the chosen target, cannot do."""
+    """A valid model needs something that Smelt or the chosen target does not support."""
 
 
 class ConfigError(SmeltError):
@@ -31,7 +31,7 @@ class ConfigError(SmeltError):
 
 
 class QuantizationError(SmeltError):
-    """Calibration data from which a network cannot be quantized."""
+    """The network cannot be quantized with this calibration data."""
 
 
 class ToolError(SmeltError):
@@ -39,15 +39,15 @@ class ToolError(SmeltError):
 
 
 class DeviceError(SmeltError):
-    """The device does not answer, or answers out of protocol."""
+    """The device does not answer, or breaks the protocol."""
 
 
 class VerifyError(SmeltError):
-    """The device, or a pass, computes something else than the model says."""
+    """The device or a pass computes other results than the model."""
 
 
 class GraphError(SmeltError):
-    """An invariant of the IR is broken: a bug in Smelt. Names the pass that broke it."""
+    """An invariant of the IR is broken, which is a bug in Smelt. Names the pass that broke it."""
 
 
 class DoesNotFit(SmeltError):

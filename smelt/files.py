@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that are written completely or not at all, and temporary folders."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from smelt.errors import ConfigError
 
 
 def distinct(places: Mapping[str, Path | None]) -> None:
-    """Make sure that no two options name the same file, which the later would replace.
+    """Check that no two options name the same file, because the second would replace the first.
 
     Raises:
-        ConfigError: two do.
+        ConfigError: two options name the same file.
     """
     found: dict[Path, str] = {}
     for option, path in places.items():
@@ -24,14 +24,14 @@ def distinct(places: Mapping[str, Path | None]) -> None:
             continue
         other = found.setdefault(path.resolve(), option)
         if other != option:
-            raise ConfigError(f"{other} and {option} '{path}' are one file: give each its own")
+            raise ConfigError(f"{other} and {option} are the same file, '{path}': use two files")
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder of our own that is gone at the end of the context.
+    """Return a temporary folder that is deleted at the end of the context.
 
     Raises:
-        ConfigError: there is nowhere to make one.
+        ConfigError: no temporary folder can be created.
     """
     try:
         return tempfile.TemporaryDirectory(prefix="smelt-", ignore_cleanup_errors=True)
@@ -41,10 +41,10 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 @contextmanager
 def lasting_folder() -> Generator[str]:
-    """A folder of our own that stays, unless the context ends with an error.
+    """Create a temporary folder, which is deleted only if the context ends with an error.
 
     Raises:
-        ConfigError: there is nowhere to make one.
+        ConfigError: no temporary folder can be created.
     """
     try:
         folder = tempfile.mkdtemp(prefix="smelt-")
@@ -58,10 +58,10 @@ def lasting_folder() -> Generator[str]:
 
 
 def require_place(path: Path) -> None:
-    """Make sure that a file can be written, before the work whose result it is to hold.
+    """Check that a file can be written, before the work that computes its content.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: it cannot be written.
     """
     try:
         _require_no_folder(path)
@@ -72,10 +72,12 @@ def require_place(path: Path) -> None:
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Write files; none appears before all are written beside their places.
+    """Write files completely or not at all.
+
+    All are first written to temporary files beside their places, which are then renamed.
 
     Raises:
-        ConfigError: one cannot be written.
+        ConfigError: a file cannot be written.
     """
     staged: dict[Path, Path] = {}
     path = Path()
@@ -86,7 +88,7 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
             staged[path] = Path(name)
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
-            # A temporary file is readable by its owner only.
+            # mkstemp creates files that only their owner can read.
             staged[path].chmod(0o644)
         for path, temporary in staged.items():
             temporary.replace(path)
@@ -104,7 +106,7 @@ def _require_no_folder(path: Path) -> None:
 
 def _nowhere(error: OSError) -> ConfigError:
     return ConfigError(
-        f"no temporary folder can be made: {error}; set TMPDIR to a folder that can be written"
+        f"cannot create a temporary folder: {error}; set TMPDIR to a writable folder"
     )
 
 

@@ -1,4 +1,4 @@
-"""Input and output arrays of `run` and `verify`: from `.npz` files to tensors, and back."""
+"""Input and output arrays of `run` and `verify`: read from `.npz` files, and written to them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import cast
 
 import numpy as np
 
-from smelt.arguments import as_instance, as_items, as_table, wrong
+from smelt.argument_checks import as_instance, as_items, as_table, wrong
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, TensorType, Value
 from smelt.ir.npy import DAMAGED_ZIP, read_array, require_honest
 from smelt.ops.arithmetic.fixed_point import round_half_away
 from smelt.ops.case import random_array
-from smelt.ops.lengths import sizes_of, trace
+from smelt.ops.run_time_lengths import sizes_of, trace
 
 _MEMORY_BYTES, _ARRAY_BYTES = 2 * 1024**3, 160
-"""What samples may take, and what an array takes besides its elements."""
+"""Memory limit for samples, and estimated overhead of an array besides its elements, in bytes."""
 
 Sample = tuple[Array, ...]
-"""One inference: one array per input, of exactly its shape and element type."""
+"""The inputs of one inference: an array for each, with exactly its shape and element type."""
 
 
 def load_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of an `.npz` file (or the one of an `.npy` file, as `input_0`).
+    """Return the arrays of an `.npz` file by name, or that of an `.npy` file as `input_0`.
 
     Raises:
         ConfigError: the file is missing or is not a numpy archive.
@@ -49,7 +49,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
 
 
 def _format(path: Path) -> str:
-    """`.npz file` or `.npy file`, by how a file begins."""
+    """Return `.npz file` or `.npy file`, judged by the first bytes of the file."""
     with path.open("rb") as file:
         start = file.read(8)
     if start[:2] == b"PK":
@@ -63,17 +63,17 @@ def _format(path: Path) -> str:
 
 
 _UNREADABLE = (OSError, ValueError, *DAMAGED_ZIP)
-"""What `read_array` and zipfile raise on files that are damaged or absent."""
+"""Exceptions of `read_array` and zipfile for files that are damaged or missing."""
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write an `.npz` file whole or not at all.
+    """Write an `.npz` file completely or not at all.
 
     Raises:
         ConfigError: the file cannot be written.
     """
     try:
-        # A folder, since a temporary file itself would be readable by its owner only.
+        # Use a folder, because only the owner could read a temporary file.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".smelt-") as folder:
             temporary = Path(folder) / "arrays.npz"
             np.savez(temporary, **dict(arrays))  # pyright: ignore[reportArgumentType]
@@ -83,12 +83,12 @@ def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def bind_samples(graph: Graph, arrays: Mapping[str, Array]) -> tuple[list[Sample], bool]:
-    """The samples that named arrays hold, and whether they have a leading sample axis.
+    """Return the samples in named arrays, and whether the arrays have a leading sample axis.
 
-    Arrays are named like the graph's inputs or `input_0`, `input_1`, …; one more leading axis
-    means that many samples, as does a batch other than 1 where the input's leading dimension is 1.
-    Integer arrays go in raw; float arrays for an integer input are quantized with the input's
-    scale and zero point.
+    Arrays are named like the graph's inputs, or `input_0`, `input_1`, … An additional leading axis
+    indexes samples. If an input's leading dimension is 1, a larger one in the array also indexes
+    samples. Integer arrays are used unchanged. Float arrays for an integer input are quantized
+    with the input's scale and zero point.
 
     Raises:
         ConfigError: an input is missing, or an array's shape or type does not fit it.
@@ -100,10 +100,10 @@ def bind_samples(graph: Graph, arrays: Mapping[str, Array]) -> tuple[list[Sample
 
 
 def check_samples(graph: Graph, samples: object) -> list[Sample]:
-    """Samples that Python code passes: one array per input each, of exactly its type.
+    """Return samples that Python code passes, after checking each array's shape and type.
 
     Raises:
-        ConfigError: there are none, or one is something else.
+        ConfigError: there are no samples, or an object is not of the expected type.
     """
     wanted = "a list of samples, each a tuple of one array per input"
     if isinstance(samples, np.ndarray | Mapping):
@@ -117,11 +117,11 @@ def check_samples(graph: Graph, samples: object) -> list[Sample]:
         if len(arrays) != len(graph.inputs):
             names = ", ".join(value.name for value in graph.inputs)
             raise ConfigError(
-                f"{name} must have one array for each input ({names}), and has {len(arrays)}"
+                f"{name} must have one array for each input ({names}), but has {len(arrays)}"
             )
         checked.append(_checked(graph, name, arrays))
     if not checked:
-        raise ConfigError("samples must hold one sample at least, and is empty")
+        raise ConfigError("samples is empty: it must have at least one sample")
     return checked
 
 
@@ -139,7 +139,7 @@ def _checked(graph: Graph, name: str, arrays: Sequence[object]) -> Sample:
 
 
 def bind_expected(graph: Graph, arrays: Mapping[str, Array]) -> list[Sample]:
-    """The outputs per sample that named arrays hold, by the rules of `bind_samples`.
+    """Return the expected outputs of each sample in named arrays, as `bind_samples` does.
 
     Raises:
         ConfigError: an output is missing, or an array's shape or type does not fit it.
@@ -150,21 +150,21 @@ def bind_expected(graph: Graph, arrays: Mapping[str, Array]) -> list[Sample]:
 
 
 def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
-    """`count` random samples: integers over their whole range, floats in [-1, 1].
+    """Return `count` random samples: integers over their whole range, floats in [-1, 1].
 
-    The first has the largest size of every dimension whose size is known at run time.
+    In the first sample, every dimension with a size known only at run time has its largest size.
 
     Raises:
-        ConfigError: they, with the outputs of each, are more than memory should hold.
+        ConfigError: the samples and their outputs would take too much memory.
     """
     most = _MEMORY_BYTES // sum(
         value.type.bytes + _ARRAY_BYTES for value in (*graph.inputs, *graph.outputs, *graph.outputs)
     )
     if count > most:
         raise ConfigError(
-            f"{count:,} random samples: more than {most:,} of this network, with the outputs of "
-            f"each, take over {_MEMORY_BYTES // 1024**3} GB of memory; take fewer (--samples), and "
-            "then others (--seed)"
+            f"{count:,} random samples, with their outputs, take over "
+            f"{_MEMORY_BYTES // 1024**3} GB of memory; use at most {most:,} of this network "
+            "(--samples), and repeat with other ones (--seed)"
         )
     rng = np.random.default_rng(seed)
     samples = [tuple(random_array(v.type, rng) for v in graph.inputs) for _ in range(count)]
@@ -174,7 +174,7 @@ def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
 
 
 def dequantize(array: Array, type_: TensorType) -> Array:
-    """The real numbers that stored integers stand for, as float32; floats as they are."""
+    """Return the real numbers that stored integers represent, as float32; floats unchanged."""
     if type_.quant is None:
         return array
     scale, zero_point = type_.quant.scalar
@@ -184,13 +184,13 @@ def dequantize(array: Array, type_: TensorType) -> Array:
 def named_outputs(
     graph: Graph, outputs: Sequence[Sequence[Array]], *, batched: bool, real: bool = False
 ) -> dict[str, Array]:
-    """`output_0`, `output_1`, … out of the outputs of each sample.
+    """Return arrays `output_0`, `output_1`, … from the outputs of each sample.
 
     Args:
-        graph: whose outputs these are.
-        outputs: per sample, one array per output.
-        batched: put the samples along a new leading axis.
-        real: dequantize.
+        graph: the graph that computed the outputs.
+        outputs: for each sample, an array for each output.
+        batched: whether to put the samples along a new leading axis.
+        real: whether to dequantize.
     """
     named: dict[str, Array] = {}
     for i, (value, column) in enumerate(
@@ -202,7 +202,7 @@ def named_outputs(
 
 
 def _arrays(role: str, given: object) -> dict[str, Array]:
-    """Arrays by name; `ConfigError` for anything else that a caller may have passed."""
+    """Return arrays by name. Raises `ConfigError` for anything else that a caller may pass."""
     table = as_table(given, f"the {role}s", f"a dict of arrays, as {{'{role}_0': array}}")
     return {
         name: as_instance(array, f"{role} '{name}'", np.ndarray, "a numpy array")
@@ -211,7 +211,7 @@ def _arrays(role: str, given: object) -> dict[str, Array]:
 
 
 LengthAxes = Mapping[Value, Set[int]]
-"""The dimensions of tensors whose size is known at run time."""
+"""The axes of tensors with sizes that are known only at run time."""
 
 
 def _open_axes(graph: Graph) -> LengthAxes:
@@ -223,7 +223,7 @@ def _open_axes(graph: Graph) -> LengthAxes:
 
 
 def _shortened(graph: Graph, sample: Sample, rng: np.random.Generator) -> Sample:
-    """The sample with less of every dimension whose size is known at run time."""
+    """Return the sample with a random size of every dimension that is known only at run time."""
     arrays = list(sample)
     for length in graph.lengths:
         size = int(rng.integers(length.minimum, length.maximum, endpoint=True))
@@ -241,28 +241,30 @@ def _bind(
     ]
     stacked = {several for _, several in columns}
     if len(stacked) > 1:
-        raise ConfigError(f"either all {role}s have a leading sample axis, or none")
+        raise ConfigError(
+            f"some {role}s have a leading sample axis and others have not: give it to all, or none"
+        )
     counts = {len(array) for array, _ in columns}
     if len(counts) > 1:
-        raise ConfigError(f"the {role}s hold different numbers of samples: {sorted(counts)}")
+        raise ConfigError(f"the {role}s have different numbers of samples: {sorted(counts)}")
     tensors = [
         [_stored(role, value, sample) for sample in array]
         for value, (array, _) in zip(values, columns, strict=True)
     ]
     if counts == {0}:
-        raise ConfigError(f"the {role}s hold no sample: their leading axis is 0")
+        raise ConfigError(f"the {role}s have no samples: their leading axis is 0")
     return list(zip(*tensors, strict=True)), stacked == {True}
 
 
 def _find(
     default: str, role: str, value: Value, arrays: Mapping[str, Array], open_: Set[int]
 ) -> tuple[Array, bool]:
-    """The samples in the array for a value, and whether it has an axis of them."""
+    """Return the samples in the array for a value, and whether it has a sample axis."""
     name = value.name if value.name in arrays else default
     if name not in arrays:
         raise ConfigError(
-            f"no array for {role} '{value.name}' (or '{default}') among those given: "
-            f"{', '.join(sorted(arrays)) or 'there is none'}"
+            f"no array for {role} '{value.name}': name one '{value.name}' or '{default}'. Given: "
+            f"{', '.join(sorted(arrays)) or 'none'}"
         )
     array, shape = arrays[name], value.type.shape
     if _fits(array.shape, shape, open_):
@@ -273,10 +275,10 @@ def _find(
     if batch and array.ndim and _fits((1, *array.shape[1:]), shape, open_):
         return array[:, None], True
     sizes = [f"{'at most ' if a in open_ else ''}{n}" for a, n in enumerate(shape)]
-    forms = [["samples", *sizes[1:]], ["samples", *sizes]] if batch else [["samples", *sizes]]
+    shapes = [["samples", *sizes[1:]], ["samples", *sizes]] if batch else [["samples", *sizes]]
     raise ConfigError(
-        f"{role} '{value.name}' has shape {list(array.shape)}; [{', '.join(sizes)}] is needed, or "
-        + " or ".join(f"[{', '.join(form)}]" for form in forms)
+        f"{role} '{value.name}' has shape {list(array.shape)}; it must be [{', '.join(sizes)}] or "
+        + " or ".join(f"[{', '.join(axes)}]" for axes in shapes)
     )
 
 
@@ -288,13 +290,13 @@ def _fits(sizes: Sequence[int], shape: Sequence[int], open_: Set[int]) -> bool:
 
 
 def _stored(role: str, value: Value, array: Array) -> Array:
-    """One sample in the tensor's own element type."""
+    """Return a sample in the tensor's element type."""
     dtype = value.type.dtype
     if array.dtype == dtype.numpy:
         return np.ascontiguousarray(array)
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
-            raise ConfigError(f"{role} '{value.name}' holds NaN or infinity")
+            raise ConfigError(f"{role} '{value.name}' contains NaN or infinity")
         if dtype.is_float:
             return array.astype(dtype.numpy)
         if value.type.quant is not None:
@@ -305,10 +307,11 @@ def _stored(role: str, value: Value, array: Array) -> Array:
         low, high = dtype.limits
         if array.size and (array.min() < low or array.max() > high):
             raise ConfigError(
-                f"{role} '{value.name}' is {dtype.value}, but an array of {array.dtype} holds "
+                f"{role} '{value.name}' is {dtype.value}, but its array of {array.dtype} has "
                 f"values from {array.min()} to {array.max()}"
             )
         return array.astype(dtype.numpy)
     raise ConfigError(
-        f"{role} '{value.name}' is {value.type}; an array of {array.dtype} cannot be used for it"
+        f"{role} '{value.name}' is {value.type}; an array of {array.dtype} cannot be converted "
+        "to it"
     )

@@ -1,4 +1,4 @@
-"""Text from elsewhere, made fit for a terminal: it may neither move the cursor nor hide a thing."""
+"""Makes untrusted text safe to print: it cannot move the cursor or hide other text."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import re
 from unicodedata import category
 
 _SEQUENCE = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # title, links: up to BEL or ESC \
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles and links: up to BEL or ESC \
     r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # other strings
-    r"|[\x1b\x9b][\[0-?]*[ -/]*[@-~]"  # colours, the cursor, and the rest
+    r"|[\x1b\x9b][\[0-?]*[ -/]*[@-~]"  # colors, cursor movement and all others
 )
 _DOUBTFUL = re.compile(r"[^\n\t -~]")
 
 
 def plain(text: str) -> str:
-    """The text without escape sequences.
+    """Return the text without escape sequences.
 
-    Other control characters, and those that reorder text, are written as Python's escapes.
+    Other control characters, and characters that reorder text, become Python escapes.
     """
     return _DOUBTFUL.sub(_written, _SEQUENCE.sub("", text.replace("\r\n", "\n")))
 
 
 def one_line(text: str) -> str:
-    """The text as `plain` shows it, on one line, so that a name cannot pass for another line."""
+    """Return `plain(text)` on one line, so that a name cannot imitate another line of output."""
     return plain(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

@@ -1,4 +1,4 @@
-"""What code is generated for: instruction set, compiler flags, backends, memories, prices.
+"""Targets: instruction set, compiler flags, backends, platforms and prices of kernels.
 
 May import nothing else of Smelt; `boards`, `codegen`, `api`, `proof`, `cli` and `bench` may import
 it.

@@ -1,4 +1,4 @@
-"""The targets that Smelt knows."""
+"""The table of all targets."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def _cortex_m(
     cmsis: tuple[str, ...],
     priced_as: str | None = None,
 ) -> Target:
-    """A Cortex-M target.
+    """Return a Cortex-M target.
 
     Args:
-        core: as in `cortex-CORE`.
-        description: of the core.
-        features: of its instruction set.
-        kernels: the backends for it, beside the portable one.
-        runs: cores whose code it executes too.
-        fpu: gcc's name for it, None where there is none.
-        flags: for the compiler, in addition.
-        interrupts: how many the core has.
-        cmsis: what CMSIS calls the cores that have exactly these instructions.
-        priced_as: the core whose prices it takes, None if it has its own.
+        core: name of the core, as in `cortex-CORE`.
+        description: one line about the core.
+        features: features of its instruction set.
+        kernels: backends for it, besides the portable one.
+        runs: other cores whose code it can execute.
+        fpu: gcc's name of the FPU, or None without an FPU.
+        flags: additional compiler flags.
+        interrupts: number of the core's interrupts.
+        cmsis: CMSIS names of the cores with exactly these instructions.
+        priced_as: core whose prices it uses, or None if it has its own.
     """
     floats = ("-mfloat-abi=soft",) if fpu is None else ("-mfloat-abi=hard", f"-mfpu={fpu}")
     return Target(
@@ -65,11 +65,11 @@ _TARGETS = (
     ),
     Target(
         name="vulkan",
-        description="a GPU that speaks Vulkan 1.1, and this computer's CPU beside it",
+        description="a GPU with Vulkan 1.1, besides this computer's CPU",
         cross="",
         features=_HOST,
         backends=("vulkan", "c"),
-        device=DeviceProfile("default", "not said which", noun="GPU"),
+        device=DeviceProfile("default", "unspecified", noun="GPU"),
         host_libraries=(HostLibrary("vulkan", "vulkan/vulkan.h", "libvulkan-dev"),),
         granularity=4,
     ),
@@ -144,16 +144,16 @@ _TARGETS = (
         kernels=("helium",),
         runs=("m0", "m0plus", "m23", "m3", "m4", "m7", "m33"),
         fpu="auto",
-        # Faults of the tools (gcc 12.2, binutils 2.40). The assembler takes the conditional
-        # conversion VCVTNE.F32.S32 for Helium's VCVTN and refuses it. The loop vectorizer makes a
-        # Helium predicate that is known at compile time true in every lane.
+        # Work around bugs of gcc 12.2 and binutils 2.40. The assembler mistakes the conditional
+        # conversion VCVTNE.F32.S32 for Helium's VCVTN and rejects it. The loop vectorizer compiles
+        # a constant Helium predicate to one that is true in every lane.
         flags=("-fno-if-conversion2", "-fno-tree-loop-vectorize"),
         cmsis=("Cortex-M55", "Cortex-M52", "Cortex-M85"),
     ),
     Target(
         name="rv32imac",
         description="RISC-V, 32 bits: multiplication, compressed instructions",
-        # Debian's compiler finds its 32-bit libraries without _zicsr only.
+        # Without _zicsr: otherwise Debian's compiler does not find its 32-bit libraries.
         arch_flags=("-march=rv32imac", "-mabi=ilp32"),
         cross="riscv64-unknown-elf-",
         features=frozenset({"divide"}),
@@ -166,15 +166,15 @@ _BY_NAME = {target.name: target for target in _TARGETS}
 
 
 def available() -> tuple[Target, ...]:
-    """All targets, the least capable cores first."""
+    """Return all targets, with the least capable cores first."""
     return _TARGETS
 
 
 def get(name: str) -> Target:
-    """The target of that name.
+    """Return the target of that name.
 
     Raises:
-        ConfigError: no target is called so; the message lists those there are.
+        ConfigError: there is no such target; the message lists all targets.
     """
     if name not in _BY_NAME:
         cores = [known for known in _BY_NAME if known.endswith(f"-{name.lower()}")]

@@ -1,4 +1,4 @@
-"""Cycles of what was executed, out of counts by address and a core's timings."""
+"""Cycle counts, from execution counts by address and a core's timings."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from smelt.targets.timings import Core
 
 WAIT_STATES_ASSUMED = (
     "sequential fetches are hidden by prefetching; each taken branch, and each load from another "
-    "16 bytes of flash than the load before, waits once"
+    "16-byte line of flash than the previous load, waits once"
 )
-"""What a number of wait states of flash means."""
+"""Assumptions behind a number of flash wait states."""
 
 
 @dataclass
 class Counts:
-    """What happened at an address.
+    """Counts of one instruction address.
 
     Attributes:
-        executions: how often the instruction was executed, those of a failed condition included.
-        taken: of a branch, how often another instruction than the next in memory followed.
-        misaligned: accesses to memory at no multiple of their size.
-        flash_lines: loads from another 16 bytes of flash than the load from flash before.
+        executions: executions of the instruction, including those whose condition was false.
+        taken: for a branch, executions that did not continue at the next address.
+        misaligned: memory accesses at an address that is not a multiple of their size.
+        flash_lines: loads from another 16-byte line of flash than the previous load from flash.
     """
 
     executions: int = 0
@@ -32,7 +32,7 @@ class Counts:
     flash_lines: int = 0
 
     def add(self, other: Counts) -> None:
-        """Count what `other` did too."""
+        """Add the counts of `other`."""
         self.executions += other.executions
         self.taken += other.taken
         self.misaligned += other.misaligned
@@ -45,18 +45,18 @@ def cycles(
     counts: Mapping[int, Counts],
     wait_states: int = 0,
 ) -> int:
-    """Cycles that the counted executions take.
+    """Return the cycles of the counted executions.
 
-    An instruction of unknown kind takes one; `unknown` lists them.
+    An instruction of unknown kind counts as one cycle; `unknown` lists them.
 
     Args:
-        core: the timings.
-        code: every instruction by its address.
-        counts: what happened, by address.
-        wait_states: of the flash, see `WAIT_STATES_ASSUMED`.
+        core: timings of the core.
+        code: instructions by address.
+        counts: counts by address.
+        wait_states: wait states of the flash; see `WAIT_STATES_ASSUMED`.
     """
     total = 0
-    for line in straight_lines(code, counts):
+    for line in basic_blocks(code, counts):
         executions = counts[line[0].address].executions
         total += executions * sum(core.rule(core, line))
         for instruction in line:
@@ -69,16 +69,16 @@ def cycles(
 
 
 def _directions(core: Core, branch: Instruction, counts: Counts) -> int:
-    """Cycles that a branch's directions take beside its execution."""
+    """Return the additional cycles of a branch's taken and mispredicted executions."""
     if core.mispredicted and branch.kind is Kind.CONDITIONAL:
         return core.mispredicted * min(counts.taken, counts.executions - counts.taken)
     return counts.taken * core.taken.get(branch.kind, core.refill)
 
 
-def straight_lines(
+def basic_blocks(
     code: Mapping[int, Instruction], counts: Mapping[int, Counts]
 ) -> Iterator[list[Instruction]]:
-    """What was executed, in stretches that are entered at their start and left at their end."""
+    """Yield the executed basic blocks: runs of instructions with equal execution counts."""
     line: list[Instruction] = []
     for address in sorted(counts):
         instruction = code.get(address) or Instruction(address, 2, "?")
@@ -95,7 +95,7 @@ def straight_lines(
 
 
 def unknown(code: Mapping[int, Instruction], counts: Iterable[int]) -> tuple[str, ...]:
-    """Mnemonics at these addresses that no table knows, sorted."""
+    """Return the unknown mnemonics at these addresses, sorted."""
     found = (code.get(address) for address in counts)
     names = {"(no instruction)" if i is None else i.mnemonic for i in found if _is_unknown(i)}
     return tuple(sorted(names))

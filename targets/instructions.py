@@ -1,4 +1,4 @@
-"""What a Cortex-M instruction is, as far as its timing goes, from its text in the disassembly."""
+"""Decoding of Cortex-M instructions from their disassembly, as far as timing needs it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 
 
 class Kind(StrEnum):
-    """Instructions that the tables of timings tell apart."""
+    """Kinds of instructions that have different timings."""
 
     ALU = "arithmetic, logic, moves, shifts"
     SHIFT_LONG = "64-bit shift"
@@ -56,19 +56,19 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction at its place.
+    """A decoded instruction.
 
     Attributes:
-        address: of its first halfword.
+        address: address of its first halfword.
         size: 2 or 4 bytes.
-        mnemonic, operands: as the disassembler writes them, without comments.
-        kind: what it is to the tables; `UNKNOWN` where the mnemonic is.
-        registers: how many words it transfers, or elements that it gathers.
-        reads, writes: registers; the condition flags are not followed.
-        double: whether it computes with double precision.
+        mnemonic, operands: text from the disassembler, without comments.
+        kind: kind for the timings; `UNKNOWN` if the mnemonic is unknown.
+        registers: number of words that it transfers, or of elements that it gathers.
+        reads, writes: registers that it reads and writes, without the condition flags.
+        double: whether it computes in double precision.
         indexed: whether its address is the sum of two registers.
         writes_back: whether it changes its base register.
-        target: of a direct branch or call.
+        target: target address of a direct branch or call.
     """
 
     address: int
@@ -86,21 +86,21 @@ class Instruction:
 
     @property
     def after(self) -> int:
-        """The address behind it."""
+        """Return the address after this instruction."""
         return self.address + self.size
 
     @property
     def branches(self) -> bool:
-        """Whether another instruction than the next in memory may follow it."""
+        """Return whether execution may continue elsewhere than at the next instruction."""
         return self.kind in _BRANCHES or "pc" in self.writes
 
     def __str__(self) -> str:
-        """Its text."""
+        """Return the mnemonic and operands."""
         return f"{self.mnemonic} {self.operands}".strip()
 
 
 def instruction(address: int, size: int, mnemonic: str, operands: str) -> Instruction:
-    """An instruction out of its text, as GNU objdump writes it."""
+    """Decode an instruction from its text as GNU objdump writes it."""
     kind = _kind(mnemonic, operands)
     reads, writes = _registers(kind, mnemonic, operands)
     if kind is Kind.LOAD_MANY and "pc" in writes:
@@ -184,7 +184,7 @@ _FLOAT: dict[Kind, str] = {
 }
 _BY_NAME = {name: kind for kind, names in (_SCALAR | _FLOAT).items() for name in names.split()}
 _VECTOR_PREDICATE = ("vpst", "vpt", "vpnot", "vctp")
-# VMLA… and VRMLA… are sums of products; the others begin with the operation they apply.
+# VMLA… and VRMLA… are sums of products; the other names begin with their operation.
 _VECTOR_PRODUCT = re.compile(r"v(q?r?d?ml|q?r?d?mul|fma|fms|cmul|cmla)")
 _VECTOR_MEMORY = re.compile(r"v(ldr|str|ld[24]|st[24])")
 _VECTOR_PREFIXES = (
@@ -197,7 +197,7 @@ _VECTOR = tuple(_VECTOR_PREFIXES.split())
 
 @cache
 def _scalar(name: str) -> Kind:
-    """The kind of a mnemonic without width; it may be conditional (`addne`) and set flags."""
+    """Return the kind of a mnemonic without its width; conditions and flags suffixes may follow."""
     conditional = name[:-2] if name.endswith(_CONDITIONS) else name
     if name not in _BY_NAME and conditional == "b":
         return Kind.CONDITIONAL
@@ -214,7 +214,7 @@ def _kind(mnemonic: str, operands: str) -> Kind:
     if name.startswith(_VECTOR_PREDICATE):
         return Kind.VECTOR_PREDICATE
     if not re.search(r"\bq\d", operands):
-        # Lanes of vectors are written as those of D registers.
+        # The disassembler writes vector lanes as lanes of D registers.
         lane = name == "vmov" and "[" in operands
         return Kind.VECTOR_LANE if lane else _scalar(name)
     if _VECTOR_MEMORY.match(name):
@@ -227,7 +227,7 @@ def _kind(mnemonic: str, operands: str) -> Kind:
 
 
 def _count(kind: Kind, mnemonic: str, operands: str) -> int:
-    """Words that are transferred, or elements that are gathered or scattered."""
+    """Return the number of words transferred, or of elements gathered or scattered."""
     if kind in (Kind.LOAD_PAIR, Kind.STORE_PAIR):
         return 2
     if kind is Kind.VECTOR_GATHER:
@@ -241,7 +241,7 @@ def _count(kind: Kind, mnemonic: str, operands: str) -> int:
 
 
 def _listed(text: str) -> list[str]:
-    """The registers of a list such as `r0, r4-r7, lr`."""
+    """Return the registers in a list such as `r0, r4-r7, lr`."""
     names: list[str] = []
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")
@@ -266,7 +266,7 @@ _TWO_RESULTS = (Kind.LONG_MUL, Kind.LONG_MLA, Kind.LOAD_PAIR, Kind.SHIFT_LONG)
 
 
 def _registers(kind: Kind, mnemonic: str, operands: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The registers that are read and those that are written."""
+    """Return the registers that are read and those that are written."""
     if kind in (Kind.LOAD_MANY, Kind.STORE_MANY, Kind.FLOAT_LOAD_MANY, Kind.FLOAT_STORE_MANY):
         base, _, listed = operands.rpartition("{")
         bases = _names(base) or ["sp"]

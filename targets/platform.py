@@ -1,7 +1,7 @@
-"""What code generation must know of the place where the code will run.
+"""Platforms: what code generation needs to know about the machine that runs the code.
 
-A `Platform` is all that `codegen` sees of a board: a small value, made by `smelt.boards` from a
-board file, or one of the two that need no board.
+A `Platform` is the only form in which `codegen` sees a board. `smelt.boards` creates it from a
+board file; `stand_in` and `library` create the platforms without a board.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from smelt.targets.catalogue import get
 from smelt.targets.target import Optimize, Target
 
 Part = Literal["code", "weights", "data", "stack", "arena"]
-"""Of the firmware."""
+"""Part of the firmware that is placed in a memory."""
 
 
 @dataclass(frozen=True)
 class PlatformMemory:
-    """A named stretch of addresses, in bytes."""
+    """A named range of addresses; `origin` and `size` are in bytes."""
 
     name: str
     origin: int
@@ -27,7 +27,7 @@ class PlatformMemory:
 
 @dataclass(frozen=True)
 class FirmwarePlacement:
-    """The memory that each part of the firmware goes to, by name."""
+    """Name of the memory for each part of the firmware."""
 
     code: str
     weights: str
@@ -38,10 +38,10 @@ class FirmwarePlacement:
 
 @dataclass(frozen=True)
 class Uart:
-    """The serial port of the wire, its driver being the template `uart_DRIVER.c`.
+    """Serial port of the wire protocol, with its driver in template `uart_DRIVER.c`.
 
-    `irq` is the number of its interrupt for received bytes, `clock_hz` what the baud rate is
-    divided from; the pins and `low_power` matter to some drivers only.
+    `irq` is the number of the receive interrupt. `clock_hz` is the clock that the baud rate is
+    derived from. The pins and `low_power` are used by some drivers only.
     """
 
     driver: str
@@ -56,9 +56,9 @@ class Uart:
 
 @dataclass(frozen=True)
 class Timer:
-    """What inferences are timed with, its driver being the template `timer_DRIVER.c`.
+    """Timer that measures inferences, with its driver in template `timer_DRIVER.c`.
 
-    `irq` is the number of its interrupt, None where that is an exception of the core.
+    `irq` is the number of its interrupt, or None if it uses an exception of the core.
     """
 
     driver: str
@@ -68,7 +68,7 @@ class Timer:
 
 @dataclass(frozen=True)
 class RiscvCore:
-    """Addresses of a RISC-V core's interrupt controller and timer, and the timer's rate."""
+    """Addresses of a RISC-V core's interrupt controller and timer, and the timer's frequency."""
 
     plic: int
     clint: int
@@ -77,10 +77,10 @@ class RiscvCore:
 
 @dataclass(frozen=True)
 class RegisterStep:
-    """What is done to one register at startup.
+    """One action on a register at startup.
 
-    `write`: it gets the value `set`; `change`: its bits `clear` become 0, then its bits `set` 1;
-    `wait` until all bits of `set` are 1. `does` is a comment.
+    `write` sets it to `set`. `change` clears the bits `clear`, then sets the bits `set`. `wait`
+    waits until all bits of `set` are 1. `does` is the comment in the generated code.
     """
 
     action: Literal["write", "change", "wait"]
@@ -92,18 +92,19 @@ class RegisterStep:
 
 @dataclass(frozen=True)
 class Platform:
-    """Where the generated code will run.
+    """Machine that the generated code runs on.
 
     Attributes:
-        name: of the board; `host`, or the target's name, where there is none.
-        description: one line, which appears in the generated files.
-        target: what code is generated for.
-        firmware: `host`: a program of the host's system; `cortexm`, `riscv`: an image with its own
-            startup; None: the network alone, as a library.
-        memories, placement, stack_bytes, clock_hz, uart, timer: of the board; empty without one.
-        setup: what is done to registers before anything else runs.
-        boot: what the chip's ROM wants to find beside the program: the template `boot_BOOT.c`.
-        riscv: of a RISC-V core.
+        name: name of the board; without a board, `host` or the target's name.
+        description: one line for the generated files.
+        target: target that code is generated for.
+        firmware: `host` for a program of this computer's operating system, `cortexm` or `riscv` for
+            an image with its own startup code, None for the network alone as a library.
+        memories, placement, stack_bytes, clock_hz, uart, timer: properties of the board; empty
+            without one.
+        setup: register actions that run before anything else.
+        boot: block that the chip's boot ROM needs, with its code in template `boot_BOOT.c`.
+        riscv: properties of a RISC-V core.
     """
 
     name: str
@@ -121,7 +122,7 @@ class Platform:
     riscv: RiscvCore | None = None
 
     def memory_of(self, part: Part) -> PlatformMemory | None:
-        """The memory that a part of the firmware goes to; None where nothing limits it."""
+        """Return the memory for a part of the firmware, or None if there is no placement."""
         if self.placement is None:
             return None
         name: str = getattr(self.placement, part)
@@ -129,19 +130,24 @@ class Platform:
 
     @property
     def last_irq(self) -> int:
-        """The highest number of an interrupt that the firmware uses; -1 without any."""
+        """Return the highest interrupt number that the firmware uses, or -1."""
         numbers = (self.uart and self.uart.irq, self.timer and self.timer.irq)
         return max((number for number in numbers if number is not None), default=-1)
 
     @property
     def bare(self) -> bool:
-        """Whether the firmware has the machine to itself."""
+        """Return whether the firmware runs without an operating system."""
         return self.firmware in ("cortexm", "riscv")
 
-    def link_flags(self, optimize: Optimize) -> tuple[str, ...]:
-        """Flags for the linker beside the target's `arch_flags`.
+    def without_firmware(self) -> Platform:
+        """The same machine for a network alone, as a library."""
+        return replace(self, firmware=None, description=self.target.description)
 
-        Small code takes the small C library too, whose `memcpy` copies byte by byte.
+    def link_flags(self, optimize: Optimize) -> tuple[str, ...]:
+        """Return flags for the linker, besides the target's `arch_flags`.
+
+        Code optimized for size or RAM links newlib-nano, which is smaller but copies memory byte by
+        byte.
         """
         if not self.bare:
             return ("-Wl,--gc-sections",)
@@ -157,17 +163,19 @@ HOST = Platform(
 
 
 def stand_in(target: Target) -> Platform:
-    """This computer in place of a device: code for `target`, assembly in its plain-C form."""
+    """Return this computer as a platform for `target`'s code, with assembly replaced by C."""
     here = replace(target, arch_flags=(), cross="")
+    if target == HOST.target:
+        return HOST
     return replace(
         HOST, description=f"{HOST.description}, with code for {target.name}", target=here
     )
 
 
 def library(target: Target) -> Platform:
-    """The network alone for `target`, as a library: no board, so no startup and no linker script.
+    """Return a platform without a board: the network as a library for `target`.
 
-    For the host, and for an accelerator beside it, a program that runs on this computer.
+    For the host, and for an accelerator of the host, it is a program that runs on this computer.
     """
     if target.name == HOST.target.name:
         return HOST

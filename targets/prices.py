@@ -1,8 +1,8 @@
-"""What kernels cost on each target: cycles for a unit of work, as measured.
+"""Prices of kernels: measured cycles per unit of work, for each target.
 
-`prices/TARGET.json` is written by `python -m bench prices`, which runs kernels of many shapes on
-the target's simulator, applies the timings of its core, and fits prices that are not negative. The
-units are those of the kernels (`KernelCall.work`). Some targets take another's (`priced_as`).
+`python -m bench prices` writes `prices/TARGET.json`. It runs kernels of many shapes on the target's
+simulator, applies the core's timings, and fits non-negative prices. `KernelCall.work` defines the
+units. Some targets use the prices of another (`priced_as`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ from importlib.resources import files
 
 @cache
 def prices_of(target: str) -> Mapping[str, Mapping[str, float]]:
-    """`{form: {unit: cycles}}` of a target; empty where nothing has been measured."""
+    """Return a target's prices as `{form: {unit: cycles}}`; empty if nothing was measured."""
     path = files("smelt.targets") / "prices" / f"{target}.json"
     return json.loads(path.read_text()) if path.is_file() else {}

@@ -1,4 +1,4 @@
-"""The description of one target."""
+"""Description of one target, and of the libraries and devices that it uses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from smelt.targets.prices import prices_of
 Optimize = Literal["speed", "size", "ram"]
 
 Feature = Literal[
-    "unaligned",  # halfwords and words may lie at any address
+    "unaligned",  # halfword and word accesses at any address
     "divide",  # SDIV, UDIV
     "long_multiply",  # SMULL, SMLAL
     "dsp",  # the DSP extension: SMLAD, SXTB16, SSAT
     "fpu",  # single precision
-    "fma",  # fmaf is one instruction, no slower than a product and a sum
+    "fma",  # fmaf is one instruction, at least as fast as a product and a sum
     "fpu_double",
-    "simd_float",  # compilers may compute several floats at a time
+    "simd_float",  # compilers may compute several floats per instruction
     "mve",  # Helium, integers
     "mve_float",  # Helium, half and single precision
     "loops",  # low-overhead branches: WLS, LE
@@ -29,12 +29,12 @@ _OPTIMIZE_FLAGS: dict[Optimize, str] = {"speed": "-O2", "size": "-Os", "ram": "-
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """What is known of a device that computes beside the CPU; its backend knows what else.
+    """Profile of an accelerator beside the CPU; its backend defines subclasses with more data.
 
     Attributes:
-        name: as in `--gpu`.
+        name: name for `--gpu`.
         description: one line for tables.
-        noun: what messages call such a device.
+        noun: word for such a device in messages.
     """
 
     name: str
@@ -44,12 +44,12 @@ class DeviceProfile:
 
 @dataclass(frozen=True)
 class HostLibrary:
-    """A library of the system that generated programs use.
+    """A system library that generated programs use.
 
     Attributes:
-        name: as linkers and CMake have it.
-        header: a header of it.
-        package: what installs both on Debian and its like.
+        name: name for linkers and CMake.
+        header: one of its headers.
+        package: Debian package that installs the library and the header.
     """
 
     name: str
@@ -59,7 +59,7 @@ class HostLibrary:
 
 @dataclass(frozen=True)
 class PackComponent:
-    """A component of a CMSIS-Pack, as descriptions of packs that need it name it."""
+    """A component of a CMSIS-Pack, identified by its names in pack descriptions."""
 
     vendor: str
     name: str
@@ -69,20 +69,20 @@ class PackComponent:
 
 @dataclass(frozen=True, kw_only=True)
 class ExternalLibrary:
-    """A C library that a backend's kernels call and the user provides; it is built with them.
+    """A C library that a backend's kernels call. The user provides it; it is built with them.
 
     Attributes:
-        name: as in `--backends`.
-        title: what its makers call it.
-        maker: who makes it.
-        url: of its repository.
-        tag: of the version that is fetched where the user names no folder.
-        include: its folder of headers.
-        header: the one that what calls it includes.
-        source: its folder of C files.
-        pack: where pack installers find it.
-        templates: folder of the templates that say to make (`make_sources.j2`) and CMake
-            (`cmake_sources.j2`) which C files are compiled, in the variable `MACRO_SOURCES`.
+        name: name of the backend, as in `--backends`.
+        title: official name.
+        maker: name of the company that makes it.
+        url: URL of its repository.
+        tag: tag of the version to download if the user gives no folder.
+        include: folder of its headers.
+        header: header that generated code includes.
+        source: folder of its C files.
+        pack: its component in CMSIS-Packs.
+        templates: folder of the templates for make (`make_sources.j2`) and CMake
+            (`cmake_sources.j2`), which list the C files to compile in `MACRO_SOURCES`.
     """
 
     name: str
@@ -98,61 +98,61 @@ class ExternalLibrary:
 
     @property
     def version(self) -> str:
-        """The tag as package managers write versions."""
+        """Return the tag in the form that package managers use for versions."""
         return self.tag.removeprefix("v")
 
     @property
     def later(self) -> str:
-        """The versions that serve too."""
+        """Return a pattern of compatible versions."""
         return f"{self.version.partition('.')[0]}.x"
 
     @property
     def header_path(self) -> str:
-        """Where the header is in the library's folder."""
+        """Return the path of the header within the library's folder."""
         return f"{self.include}/{self.header}"
 
     @property
     def macro(self) -> str:
-        """What its variables of make and CMake begin with."""
+        """Return the prefix of its variables in make and CMake."""
         return self.name.upper()
 
     @property
     def variable(self) -> str:
-        """The variable, of the environment too, that says where its folder is."""
+        """Return the name of the variable for its folder, in make, CMake and the environment."""
         return f"{self.macro}_DIR"
 
     @property
     def target(self) -> str:
-        """The library as linkers and CMake have it."""
+        """Return the library's name for linkers and CMake."""
         return self.name.replace("_", "-")
 
     @property
     def option(self) -> str:
-        """The option of the command line that says where its folder is."""
+        """Return the command line option for its folder."""
         return f"--{self.target}"
 
 
 @dataclass(frozen=True)
 class Target:
-    """What code is generated for.
+    """A kind of processor that code is generated for.
 
     Attributes:
-        name: as in `--target`.
+        name: name for `--target`.
         description: one line for tables.
-        arch_flags: what tells the compiler and the linker which machine this is.
-        cross: prefix of the compiler's name, empty for the host's own.
-        features: of the instruction set, in so far as kernels may care.
-        backends: names of the sets of kernels that compete for each layer; the last serves
-            everything.
-        libraries: names of those that call another's library, taken only where asked for.
-        runs_code_of: targets whose code this machine executes too.
-        alignment: bytes, of the arena and of every buffer in it.
-        device: what computes beside the CPU, if something does.
-        host_libraries: what a program links with that uses it.
-        granularity: channels that kernels like to compute at a time: dead ones go in such groups.
-        priced_as: the target whose prices it takes; None if it has its own.
-        interrupts: how many a core has, without its own exceptions.
-        cmsis_cores: what CMSIS calls the cores that have exactly these instructions.
+        arch_flags: flags that select the architecture in the compiler and linker.
+        cross: prefix of the compiler's name; empty for the host's own compiler.
+        features: features of the instruction set that kernels depend on.
+        backends: backends that compete for each layer; the last one supports every layer.
+        libraries: backends that call external libraries; used only on request.
+        runs_code_of: other targets whose code this machine can execute.
+        alignment: alignment of the arena and of each buffer in it, in bytes.
+        device: profile of the accelerator beside the CPU, or None.
+        host_libraries: libraries that programs using the accelerator link with.
+        granularity: number of channels that kernels compute at a time; unused channels are removed
+            in groups of this size.
+        priced_as: target whose prices it uses, or None if it has its own.
+        interrupts: number of a core's interrupts, without its exceptions.
+        cmsis_cores: CMSIS names of the cores with exactly these instructions.
     """
 
     name: str
@@ -173,20 +173,20 @@ class Target:
 
     @property
     def is_riscv(self) -> bool:
-        """Whether it is a RISC-V processor."""
+        """Return whether this is a RISC-V processor."""
         return self.name.startswith("rv")
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:
-        """Cycles that each unit of work takes, by form of kernel and unit."""
+        """Return the cycles per unit of work, by form of kernel and unit."""
         return prices_of(self.priced_as or self.name)
 
     def runs(self, other: Target) -> bool:
-        """Whether a device with this target can execute code that was made for `other`."""
+        """Return whether this target can execute code that was generated for `other`."""
         return other.name == self.name or other.name in self.runs_code_of
 
     def compile_flags(self, optimize: Optimize) -> tuple[str, ...]:
-        """Flags beside `arch_flags`; no fused multiply-add, so that targets agree to the bit."""
+        """Return flags besides `arch_flags`; without fused multiply-add, for bit-exact results."""
         return (
             "-std=c99",
             _OPTIMIZE_FLAGS[optimize],

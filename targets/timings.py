@@ -1,19 +1,23 @@
-"""How long each core takes for an instruction, by the timings that Arm publishes.
+"""Timings of each core's instructions, from Arm's documentation.
 
-Tables are of the core alone: memory answers at once, unless wait states are given. Where Arm gives
-a range, the tables take its middle, rounded up: two cycles to refill the pipeline (of one to
-three), seven for a division (of two to twelve), on a Cortex-M3 four for a 64-bit product (of three
-to five) and six with a sum (of four to seven).
+The tables describe the core alone: memory has no wait states unless they are given. If Arm gives a
+range, the tables use its middle, rounded up: 2 cycles to refill the pipeline (1 to 3), 7 for a
+division (2 to 12), on a Cortex-M3 4 for a 64-bit product (3 to 5) and 6 with a sum (4 to 7).
 
 Sources: Cortex-M0 TRM (DDI 0432C) table 3-1, with the fast multiplier; Cortex-M0+ TRM (DDI 0484C)
 table 3-1; Cortex-M3 TRM (DDI 0337H) table 3-1 and section 3.3.2; Cortex-M4 TRM (DDI 0439D) tables
-3-1, 3-2 and 7-1. The others' are estimates from what is known of their pipelines. Of Cortex-M23
-a product is taken to be 1 cycle or 32 and a division 17 or 34, as configured (not checked): here
-with the fast ones, and all else as on a Cortex-M0+, which has two pipeline stages too. Cortex-M7
-issues two instructions a cycle and predicts branches; Cortex-M33 issues some pairs of 16-bit
-instructions; Cortex-M55 computes two beats (64 bits) of a vector a cycle, so that a vector
-instruction takes two cycles, of which one overlaps with a neighbour that uses another unit (Armv8-M
-Architecture Reference Manual, DDI 0553, on beats).
+3-1, 3-2 and 7-1.
+
+The other cores' timings are estimates from what is known of their pipelines:
+
+- Cortex-M23: a product takes 1 or 32 cycles and a division 17 or 34, depending on the chip's
+  configuration (not checked). The tables assume the fast ones, and otherwise the timings of the
+  Cortex-M0+, which has two pipeline stages too.
+- Cortex-M7 issues two instructions per cycle and predicts branches.
+- Cortex-M33 issues some pairs of 16-bit instructions.
+- Cortex-M55 computes two beats (64 bits) of a vector per cycle. So a vector instruction takes two
+  cycles, and one of them overlaps with a neighbour that uses another unit (Armv8-M Architecture
+  Reference Manual, DDI 0553, on beats).
 """
 
 from __future__ import annotations
@@ -25,24 +29,24 @@ from smelt.errors import ConfigError
 from smelt.targets.instructions import Instruction, Kind
 
 TimingRule = Callable[["Core", Sequence[Instruction]], list[int]]
-"""The cycles of each instruction of a straight line of code, as far as neighbours matter."""
+"""Return the cycles of each instruction in a basic block, considering its neighbours."""
 
 
 @dataclass(frozen=True)
 class Core:
-    """How long instructions take on one core.
+    """Timings of one core.
 
     Attributes:
-        name: of the target.
-        cycles: by kind; where many words are transferred, those beside one for each word.
-        rule: applies `cycles` to neighbours.
-        taken: cycles more of a taken branch; by kind where they differ from `refill`.
-        refill: the same for all other kinds.
-        mispredicted: cycles of a conditional branch whose direction was predicted wrongly, taken to
-            be as often as its less frequent direction; 0 on cores without prediction.
-        misaligned: cycles more of an access that is not aligned.
-        issues_wide: whether 32-bit instructions and products go in pairs too.
-        estimate: whether the timings are not those of a table of Arm's.
+        name: name of the target.
+        cycles: cycles by kind. For transfers of many words, cycles besides one for each word.
+        rule: function that applies `cycles` to neighbouring instructions.
+        taken: additional cycles of a taken branch, for kinds that differ from `refill`.
+        refill: additional cycles of a taken branch, for all other kinds.
+        mispredicted: cycles of a mispredicted conditional branch, assumed to happen as often as the
+            branch's less frequent direction; 0 on cores without branch prediction.
+        misaligned: additional cycles of a misaligned access.
+        issues_wide: whether 32-bit instructions and products can be dual-issued too.
+        estimate: whether the timings are estimates, not from a table of Arm's.
     """
 
     name: str
@@ -57,10 +61,10 @@ class Core:
 
 
 def core(target: str) -> Core:
-    """The timings of a target's core.
+    """Return the timings of a target's core.
 
     Raises:
-        ConfigError: there are none, as on the host.
+        ConfigError: there are none, for example for the host.
     """
     if target not in _CORES:
         raise ConfigError(
@@ -77,7 +81,7 @@ _MANY = frozenset(
 
 
 def _alone(core: Core, instruction: Instruction) -> int:
-    """Cycles of an instruction between others that it does not overlap with."""
+    """Return the cycles of an instruction that does not overlap with its neighbours."""
     base = core.cycles.get(instruction.kind, 1)
     if instruction.kind in _MANY:
         return base + instruction.registers
@@ -85,15 +89,15 @@ def _alone(core: Core, instruction: Instruction) -> int:
 
 
 def _in_order(core: Core, line: Sequence[Instruction]) -> list[int]:
-    """One after the other."""
+    """Return the cycles of instructions on a core without overlap."""
     return [_alone(core, instruction) for instruction in line]
 
 
 def _pipelined_accesses(core: Core, line: Sequence[Instruction]) -> list[int]:
-    """Cortex-M3 and M4: neighbouring loads overlap, a store is done beside what follows it.
+    """Return cycles on Cortex-M3 and M4, where neighbouring loads and stores overlap.
 
-    A store whose address is base and immediate takes one cycle; a load or store behind a load takes
-    one too, unless its address comes from that load or either of them writes its base register.
+    A store to base plus immediate takes one cycle. A load or store after a load also takes one
+    cycle, unless its address depends on that load, or either of them writes its base register.
     """
     found: list[int] = []
     before: Instruction | None = None
@@ -114,10 +118,11 @@ def _pipelined_accesses(core: Core, line: Sequence[Instruction]) -> list[int]:
 
 
 def _overlapping_issue(core: Core, line: Sequence[Instruction]) -> list[int]:
-    """Cortex-M7, M33, M55: an instruction takes no cycle where it goes beside the one before it.
+    """Return cycles on Cortex-M7, M33 and M55, which issue some pairs of instructions together.
 
-    The result of a load is there one cycle late. A vector instruction of a Cortex-M55 holds its
-    unit for two cycles, of which one passes before another unit or a scalar instruction goes on.
+    The second instruction of a pair takes no cycle. The result of a load is available one cycle
+    late. A vector instruction on a Cortex-M55 occupies its unit for two cycles, but another unit or
+    a scalar instruction can start after one.
     """
     found: list[int] = []
     before: Instruction | None = None
@@ -140,7 +145,7 @@ def _overlapping_issue(core: Core, line: Sequence[Instruction]) -> list[int]:
 
 
 def _waits(first: Instruction, second: Instruction) -> bool:
-    """Whether the second needs what the first loads; a changed base register is there in time."""
+    """Return whether `second` needs the loaded value. A base register is updated in time."""
     loaded = first.writes - first.reads if first.writes_back else first.writes
     return first.kind is Kind.LOAD and bool(loaded & second.reads)
 
@@ -151,7 +156,7 @@ _PAIRED = frozenset({Kind.ALU, Kind.BRANCH, Kind.CONDITIONAL, Kind.IT, Kind.HINT
 
 
 def _pairs(core: Core, first: Instruction, second: Instruction) -> bool:
-    """Whether both can be issued in one cycle."""
+    """Return whether both instructions can be issued in one cycle."""
     kinds = (first.kind, second.kind)
     if first.writes & (second.reads | second.writes) or first.branches:
         return False
@@ -164,7 +169,7 @@ def _pairs(core: Core, first: Instruction, second: Instruction) -> bool:
 
 
 def _unit(instruction: Instruction) -> Kind | None:
-    """What a vector instruction occupies: the unit for memory, for products or for the rest."""
+    """Return the unit that a vector instruction occupies: memory, products or other arithmetic."""
     match instruction.kind:
         case Kind.VECTOR_MEMORY | Kind.VECTOR_GATHER:
             return Kind.VECTOR_MEMORY
@@ -174,7 +179,7 @@ def _unit(instruction: Instruction) -> Kind | None:
             return None
 
 
-# Kinds that are absent take one cycle. ARMv6-M:
+# Kinds that are not listed take one cycle. ARMv6-M:
 _M0 = {
     Kind.LOAD: 2,
     Kind.STORE: 2,
@@ -187,7 +192,7 @@ _M0 = {
 }
 _M0PLUS = _M0 | {Kind.BARRIER: 3, Kind.SYSTEM: 3}
 _M23 = _M0PLUS | {Kind.DIV: 17}
-# ARMv7-M: a transfer of N words takes 1 + N, which is also what LDRD and STRD take.
+# ARMv7-M: a transfer of N words takes 1 + N cycles, including LDRD and STRD.
 _V7M = {
     Kind.DIV: 7,
     Kind.LOAD: 2,
@@ -223,7 +228,7 @@ _M55 = _M33 | {
     Kind.STORE_PAIR: -1,
     Kind.SHIFT_LONG: 2,
     Kind.FLOAT_MLA: 1,
-    # The end of a loop is remembered: only its first turn executes it.
+    # The loop-end branch is cached: only the first iteration executes it.
     Kind.LOOP_END: 0,
 }
 _CORES = {

@@ -1,4 +1,4 @@
-"""What holds for every test: its tools, the cache of compilers, and how hypothesis runs."""
+"""Setup for all tests: external tools, the compiler cache, and hypothesis."""
 
 import contextlib
 import gc
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Small networks, by several processes at once: threads only get in each other's way.
+# Many processes compute small networks at the same time: more threads would slow them down.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("LP_NUM_THREADS", "1")  # Mesa's Vulkan on the CPU
 
-# A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
+# A shell starts background jobs with Ctrl-C ignored; programs that tests start inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -26,37 +26,37 @@ COMPILERS = (
     *("cc", "gcc", "g++", "clang", "clang++"),
     *("arm-none-eabi-gcc", "arm-none-eabi-g++", "riscv64-unknown-elf-gcc"),
 )
-"""What `ccache` stands before, where it is installed: many tests compile the same firmware."""
+"""Compilers that run through `ccache` if it is installed: many tests compile the same firmware."""
 
-# The same examples on every machine, and no time limit an example: compiling one takes its time.
+# Use the same examples on every machine, without a deadline for each: compiling one takes long.
 settings.register_profile(
     "smelt", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-# `pytest --hypothesis-profile=explore` looks for new examples.
+# `pytest --hypothesis-profile=explore` searches for new examples.
 settings.register_profile("explore", settings.get_profile("smelt"), derandomize=False)
 settings.load_profile("smelt")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile through `ccache`; its variable CCACHE_DISABLE turns that off."""
+    """Compile through `ccache`, unless the environment variable CCACHE_DISABLE is set."""
     ccache = shutil.which("ccache")
     if ccache is None or not config.pluginmanager.has_plugin("cacheprovider"):
         return
-    if hasattr(config, "workerinput"):  # it has the environment of who started it
+    if hasattr(config, "workerinput"):  # a worker inherits the environment of its parent
         return
-    with contextlib.suppress(OSError):  # what only saves time is no lack where it cannot be had
+    with contextlib.suppress(OSError):  # ccache is optional: ignore setup failures
         links, objects = config.cache.mkdir("compilers"), config.cache.mkdir("ccache")
         for name in COMPILERS:
             stand_before(links / name, ccache)
         os.environ.setdefault("CCACHE_DIR", str(objects))
-        os.environ.setdefault("CCACHE_NODIRECT", "1")  # direct: blind to headers that come anew
+        os.environ.setdefault("CCACHE_NODIRECT", "1")  # direct mode does not notice new headers
         os.environ["PATH"] = f"{links}{os.pathsep}{os.environ['PATH']}"
 
 
 def stand_before(link: Path, ccache: str) -> None:
-    """Make a link to `ccache` with a compiler's name, where there is that compiler.
+    """Create a link to `ccache` with a compiler's name, if that compiler exists.
 
-    One that is right already stays: other tests may run through it.
+    A correct link is kept: other tests may be running through it.
     """
     wanted = ccache if shutil.which(link.name) is not None else None
     found = str(link.readlink()) if link.is_symlink() else None
@@ -66,12 +66,12 @@ def stand_before(link: Path, ccache: str) -> None:
             link.symlink_to(wanted)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest deselects by markers
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects tests by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put what `quick` leaves out into the second tier, which is that of `thorough`.
+    """Move the cases that `quick` excludes into the second tier, by marking them `thorough`.
 
-    `@pytest.mark.quick(setup=("host", "m4"))` names the values (or ids, as text) that a parameter
-    has in the quick tier, `@pytest.mark.quick(every=5)` takes each fifth case of the test.
+    `@pytest.mark.quick(setup=("host", "m4"))` lists the values (or ids, as text) of a parameter in
+    the quick tier. `@pytest.mark.quick(every=5)` keeps each fifth case of the test.
     """
     seen: Counter[str] = Counter()
     left: dict[str, bool] = {}
@@ -89,7 +89,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_quick(item: pytest.Item, marker: pytest.Mark, seen: Counter[str]) -> bool:
     assert isinstance(item, pytest.Function)
-    if item.get_closest_marker("skip") is not None:  # says why, and takes no time
+    if (
+        item.get_closest_marker("skip") is not None
+    ):  # the marker gives the reason, and skipping takes no time
         return True
     parameters = item.callspec.params
     for name, wanted in marker.kwargs.items():
@@ -106,16 +108,16 @@ def _is_quick(item: pytest.Item, marker: pytest.Mark, seen: Counter[str]) -> boo
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests are no garbage: nobody need look among them for some again and again."""
+    """Freeze collected tests so that the garbage collector does not rescan them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulators, GDB and their likes answer when the computer lets them, which may be late.
+    """Let simulators, GDB and similar programs take as long as they need on a busy computer.
 
-    Tests of what is said of those that never answer set limits of their own.
+    Tests of the messages about programs that never answer set their own timeouts.
     """
     monkeypatch.setattr("smelt.boards.session._PORT_S", PATIENCE_S)
     monkeypatch.setattr("smelt.boards.session._SOCKET_S", PATIENCE_S)

@@ -1,9 +1,9 @@
-"""Putting firmware on a device: images of an ELF, and the programs or drives that take them.
+"""Flashing: images of an ELF, and the programs and drives that write them to a device.
 
 May import `boards`; `proof` and `cli` may import it.
 """
 
 from smelt.boards.flash.image import Image
-from smelt.boards.flash.runners import GDB, FlashStep, Way, choose, plan, takes_port
+from smelt.boards.flash.runners import GDB, FlashOptions, FlashStep, choose, plan, takes_port
 
-__all__ = ["GDB", "FlashStep", "Image", "Way", "choose", "plan", "takes_port"]
+__all__ = ["GDB", "FlashOptions", "FlashStep", "Image", "choose", "plan", "takes_port"]

@@ -1,4 +1,4 @@
-"""Boards that appear as a drive, and flash what is copied to it."""
+"""Boards that appear as a USB drive and flash the files that are copied to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smelt.errors import ConfigError, DeviceError
 Drive = Literal["uf2", "drag"]
 
 MARKS: dict[Drive, str] = {"uf2": "INFO_UF2.TXT", "drag": "DETAILS.TXT"}
-"""The file by which a drive is known: of UF2 boot loaders, and of DAPLink (micro:bit)."""
+"""File that identifies a drive: of UF2 boot loaders, and of DAPLink (micro:bit)."""
 
 _HINTS: dict[Drive, str] = {
     "uf2": "connect the board's USB while you hold its button (Pico: BOOTSEL; others: press reset "
@@ -22,7 +22,7 @@ _MOUNTS = Path("/proc/self/mounts")
 
 
 def find_drive(kind: Drive) -> Path:
-    """The one drive of that kind that is mounted.
+    """Return the mounted drive of that kind.
 
     Raises:
         DeviceError: there is none.
@@ -33,7 +33,7 @@ def find_drive(kind: Drive) -> Path:
     if not found:
         raise DeviceError(
             f"no drive with {mark} is mounted: {_HINTS[kind]}, mount the drive that appears, or "
-            "name its folder with --drive"
+            "give its folder with --drive"
         )
     if len(found) > 1:
         names = ", ".join(map(str, found))
@@ -42,21 +42,21 @@ def find_drive(kind: Drive) -> Path:
 
 
 def check_drive(kind: Drive, folder: Path) -> Path:
-    """The folder, if it is a drive of that kind.
+    """Return the folder if it is a drive of that kind.
 
     Raises:
         ConfigError: it is not.
     """
     if not (folder / MARKS[kind]).is_file():
-        raise ConfigError(f"--drive {folder}: it has no {MARKS[kind]}, so no board reads it")
+        raise ConfigError(f"--drive {folder}: no {MARKS[kind]} there, so it is not a board's drive")
     return folder
 
 
 def copy(image: Path, drive: Path) -> None:
-    """Write the image to the drive, all of it before this returns.
+    """Write the image to the drive and flush it.
 
     Raises:
-        DeviceError: the drive does not take it.
+        DeviceError: the drive does not accept it.
     """
     try:
         with (drive / image.name).open("wb") as file:
@@ -64,11 +64,11 @@ def copy(image: Path, drive: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise DeviceError(f"{drive} does not take {image.name}: {error.strerror}") from error
+        raise DeviceError(f"{drive} does not accept {image.name}: {error.strerror}") from error
 
 
 def _mounted() -> list[Path]:
-    """The folders of all mounted file systems, on Linux and macOS."""
+    """Return the mount points of all FAT file systems, on Linux and macOS."""
     folders = set(Path("/Volumes").glob("*"))
     if _MOUNTS.exists():
         for line in _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -79,7 +79,7 @@ def _mounted() -> list[Path]:
 
 
 def _unescaped(folder: str) -> str:
-    """The kernel writes spaces and the like as a backslash and three octal digits."""
+    """Decode the kernel's escapes: a backslash and three octal digits for spaces and the like."""
     for code in ("040", "011", "012", "134"):
         folder = folder.replace(f"\\{code}", chr(int(code, 8)))
     return folder

@@ -1,4 +1,4 @@
-"""What an ELF leaves in memory before it starts, and the files that carry that to a device."""
+"""Memory image of an ELF, and the file formats that carry it to a device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 from smelt.errors import ToolError
 
 ERASED = 0xFF
-"""What a byte of flash is before it is written; it fills what no segment does."""
+"""Value of an erased byte of flash; used to fill gaps between segments."""
 
 _GAP = 1 << 20
 _HEX_LINE = 16
@@ -21,29 +21,29 @@ _HEX_LINE = 16
 
 @dataclass(frozen=True)
 class Segment:
-    """Bytes, and the address that they are stored at."""
+    """Bytes and the address that they are stored at."""
 
     address: int
     data: bytes
 
     @property
     def end(self) -> int:
-        """The address behind them."""
+        """Return the address after the last byte."""
         return self.address + len(self.data)
 
 
 @dataclass(frozen=True)
 class Image:
-    """Segments in the order of their addresses, none of them empty; no two overlap."""
+    """Non-empty, non-overlapping segments, sorted by address."""
 
     segments: tuple[Segment, ...]
 
     @classmethod
     def of(cls, elf: Path) -> Image:
-        """The loadable segments of an ELF, at the addresses that they are loaded to.
+        """Read the loadable segments of an ELF, at their load addresses.
 
         Raises:
-            ToolError: it cannot be read, or has nothing to load.
+            ToolError: the ELF cannot be read, or has nothing to load.
         """
         try:
             with elf.open("rb") as file:
@@ -59,33 +59,33 @@ class Image:
         found.sort(key=lambda segment: segment.address)
         for before, after in pairwise(found):
             if before.end > after.address:
-                raise ToolError(f"{elf}: two segments lie at {after.address:#010x}")
+                raise ToolError(f"{elf}: two segments overlap at {after.address:#010x}")
         return cls(tuple(found))
 
     @property
     def address(self) -> int:
-        """Of the first byte."""
+        """Return the address of the first byte."""
         return self.segments[0].address
 
     def binary(self) -> bytes:
-        """All bytes from the first to the last, gaps as erased flash.
+        """Return all bytes from the first to the last, with gaps filled as erased flash.
 
         Raises:
-            ToolError: a gap so wide that the segments must belong to different memories.
+            ToolError: a gap is so large that the segments must be in different memories.
         """
         image = bytearray()
         for segment in self.segments:
             gap = segment.address - self.address - len(image)
             if gap > _GAP:
                 raise ToolError(
-                    f"a flat binary cannot hold segments {gap:,} bytes apart (the second is at "
-                    f"{segment.address:#010x}): take a runner that reads ELF, HEX or UF2"
+                    f"a flat binary cannot contain segments {gap:,} bytes apart (the second is at "
+                    f"{segment.address:#010x}): choose a runner that reads ELF, HEX or UF2"
                 )
             image += bytes([ERASED]) * gap + segment.data
         return bytes(image)
 
     def intel_hex(self) -> bytes:
-        """Intel's hexadecimal object file format (1988), with extended linear addresses."""
+        """Return the image in Intel's HEX format (1988), with extended linear addresses."""
         return "".join(f"{line}\n" for line in self._hex_lines()).encode()
 
     def _hex_lines(self) -> Iterator[str]:
@@ -93,7 +93,7 @@ class Image:
         for segment in self.segments:
             address = segment.address
             while address < segment.end:
-                # A line has the lower half of its address: it lies in one stretch of 64 KB.
+                # A line has only the lower half of its address, so it must not cross 64 KB.
                 size = min(_HEX_LINE - address % _HEX_LINE, segment.end - address)
                 if address >> 16 != upper:
                     upper = address >> 16

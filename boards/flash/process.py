@@ -1,4 +1,4 @@
-"""Running a program that flashes: shown while it speaks, stopped when it takes too long."""
+"""Runs a flashing program, shows its output, and stops it after a timeout."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
-from smelt.boards.pace import Pace
-from smelt.boards.tools import end_with_children, start_tool
+from smelt.boards.external_programs import end_with_children, start_tool
+from smelt.boards.simulation_timeout import Pace
 from smelt.errors import ToolError
 from smelt.terminal import plain
 
 _LINES_SHOWN = 15
 _LONGEST = 4096
-"""Characters of a line; a longer one is several."""
+"""Maximum number of characters of a line; longer lines are split."""
 _LAST_WORDS_S = 5
-"""How long what it wrote may take to be read once it has ended."""
+"""Seconds to read the remaining output after the program has ended."""
 _LOOK_S = 0.1
-"""How often one looks whether a program that waits for another was answered."""
+"""Interval in seconds for checking whether a waiting program got its response."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Whom a program waits for, where it would do so for longer than a user.
+class AwaitedPeer:
+    """A peer that a program waits for, when the program's own timeout is too long for a user.
 
     Attributes:
-        line: how the line begins that the program writes before it waits.
-        whom: for messages.
-        limit_s: seconds after that line in which it must write another one.
-        pace: how the time of a simulated board passes, where that is asked.
+        line: start of the line that the program writes before it waits.
+        whom: name of the peer in messages.
+        limit_s: seconds after that line in which the program must write another one.
+        pace: rate of time of the simulated board that is the peer, or None.
     """
 
     line: str
@@ -48,19 +48,19 @@ def execute(
     timeout_s: float,
     say: Callable[[str], None],
     refusals: Sequence[str] = (),
-    asked: Asked | None = None,
+    asked: AwaitedPeer | None = None,
 ) -> None:
     """Run `command` to its end.
 
     Args:
         command: program and arguments.
-        timeout_s: seconds after which it, and everything that it started, is killed.
-        say: called with every line that it writes.
-        refusals: texts that tell of a failure whatever the exit status is.
-        asked: who must answer it sooner than that.
+        timeout_s: seconds after which the program and its children are killed.
+        say: called with each line that it writes.
+        refusals: texts in its output that mean failure, whatever the exit status.
+        asked: peer that must respond sooner than `timeout_s`.
 
     Raises:
-        ToolError: it cannot be executed, failed, or took too long; with its last lines.
+        ToolError: it cannot be executed, failed, or took too long; with its last lines of output.
     """
     process = start_tool(command, stderr=subprocess.STDOUT)
     assert process.stdout is not None
@@ -86,13 +86,13 @@ def execute(
     if status != 0:
         raise _failure(command, f"failed with exit status {status}", last)
     if refused:
-        raise _failure(command, f"failed: it says '{refused[0]}'", last)
+        raise _failure(command, f"failed with the message '{refused[0]}'", last)
 
 
 def _wait(
-    process: subprocess.Popen[str], timeout_s: float, last: Sequence[str], asked: Asked | None
+    process: subprocess.Popen[str], timeout_s: float, last: Sequence[str], asked: AwaitedPeer | None
 ) -> str | None:
-    """Wait for a program's end; where it must not be waited for any longer, why."""
+    """Wait for a program's end. Return None, or the reason to stop waiting."""
     deadline = time.monotonic() + timeout_s
     looked, silent_s = time.monotonic(), 0.0
     while (rest := deadline - time.monotonic()) > 0:
@@ -106,7 +106,7 @@ def _wait(
         counts_s = waited_s if asked.pace is None else asked.pace.part_of(waited_s)
         silent_s = silent_s + counts_s if last and last[-1].startswith(asked.line) else 0.0
         if silent_s > asked.limit_s:
-            return f"was ended: {asked.whom} has not answered for {asked.limit_s:g} s"
+            return f"was ended: {asked.whom} has not responded for {asked.limit_s:g} s"
     return f"took more than {timeout_s:g} s"
 
 
@@ -127,5 +127,5 @@ def _read(
 
 
 def _failure(command: Sequence[str], what: str, last: Sequence[str]) -> ToolError:
-    shown = "".join(f"\n  {line}" for line in last) or " It said nothing."
+    shown = "".join(f"\n  {line}" for line in last) or " It wrote no output."
     return ToolError(f"{shlex.join(command)} {what}.{shown}")

@@ -1,9 +1,12 @@
-"""The programs that flash boards, and what each is told.
+"""Programs that flash boards, and their command lines.
 
-Words in braces are filled in: `{image}`, the file of the kind that the program takes; `{address}`,
-where its first byte is stored; `{script}`, a file with the lines of `script`; of the board the
-chip's name (`{target}`), OpenOCD's files (`{config}`) and the place in flash (`{offset}`);
-`{port}` (its name without folders: `{port_name}`) and `{server}`, serial port and GDB server.
+Placeholders in braces are replaced:
+
+- `{image}`: the file in the format that the program takes; `{address}`: address of its first byte;
+- `{script}`: a file with the lines of `script`;
+- `{target}`, `{config}`, `{offset}`: the chip's name, OpenOCD's configuration files, and the
+  image's offset in flash, from the board file;
+- `{port}` and `{port_name}`: the serial port with and without its folder; `{server}`: GDB server.
 """
 
 from __future__ import annotations
@@ -19,14 +22,14 @@ class Program:
     """A program that flashes.
 
     Attributes:
-        names: what it may be called; the first that is installed is taken.
-        install: how it is installed.
-        image: the kind of file that it takes.
-        commands: the arguments of each of its runs, one after the other.
-        script: lines of the file that it reads commands from.
-        refusals: what it says when it failed, though its exit status may be 0.
+        names: possible names of the executable; the first installed one is used.
+        install: how to install it.
+        image: file format that it takes.
+        commands: arguments of each invocation, in order.
+        script: lines of the command file that it reads.
+        refusals: texts in its output that mean failure, even if its exit status is 0.
         hint: what the user may have to do first.
-        asks: how the line begins that it writes before it waits for a GDB server.
+        asks: start of the line that it writes before it waits for a GDB server.
     """
 
     names: tuple[str, ...]
@@ -39,24 +42,25 @@ class Program:
     asks: str = ""
 
     def asks_for(self, word: str) -> bool:
-        """Whether `{word}` is in what it is told."""
+        """Return whether `{word}` is in its arguments or script."""
         return any(f"{{{word}" in text for text in (*sum(self.commands, ()), *self.script))
 
 
 _GDB_ARM = ("gdb-multiarch", "arm-none-eabi-gdb")
 _GDB_RISCV = ("gdb-multiarch", "riscv64-unknown-elf-gdb")
 _GDB_ASKS = "asking the GDB server"
-# GDB has patience with a server, because flash may take its time to be erased, and so may a busy
-# computer to simulate a board; one that says nothing at all is given up by us (`asks`).
+# GDB's own timeout is long, because erasing flash or simulating on a busy computer takes time. If a
+# server does not respond at all, we give up much earlier (`asks`).
 _GDB_START = (
     *("set confirm off", "set pagination off", "set tcp auto-retry off"),
     *("set tcp connect-timeout 5", "set remotetimeout 30"),
     *(f"echo {_GDB_ASKS} at {{server}}\\n", "target extended-remote {server}"),
 )
-# OpenOCD and pyOCD know the one, QEMU the other. What a server does not know may be an error, which
-# ends a script, but not a row of arguments; where nothing resets the chip, firmware's startup does.
+# OpenOCD and pyOCD understand the first command, QEMU the second. An unknown monitor command ends
+# a script but not a sequence of -ex arguments. If neither resets the chip, the firmware's startup
+# code does.
 _GDB_RESETS = ("monitor reset halt", "monitor system_reset")
-_GDB_HINT = "no GDB server listens at {server}, or another program holds it"
+_GDB_HINT = "no GDB server listens at {server}, or another program is connected to it"
 _GDB_LOAD = ("load", "compare-sections")
 _GDB_COMMAND = ("-nx", "-batch", "-x", "{script}", "{image}")
 _GDB_RESET_COMMAND = (
@@ -70,7 +74,7 @@ PROGRAMS: dict[str, Program] = {
         ("openocd",),
         "apt-get install openocd",
         "elf",
-        # Tcl takes what is in braces as it is.
+        # Tcl does not interpret text in braces.
         (("{config}", "-c", "program {{{image}}} verify reset exit"),),
     ),
     "pyocd": Program(
@@ -78,7 +82,7 @@ PROGRAMS: dict[str, Program] = {
         "python -m pip install pyocd",
         "elf",
         (("flash", "--target", "{target}", "{image}"),),
-        hint="`pyocd pack install {target}` fetches what it must know of the chip",
+        hint="run `pyocd pack install {target}` to install support for the chip",
     ),
     "probe-rs": Program(
         ("probe-rs",),
@@ -104,10 +108,10 @@ PROGRAMS: dict[str, Program] = {
     ),
     "bossac": Program(
         ("bossac",),
-        "it comes with Arduino's package for the board, in its folder tools/bossac",
+        "it is part of Arduino's package for the board, in folder tools/bossac",
         "bin",
-        # As Arduino calls it; it puts the image behind its boot loader, and wants no folder
-        # before the port's name.
+        # The same arguments as Arduino uses. bossac writes the image after its boot loader, and
+        # takes the port's name without a folder.
         (("--port={port_name}", "-U", "-i", "-e", "-w", "{image}", "-R"),),
         hint="press the board's button twice: the boot loader then has its own serial port",
     ),
@@ -132,7 +136,7 @@ PROGRAMS: dict[str, Program] = {
         (("-a", "0", "-s", "{address:#010x}:leave", "-D", "{image}"),),
         hint="start the chip's own boot loader: hold BOOT0 while you press reset",
     ),
-    # The image is made for the chip's boot loader, which has its place in flash.
+    # elf2image converts the ELF to the format of the chip's boot loader.
     "esptool": Program(
         ("esptool", "esptool.py"),
         "python -m pip install esptool",
@@ -143,8 +147,8 @@ PROGRAMS: dict[str, Program] = {
         ),
         hint="hold the board's button BOOT while you press reset",
     ),
-    # A probe that has its server inside, the Black Magic Probe, must first be told to look for
-    # chips; `kill` resets the chip, which then runs.
+    # A probe with a built-in GDB server (Black Magic Probe) must scan for chips first. `kill`
+    # resets the chip, which then runs the firmware.
     "gdb-probe": Program(
         _GDB_ARM,
         "apt-get install gdb-multiarch",
@@ -155,7 +159,7 @@ PROGRAMS: dict[str, Program] = {
         hint=_GDB_HINT,
         asks=_GDB_ASKS,
     ),
-    # `load` sets the program counter.
+    # `load` also sets the program counter.
     "gdb-cortexm": Program(
         _GDB_ARM,
         "apt-get install gdb-multiarch",
@@ -177,4 +181,4 @@ PROGRAMS: dict[str, Program] = {
         asks=_GDB_ASKS,
     ),
 }
-"""By runner; `gdb` is one of three."""
+"""Programs by runner; runner `gdb` selects one of three."""

@@ -1,4 +1,4 @@
-"""From a board's `[[flash]]` tables to what is done, in order."""
+"""Converts a board's `[[flash]]` tables to the steps that flash it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any
 from smelt.boards.board import Board
 from smelt.boards.flash.drives import MARKS, Drive, check_drive, copy, find_drive
 from smelt.boards.flash.image import Image
-from smelt.boards.flash.process import Asked, execute
+from smelt.boards.flash.process import AwaitedPeer, execute
 from smelt.boards.flash.programs import PROGRAMS, Program
 from smelt.boards.flash.uf2 import uf2
-from smelt.boards.pace import pace_of
 from smelt.boards.ports import find_port
-from smelt.boards.tables import FlashTable
+from smelt.boards.schema import FlashTable
+from smelt.boards.simulation_timeout import pace_of
 from smelt.errors import ConfigError, DeviceError, SmeltError, ToolError
 
 GDB = FlashTable(runner="gdb")
-"""For any board that a GDB server stands before."""
+"""Table for flashing any board through a GDB server."""
 
 _MUTE_S = 5
-"""How long a GDB server may take for its first answer."""
+"""Seconds within which a GDB server must respond first."""
 
 Lack = Callable[[SmeltError], None]
-"""Is told of a program, drive or port that is not there; where it returns, a name stands for it."""
+"""Called if a program, drive or port is missing; if it returns, a placeholder name is used."""
 
 
 def refuse(error: SmeltError) -> None:
-    """Let nothing be missing."""
+    """Raise the error: nothing may be missing."""
     raise error
 
 
@@ -40,12 +40,12 @@ _DRIVES: dict[str, Drive] = {kind: kind for kind in MARKS}
 
 @dataclass(frozen=True)
 class FlashStep:
-    """One thing that is done.
+    """One step of flashing.
 
     Attributes:
-        text: for the user: a command line for the shell, or a sentence.
-        run: does it within so many seconds, and calls back with every line that a program writes;
-            raises `ToolError` or `DeviceError` where it fails.
+        text: description for the user: a shell command line, or a sentence.
+        run: function that performs the step, given a timeout in seconds and a function to call with
+            each line of output. It raises `ToolError` or `DeviceError` if the step fails.
     """
 
     text: str
@@ -53,15 +53,15 @@ class FlashStep:
 
 
 @dataclass(frozen=True)
-class Way:
-    """How firmware is put on a board; what is None is chosen by the board and what is installed.
+class FlashOptions:
+    """Options of flashing; None selects a default by the board and the installed programs.
 
     Attributes:
-        runner: the program's name, or `uf2` or `drag`.
-        port: serial port of the board's boot loader, where the runner speaks to that.
-        server: HOST:PORT of a GDB server, or the serial port of a probe that has one inside.
-        drive: the folder of the board's drive.
-        timeout_s: seconds that a program may take.
+        runner: name of the program, or `uf2` or `drag`.
+        port: serial port of the board's boot loader, for runners that use one.
+        server: HOST:PORT of a GDB server, or the serial port of a probe with a built-in server.
+        drive: mount point of the board's USB drive.
+        timeout_s: timeout of each program in seconds.
     """
 
     runner: str | None = None
@@ -71,7 +71,7 @@ class Way:
     timeout_s: float = 120
 
     def steps(self, elf: Path, board: Board, lack: Lack = refuse) -> list[FlashStep]:
-        """What puts `elf` on the board; see `choose` and `plan`, and `find_port`."""
+        """Return the steps that flash `elf`; see `choose`, `plan` and `find_port` for errors."""
         table = choose(board, self.runner, self.server, lack)
         port = self.port
         if takes_port(table) and port is None:
@@ -83,25 +83,25 @@ class Way:
         return plan(elf, board, table, port=port, server=self.server, drive=self.drive, lack=lack)
 
     def flash(self, elf: Path, board: Board, say: Callable[[str], None]) -> None:
-        """Put `elf` on the board; `say` gets every command, and every line that it writes."""
+        """Flash `elf`. Call `say` with each command and each line of its output."""
         for step in self.steps(elf, board):
             say(f"$ {step.text}")
             step.run(self.timeout_s, say)
 
 
 def choose(board: Board, runner: str | None, server: str | None, lack: Lack = refuse) -> FlashTable:
-    """How a board is flashed.
+    """Return the table that says how to flash a board.
 
     Args:
-        board: the one that is.
-        runner: its name; None: by GDB where there is a server, otherwise the first of the board's
-            that needs no program, or one that is installed.
-        server: HOST:PORT of a GDB server, or the serial port of a probe that has one inside.
-        lack: is told that no program for the board is installed; the first is taken if it returns.
+        board: board to flash.
+        runner: name of the runner. None selects GDB if there is a server, else the first of the
+            board's runners that needs no program or has an installed one.
+        server: HOST:PORT of a GDB server, or the serial port of a probe with a built-in server.
+        lack: called if none of the programs is installed; if it returns, the first is used.
 
     Raises:
-        ConfigError: the board has no such runner, or a GDB server is missing or not asked for.
-        ToolError: no program for the board is installed.
+        ConfigError: the board has no such runner, or `runner` and `server` contradict each other.
+        ToolError: none of the board's programs is installed.
     """
     if runner is None and server is not None:
         runner = "gdb"
@@ -109,7 +109,7 @@ def choose(board: Board, runner: str | None, server: str | None, lack: Lack = re
         raise ConfigError(
             "runner 'gdb' needs --gdb HOST:PORT"
             if server is None
-            else f"--gdb is of runner 'gdb', not of '{runner}'"
+            else f"--gdb needs runner 'gdb', not '{runner}'"
         )
     tables = {table.runner: table for table in reversed((*board.flash, GDB))}
     if runner is not None:
@@ -117,11 +117,11 @@ def choose(board: Board, runner: str | None, server: str | None, lack: Lack = re
             if name == runner:
                 return table
         known = ", ".join([*(table.runner for table in board.flash), "gdb"])
-        raise ConfigError(f"board '{board.name}' is not flashed by '{runner}', but by {known}")
+        raise ConfigError(f"board '{board.name}' has no runner '{runner}'; choose from {known}")
     if not board.flash:
         raise ConfigError(
-            f"board '{board.name}' says no program that flashes it ([[flash]]); with a GDB server "
-            "in front of it, give --gdb HOST:PORT"
+            f"board '{board.name}' has no flashing program ([[flash]]): to flash it through a GDB "
+            "server, give --gdb HOST:PORT"
         )
     for table in board.flash:
         if table.runner in _DRIVES or _installed(PROGRAMS[table.runner]) is not None:
@@ -143,27 +143,27 @@ def plan(
     drive: Path | None = None,
     lack: Lack = refuse,
 ) -> list[FlashStep]:
-    """What puts `elf` on the board, in order; files made of it are written beside it.
+    """Return the steps that flash `elf`; converted files are written beside it.
 
     Args:
         elf: the linked firmware.
-        board: the one that it was built for.
-        table: how it is flashed; see `choose`.
-        port: serial port of the board's boot loader, where the runner speaks to that.
+        board: board that it was built for.
+        table: table of the runner; see `choose`.
+        port: serial port of the board's boot loader, for runners that use one.
         server: see `choose`.
-        drive: the folder of the board's drive; None: the only one that is mounted.
-        lack: is told that the program is not installed, or no drive mounted.
+        drive: mount point of the board's drive; None selects the only one that is mounted.
+        lack: called if the program is not installed, or no drive is mounted.
 
     Raises:
-        ConfigError: an option is missing that the runner needs, or given in vain.
-        DeviceError: no drive is there.
+        ConfigError: an option that the runner needs is missing, or an option has no effect.
+        DeviceError: no drive is mounted.
         ToolError: the ELF cannot be read, or the program is not installed.
     """
     kind = _DRIVES.get(table.runner)
     if kind is not None:
         return [_copy(elf, table, kind, drive, lack)]
     if drive is not None:
-        raise ConfigError(f"--drive: runner '{table.runner}' copies nothing to a drive")
+        raise ConfigError(f"--drive: runner '{table.runner}' does not use a drive")
     program = PROGRAMS[_variant(table, board, server)]
     executable = _installed(program)
     if executable is None:
@@ -192,7 +192,7 @@ def plan(
 
 
 def takes_port(table: FlashTable) -> bool:
-    """Whether a runner flashes through a serial port, which is then not the firmware's."""
+    """Return whether a runner uses a serial port, which is then not the firmware's."""
     return table.runner in PROGRAMS and PROGRAMS[table.runner].asks_for("port")
 
 
@@ -232,14 +232,14 @@ def _command(command: list[str], program: Program, words: dict[str, Any]) -> Fla
     asked = None
     if program.asks:
         server = str(words["server"])
-        asked = Asked(program.asks, f"the GDB server at {server}", _MUTE_S, pace_of(server))
+        asked = AwaitedPeer(program.asks, f"the GDB server at {server}", _MUTE_S, pace_of(server))
 
     def run(timeout_s: float, say: Callable[[str], None]) -> None:
         try:
             execute(command, timeout_s, say, program.refusals, asked)
         except ToolError as error:
             hint = program.hint.format_map(words)
-            raise ToolError(f"{error}\nPerhaps: {hint}." if hint else str(error)) from error
+            raise ToolError(f"{error}\nPossible cause: {hint}." if hint else str(error)) from error
 
     return FlashStep(shlex.join(command), run)
 
@@ -267,7 +267,7 @@ def _converted(elf: Path, kind: str, image: Image, family: int | None = None) ->
     if kind == "elf":
         return elf
     if kind == "uf2":
-        assert family is not None  # the schema sees to it
+        assert family is not None  # ensured by the schema
         made = uf2(image, family)
     else:
         made = image.binary() if kind == "bin" else image.intel_hex()

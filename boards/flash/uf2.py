@@ -7,7 +7,7 @@ import struct
 from smelt.boards.flash.image import ERASED, Image
 
 PAYLOAD = 256
-"""Bytes of a block; blocks lie at multiples of that."""
+"""Bytes of payload in a block; its address is a multiple of this."""
 
 _SECTOR = 4096
 _FIRST_MAGIC = 0x0A324655
@@ -18,15 +18,15 @@ _BLOCK = struct.Struct("<8I476sI")
 
 
 def uf2(image: Image, family: int) -> bytes:
-    """The file of an image: a block of 512 bytes for every 256 that are stored.
+    """Return an image in UF2 format: a block of 512 bytes for each 256 bytes of payload.
 
-    Every sector of flash that is touched has all of its blocks up to the last one of the image:
-    the RP2040's boot loader may write a sector wrongly that is filled in part and not the last one
-    (RP2040 datasheet, erratum RP2040-E14).
+    Each sector of flash that contains data is written completely, up to the image's last block. The
+    RP2040's boot loader may otherwise corrupt a sector that is written in part and is not the last
+    one (RP2040 datasheet, erratum RP2040-E14).
 
     Args:
-        image: what is stored.
-        family: the number by which a boot loader knows files for its chip.
+        image: the image.
+        family: UF2 family id of the chip.
     """
     pages = _pages(image)
     return b"".join(
@@ -47,7 +47,7 @@ def uf2(image: Image, family: int) -> bytes:
 
 
 def _pages(image: Image) -> dict[int, bytearray]:
-    """Stored bytes by the address of their block."""
+    """Return the payloads by address."""
     pages: dict[int, bytearray] = {}
     for segment in image.segments:
         for start in range(segment.address // PAYLOAD * PAYLOAD, segment.end, PAYLOAD):

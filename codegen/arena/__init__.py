@@ -1,8 +1,8 @@
-"""Static memory planning: where every buffer of a schedule lives.
+"""Static memory planning: the address of every buffer of a schedule.
 
-`plan(problem)` is a pure, deterministic function; `validate(problem, plan)` checks its answer
-and shares no code with it; `require_fit(problem, plan)` compares the answer with what the
-memories hold.
+`plan(problem)` is a pure, deterministic function. `validate(problem, plan)` checks its result and
+shares no code with it. `require_fit(problem, plan)` compares the result with the sizes of the
+memories.
 May import nothing else of Smelt; `codegen` and `api` may import it.
 """
 

@@ -14,12 +14,13 @@ from smelt.codegen.arena.problem import WriteOrder
 
 
 def lower_bound(arena: Arena) -> tuple[int, int]:
-    """The bound in bytes, and the step that it comes from (the first such step).
+    """Return the bound in bytes, and the first step at which it is reached.
 
-    At every step, the live buffers cover at least the sum of their sizes (in granules, since every
-    offset is a multiple of one) less what the allowed overlaps can save. Taking the buffers
-    one by one, a buffer shares with those before it at most its own size, and at most the sum of
-    what the pairs can share; each insertion order gives a valid bound.
+    All sizes are in granules, because every offset is a multiple of a granule. At every step, the
+    live buffers cover at least the sum of their sizes minus the savings of the allowed overlaps. To
+    bound the savings, buffers are inserted one by one. Each buffer shares with its predecessors at
+    most its own size, and at most the sum of what the pairs can share. Every insertion order gives
+    a valid bound.
     """
     granule = arena.granule
     sizes = [align_up(b.size, granule) for b in arena.buffers]
@@ -73,6 +74,6 @@ def _shared(choice: OffsetRange, first: int, second: int, granule: int) -> int:
     low, high = align_up(choice.low, granule), align_down(choice.high, granule)
     if low > high:
         return 0
-    # One buffer lies inside the other for deltas between 0 and first - second: the most to share.
+    # The overlap is largest when one buffer contains the other: deltas from 0 to first - second.
     delta = min(max(min(0, first - second), low), high)
     return max(0, min(first, delta + second) - max(0, delta))

@@ -1,4 +1,4 @@
-"""One memory's buffers as indices, and which offset differences each pair of them allows."""
+"""The buffers of one memory by index, and the offset differences that each pair allows."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,14 +9,14 @@ from itertools import groupby
 from smelt.codegen.arena.problem import Buffer, Overlap, WriteOrder
 
 FAR = 1 << 62
-"""Beyond every offset difference."""
+"""Larger than every offset difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """One way for a pair to coexist: `low <= offset(second) - offset(first) <= high` (bytes).
 
-    `order` is the write order that the pair's step must then have; None if it does not matter.
+    `order` is the write order that the pair's step must have, or None if any will do.
     """
 
     low: int
@@ -24,20 +24,25 @@ class OffsetRange:
     order: WriteOrder | None = None
 
     def usable(self, order: WriteOrder | None) -> bool:
-        """Whether the choice is open when the step writes in `order` (None: not yet decided)."""
+        """Return whether the step's write order (None: not yet decided) permits this choice."""
         return self.order is None or order is None or self.order is order
 
     def within(self, other: "OffsetRange") -> bool:
-        """Whether every layout of this choice is also one of `other`."""
+        """Return whether `other` allows every layout that this choice allows."""
         inside = other.low <= self.low and self.high <= other.high
         return inside and (other.order is None or other.order is self.order)
 
 
 @dataclass(frozen=True, slots=True)
 class BufferPair:
-    """Two buffers that are live at the same time; `step` is where a write order would apply.
+    """Two buffers that are live at the same time.
 
-    `apart`: they share no byte in any layout, as almost all pairs.
+    Attributes:
+        first: The index of one buffer.
+        second: The index of the other.
+        step: The step whose write order the choices refer to.
+        choices: The allowed offset differences.
+        apart: Whether they may not share a byte, which is true for almost all pairs.
     """
 
     first: int
@@ -47,7 +52,7 @@ class BufferPair:
     apart: bool
 
     def gaps(self, order: WriteOrder | None) -> tuple[tuple[int, int], ...]:
-        """The open intervals of `offset(second) - offset(first)` that no usable choice allows."""
+        """Return open intervals of `offset(second) - offset(first)` that no choice allows."""
         usable = sorted((c.low, c.high) for c in self.choices if c.usable(order))
         gaps: list[tuple[int, int]] = []
         reach = usable[0][1]
@@ -63,13 +68,13 @@ class Arena:
     """The buffers that share one memory.
 
     Attributes:
-        buffers: in the problem's order.
-        apart: for each buffer, those that live at the same time and may share no byte with it:
-            almost all pairs, of which there can be millions.
-        sharing: the other pairs of buffers that live at the same time.
-        pair_count: how many pairs there are of both kinds.
-        contested: the steps with several diagonal overlaps, which must agree on a write order.
-        granule: the smallest alignment (bytes); every offset is a multiple of it.
+        buffers: In the problem's order.
+        apart: For each buffer, the indices of the buffers that are live at the same time and may
+            not share a byte with it. These are almost all pairs, of which there can be millions.
+        sharing: The other pairs of buffers that are live at the same time.
+        pair_count: The number of pairs of both kinds.
+        contested: Steps with several diagonal overlaps, which must agree on a write order.
+        granule: The smallest alignment (bytes); every offset is a multiple of it.
     """
 
     buffers: tuple[Buffer, ...]
@@ -80,12 +85,12 @@ class Arena:
     granule: int
 
     def bytes_of(self, offsets: Sequence[int]) -> int:
-        """Bytes that a layout needs, rounded up to whole granules."""
+        """Return the bytes that a layout needs, rounded up to whole granules."""
         ends = (o + b.size for o, b in zip(offsets, self.buffers, strict=True))
         return align_up(max(ends, default=0), self.granule)
 
     def pairs(self) -> Iterator[BufferPair]:
-        """All pairs of buffers that live at the same time, by the later one's first step."""
+        """Yield all pairs of buffers live at the same time, by the first step of the later one."""
         sharing = {frozenset((p.first, p.second)): p for p in self.sharing}
         for second, live in _living_with(self.buffers):
             for first in live:
@@ -94,7 +99,7 @@ class Arena:
 
 
 def make_arena(buffers: Sequence[Buffer], overlaps: Iterable[Overlap]) -> Arena:
-    """Collect the pairs among `buffers`; overlaps with buffers elsewhere do not matter."""
+    """Build an arena from its buffers; overlaps with buffers of other memories are ignored."""
     index = {b.name: i for i, b in enumerate(buffers)}
     inside = [o for o in overlaps if o.input in index and o.output in index]
     directed = Counter(buffers[index[o.output]].start for o in inside if o.directed)
@@ -123,7 +128,7 @@ def make_arena(buffers: Sequence[Buffer], overlaps: Iterable[Overlap]) -> Arena:
 
 
 def _living_with(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
-    """Each buffer that has bytes, by its first step, with those before it that still live then."""
+    """Yield each non-empty buffer, by first step, with the earlier ones still live at that step."""
     live: list[int] = []
     for second in sorted(range(len(buffers)), key=lambda i: buffers[i].start):
         if buffers[second].size == 0:
@@ -144,7 +149,7 @@ def _make_pair(
     contested: tuple[int, ...],
     overlap: Overlap,
 ) -> BufferPair:
-    """The pair of buffers that an overlap speaks of."""
+    """Return the pair of buffers that an overlap refers to."""
     first, second = index[overlap.input], index[overlap.output]
     a, b = buffers[first], buffers[second]
     apart = _apart(a.size, b.size)
@@ -163,7 +168,7 @@ def _make_pair(
 
 @lru_cache(1 << 12)
 def _apart(first: int, second: int) -> tuple[OffsetRange, OffsetRange]:
-    """The choices of buffers of so many bytes that share none: one behind the other."""
+    """Return the two choices for buffers of these sizes that share no byte: before or after."""
     return OffsetRange(-FAR, -second), OffsetRange(first, FAR)
 
 
@@ -176,9 +181,9 @@ def _undominated(choices: list[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 
 def live_at_starts(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
-    """Each step at which a buffer begins, in order, with the indices of those that live then.
+    """Yield each step at which a buffer begins, with the ascending indices of the live buffers.
 
-    The indices rise. What one step costs is the number of buffers that live then, not of all.
+    The time per step is proportional to the number of live buffers, not of all buffers.
     """
     by_start = sorted(range(len(buffers)), key=lambda i: buffers[i].start)
     live: list[int] = []
@@ -188,10 +193,10 @@ def live_at_starts(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]
 
 
 def align_up(value: int, alignment: int) -> int:
-    """The smallest multiple of `alignment` (a power of two) that is not below `value`."""
+    """Return the smallest multiple of `alignment` (a power of two) that is not below `value`."""
     return (value + alignment - 1) & -alignment
 
 
 def align_down(value: int, alignment: int) -> int:
-    """The largest multiple of `alignment` (a power of two) that is not above `value`."""
+    """Return the largest multiple of `alignment` (a power of two) that is not above `value`."""
     return value & -alignment

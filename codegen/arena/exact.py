@@ -1,9 +1,9 @@
-"""Exact search: is there a layout within a given number of bytes?
+"""Exact search for a layout within a given number of bytes.
 
-Depth-first branch and bound over the pairs' choices, as in disjunctive scheduling (Carlier and
-Pinson, 1989): every choice is a difference constraint between two offsets, each buffer carries the
-interval of offsets that is left for it, and the lower ends of those intervals are a layout as
-soon as no pair is violated there.
+This is a depth-first branch and bound over the choices of the pairs, as in disjunctive scheduling
+(Carlier and Pinson, 1989). Every choice is a difference constraint between two offsets. Each buffer
+has an interval of offsets that are still possible. The lower ends of all intervals are a solution
+as soon as they violate no pair.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ class _SearchNode:
 
 @dataclass
 class ExactSearch:
-    """The search on one arena. `checks` counts the pairs looked at."""
+    """The search in one arena. `checks` counts the pairs examined."""
 
     arena: Arena
     checks: int = 0
@@ -41,7 +41,7 @@ class ExactSearch:
 
     @cached_property
     def _touching(self) -> list[list[int]]:
-        """For each buffer, the pairs that it is one of."""
+        """The indices of the pairs that each buffer is part of."""
         touching: list[list[int]] = [[] for _ in self.arena.buffers]
         for p, pair in enumerate(self._pairs):
             touching[pair.first].append(p)
@@ -50,7 +50,7 @@ class ExactSearch:
 
     @cached_property
     def _at_step(self) -> dict[int, list[int]]:
-        """For each contested step, the pairs that begin there."""
+        """The indices of the pairs that begin at each contested step."""
         steps: dict[int, list[int]] = {step: [] for step in self.arena.contested}
         for p, pair in enumerate(self._pairs):
             if pair.step in steps:
@@ -58,11 +58,16 @@ class ExactSearch:
         return steps
 
     def within(self, limit: int, budget: int) -> tuple[list[int] | None, bool]:
-        """Look for offsets that need at most `limit` bytes (whole granules).
+        """Search for offsets that need at most `limit` bytes (whole granules).
 
-        Returns the offsets or None, and whether the question is settled: without offsets, True
-        means that there is no such layout, and False that `budget` checks were not enough. A
-        budget that does not reach for every pair once is not begun.
+        Args:
+            limit: Bytes.
+            budget: The largest number of pair checks. The search does not start if this is less
+                than the number of pairs.
+
+        Returns:
+            The offsets or None, and whether the result is final. None with True means that there is
+            no such layout; None with False means that the budget was spent.
         """
         if budget < self.arena.pair_count:
             return None, False
@@ -95,7 +100,7 @@ class ExactSearch:
         return _SearchNode(low, high, self._root_choices())
 
     def _root_choices(self) -> list[tuple[OffsetRange, ...]]:
-        """All choices, but one only between buffers that could swap places: symmetry."""
+        """Return all choices, but only one for two interchangeable buffers, to break symmetry."""
         buffers, pairs = self.arena.buffers, self._pairs
 
         def plain(i: int) -> bool:
@@ -111,7 +116,7 @@ class ExactSearch:
         ]
 
     def _propagate(self, node: _SearchNode, fresh: Iterable[int]) -> bool:
-        """Narrow the offsets until nothing changes; False if some pair has no choice left."""
+        """Narrow the offsets until nothing changes; return False if a pair has no choice left."""
         queue = deque(fresh)
         waiting = set(queue)
         while queue:
@@ -127,7 +132,7 @@ class ExactSearch:
         return True
 
     def _narrow(self, node: _SearchNode, p: int) -> list[int] | None:
-        """Apply one pair; the pairs to look at again, or None on a contradiction."""
+        """Apply one pair; return the pairs to check again, or None on a contradiction."""
         self.checks += 1
         pair, low, high = self._pairs[p], node.low, node.high
         i, j = pair.first, pair.second
@@ -157,7 +162,7 @@ class ExactSearch:
         return again
 
     def _branching_pair(self, node: _SearchNode) -> int | None:
-        """The violated pair with the fewest choices, then the largest buffers; None: a layout."""
+        """Return the violated pair with the fewest choices, then the largest, or None."""
         self.checks += len(self._pairs)
         best, best_key = None, (0, 0)
         for p, pair in enumerate(self._pairs):
@@ -173,7 +178,7 @@ class ExactSearch:
         return best
 
     def _cheapest_last(self, node: _SearchNode, p: int) -> list[OffsetRange]:
-        """The pair's choices; the one that raises an offset least will be explored first."""
+        """Return the pair's choices; the last one, explored first, raises an offset least."""
         pair = self._pairs[p]
         delta = node.low[pair.second] - node.low[pair.first]
         return sorted(node.choices[p], key=lambda c: min(delta - c.low, c.high - delta))

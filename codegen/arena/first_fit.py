@@ -1,4 +1,4 @@
-"""First fit: place buffers one by one, each at the lowest offset that the placed ones allow."""
+"""First fit: buffers are placed one by one, each at the lowest free offset."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +13,12 @@ Orders = Mapping[int, WriteOrder]
 
 @dataclass(frozen=True, slots=True)
 class PlacementConstraint:
-    """What a placed buffer that may share bytes with another one forbids to it.
+    """The offsets that a placed buffer forbids for another one that it may share bytes with.
 
-    Open intervals relative to its own offset; `exact` lists the differences at which the other
-    would be in place.
+    Attributes:
+        other: The index of the placed buffer.
+        gaps: Forbidden open intervals, relative to its offset.
+        exact: Offset differences at which the two may share bytes in place.
     """
 
     other: int
@@ -26,10 +28,12 @@ class PlacementConstraint:
 
 @dataclass(slots=True)
 class FirstFit:
-    """First fit on one arena, with the write orders of its contested steps fixed.
+    """First fit on one arena, with fixed write orders for its contested steps.
 
-    `links` lists for each buffer those that it may share bytes with. `layouts` counts the layouts
-    made.
+    Attributes:
+        arena: The buffers.
+        links: For each buffer, the constraints with buffers that it may share bytes with.
+        layouts: The number of layouts made so far.
     """
 
     arena: Arena
@@ -38,7 +42,7 @@ class FirstFit:
 
     @classmethod
     def of(cls, arena: Arena, orders: Orders) -> "FirstFit":
-        """Prepare the links between the buffers of `arena`."""
+        """Build the links between the buffers of `arena`."""
         links: list[list[PlacementConstraint]] = [[] for _ in arena.buffers]
         for pair in arena.sharing:
             gaps = pair.gaps(orders.get(pair.step))
@@ -52,11 +56,11 @@ class FirstFit:
 
     @property
     def cost(self) -> int:
-        """Elementary steps that one layout takes, roughly."""
+        """The approximate number of elementary steps of one layout."""
         return len(self.arena.buffers) + 2 * self.arena.pair_count
 
     def place(self, sequence: Sequence[int], *, in_place: bool) -> list[int]:
-        """Offsets (bytes) by buffer. With `in_place`, sharing comes before a low offset."""
+        """Return the offset of each buffer; `in_place` prefers sharing to a low offset."""
         self.layouts += 1
         buffers = self.arena.buffers
         sizes = [b.size for b in buffers]
@@ -88,10 +92,11 @@ class FirstFit:
     def improve(
         self, sequence: Sequence[int], *, in_place: bool, goal: int, budget: int
     ) -> list[int]:
-        """Better offsets by local changes of `sequence`, until `goal` bytes or `budget` is spent.
+        """Improve offsets by local changes of `sequence` until `goal` bytes or `budget` is reached.
 
-        Each round brings forward a buffer that stands in the way, or swaps it with another, and
-        keeps what is no worse: fewer bytes, then fewer bytes above the goal. Deterministic.
+        Each round moves one to three buffers, mostly ones that end above the goal or conflict with
+        one that does. A change is kept if it is not worse: fewer bytes, then fewer bytes above the
+        goal. The random numbers have a fixed seed, so the result is deterministic.
         """
         dice = random.Random(0)
         best_sequence, best = list(sequence), self.place(sequence, in_place=in_place)
@@ -117,7 +122,7 @@ class FirstFit:
         return self.arena.bytes_of(offsets), sum(end - goal for end in ends if end > goal)
 
     def _in_the_way(self, offsets: list[int], goal: int) -> list[int]:
-        """The buffers that end above `goal`, and those that are live together with one."""
+        """Return the buffers that end above `goal` and those that are live together with them."""
         sizes = (b.size for b in self.arena.buffers)
         above = [i for i, size in enumerate(sizes) if offsets[i] + size > goal]
         around = {link.other for i in above for link in self.links[i]}
@@ -126,11 +131,11 @@ class FirstFit:
 
 
 _FOCUS = 0.75
-"""How often a local change picks a buffer that is known to stand in the way."""
+"""Probability that a local change moves a buffer that ends above the goal or conflicts with one."""
 
 
 def sequences(arena: Arena) -> Iterator[list[int]]:
-    """The orders worth trying first, the most promising ones first."""
+    """Yield the placement orders worth trying, the most promising first."""
     buffers = arena.buffers
     everything = range(len(buffers))
 
@@ -146,7 +151,7 @@ def sequences(arena: Arena) -> Iterator[list[int]]:
 
 
 def _by_pressure(arena: Arena) -> list[int]:
-    """The buffers of the step with the most live bytes first, the largest first; and so on."""
+    """Order by the step with the most live bytes that each buffer is live at, then by size."""
     buffers = arena.buffers
     steps = {step: sum(buffers[i].size for i in live) for step, live in live_at_starts(buffers)}
     rank = {step: k for k, step in enumerate(sorted(steps, key=lambda s: (-steps[s], s)))}

@@ -1,4 +1,4 @@
-"""Whether a plan fits the memories."""
+"""Check that a plan fits its memories."""
 
 from smelt.codegen.arena.problem import Problem
 from smelt.codegen.arena.result import Plan
@@ -8,9 +8,11 @@ _LARGEST = 5
 
 
 def require_fit(problem: Problem, plan: Plan) -> None:
-    """Raise DoesNotFit if a memory needs more bytes in `plan` than it has.
+    """Raise if a memory needs more bytes in `plan` than it has.
 
-    The message has the numbers, the step with the most live bytes, and its largest buffers.
+    Raises:
+        DoesNotFit: The message has the numbers, the step with the most live bytes, and its largest
+            buffers.
     """
     for memory in problem.memories:
         use = plan.use(memory.name)
@@ -27,7 +29,7 @@ def require_fit(problem: Problem, plan: Plan) -> None:
             verdict = f"the lower bound is {use.lower_bound:,} bytes, but no such layout was found"
         raise DoesNotFit(
             f"memory '{memory.name}' has {memory.size:,} bytes, {use.bytes:,} are needed "
-            f"({use.bytes - memory.size:,} too many); {verdict}. Most is live at "
+            f"({use.bytes - memory.size:,} too many); {verdict}. The peak is at "
             f"{plan.step_name(use.peak_step)}: {names} bytes. Use --optimize ram, "
             f"a board with more memory or a smaller network.",
             needed=use.bytes,

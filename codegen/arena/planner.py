@@ -1,4 +1,4 @@
-"""The planner: gives every buffer a memory and an offset."""
+"""The planner: assigns a memory and an offset to every buffer."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from smelt.errors import UnsupportedError
 def plan(problem: Problem) -> Plan:
     """Lay out all buffers of `problem`. Pure and deterministic.
 
-    Buffers go to their preferred memory; where that would exceed its size, as few bytes as
-    the search finds are moved to the next memory that they allow. A plan may still need more than
-    a memory holds: `require_fit` says so.
+    Buffers go to their preferred memory. If they exceed its size, the search moves as few bytes as
+    it can to the next memory that the buffers allow. The plan may still need more than a memory
+    has: call `require_fit` to check that.
 
     Raises:
-        UnsupportedError: more buffers live at the same time than can be planned.
+        UnsupportedError: More buffers are live at the same time than can be planned.
     """
     _require_plannable(problem)
     home = _assign(problem)
@@ -51,9 +51,10 @@ def plan(problem: Problem) -> Plan:
 
 
 MOST_PAIRS = 4_000_000
-"""Pairs of buffers that live at the same time, at most: 2,800 at once make about as many.
+"""Largest number of pairs of buffers that are live at the same time.
 
-Planning so many takes two or three seconds, and some hundred megabytes.
+About 2,800 buffers at once make as many pairs. Planning these takes two or three seconds and some
+hundred megabytes.
 """
 
 
@@ -67,7 +68,7 @@ def _require_plannable(problem: Problem) -> None:
         step = begins[living.index(most)]
         where = f" at {problem.steps[step]}" if step < len(problem.steps) else ""
         raise UnsupportedError(
-            f"{most + 1:,} tensors and buffers are in use at the same time{where}: {pairs:,} pairs "
+            f"{most + 1:,} tensors and buffers are live at the same time{where}: {pairs:,} pairs "
             f"may not share memory, and Smelt plans at most {MOST_PAIRS:,}. Split the network, or "
             "join its many small tensors into larger ones."
         )
@@ -79,7 +80,7 @@ def _arena_of(problem: Problem, memory: Memory, home: Mapping[str, str]) -> Aren
 
 
 def _assign(problem: Problem) -> dict[str, str]:
-    """The memory of every buffer, by name."""
+    """Return the memory of every buffer, by name."""
     home = {b.name: b.memories[0] for b in problem.buffers}
     moved: list[Buffer] = []
     settled: set[str] = set()
@@ -98,9 +99,9 @@ def _assign(problem: Problem) -> dict[str, str]:
 
 
 def _next_to_move(problem: Problem, memory: Memory, home: Mapping[str, str]) -> Buffer | None:
-    """The buffer to move out of `memory`: None if it fits, or if nothing there may move.
+    """Return the buffer to move out of `memory`; None if all fit or none can move.
 
-    The smallest one that makes up for what is missing at the peak, or else the largest.
+    This is the smallest buffer live at the peak that frees the missing bytes, or else the largest.
     """
     if memory.size is None:
         return None
@@ -123,7 +124,7 @@ def _next_to_move(problem: Problem, memory: Memory, home: Mapping[str, str]) -> 
 
 
 def _high(movable: list[Buffer], arena: Arena, packing: Packing) -> list[Buffer]:
-    """Of `movable`, those that end highest: the ones that a dense layout has trouble with."""
+    """Return the movable buffers that end highest, which are the ones that are hardest to place."""
     ends = {
         b.name: offset + b.size for b, offset in zip(arena.buffers, packing.offsets, strict=True)
     }
@@ -132,7 +133,7 @@ def _high(movable: list[Buffer], arena: Arena, packing: Packing) -> list[Buffer]
 
 
 def _move_back(problem: Problem, buffer: Buffer, home: dict[str, str]) -> None:
-    """Return `buffer` to a memory that it prefers, if room was left there after all."""
+    """Move `buffer` back to a preferred memory if it fits there after all."""
     for name in buffer.memories[: buffer.memories.index(home[buffer.name])]:
         memory, before = problem.memory(name), home[buffer.name]
         home[buffer.name] = name
@@ -143,7 +144,7 @@ def _move_back(problem: Problem, buffer: Buffer, home: dict[str, str]) -> None:
 
 
 def _write_orders(problem: Problem, placements: Mapping[str, Placement]) -> dict[int, WriteOrder]:
-    """For each step that relies on a diagonal overlap, an order that allows all of them."""
+    """Return a write order for each step that relies on diagonal overlaps."""
     possible: dict[int, set[WriteOrder]] = {}
     for overlap in problem.overlaps:
         x, y = placements[overlap.input], placements[overlap.output]

@@ -1,4 +1,4 @@
-"""What the planner is asked: memories, buffers with lifetimes, and allowed overlaps."""
+"""The planner's input: memories, buffers with lifetimes, and allowed overlaps."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,10 +16,13 @@ class WriteOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A region that buffers are placed in.
+    """A memory region that buffers are placed in.
 
-    `size` is in bytes (None: as much as needed). `alignment` is the alignment of its base
-    address in bytes, a power of two: no buffer may ask for more.
+    Attributes:
+        name: A unique name.
+        size: Bytes; None for unlimited.
+        alignment: The alignment of the base address in bytes, a power of two. No buffer may have a
+            larger alignment.
     """
 
     name: str
@@ -31,8 +34,8 @@ class Memory:
 class Buffer:
     """`size` bytes that are in use in the steps `start <= step < end`.
 
-    `memories` names the memories it may live in, the preferred one first. A fixed `offset` (bytes
-    from the memory's base) pins it to the first of them.
+    `memories` names the memories that may store it, the preferred one first. A fixed `offset`
+    (bytes from the memory's base) pins it to the first of them.
     """
 
     name: str
@@ -46,15 +49,15 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How `output` may share bytes with `input`, besides not at all.
+    """The ways in which `output` may share bytes with `input`.
 
-    With `delta = offset(output) - offset(input)` in bytes, a layout is allowed if
+    With `delta = offset(output) - offset(input)` in bytes, sharing is allowed if
 
     - `delta` is one of `deltas` (0: in place), whatever the write order; or
     - `delta <= -ascending`, and the step writes the output in ascending order; or
     - `delta >= descending`, and the step writes it in descending order.
 
-    The last two need `output` to start at the step where `input` is read for the last time; all
+    The last two require that `output` starts at the step that reads `input` for the last time. All
     overlaps of one step must agree on its write order. The distances may be negative.
     """
 
@@ -72,9 +75,10 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A whole planning problem. `steps` gives the steps' names for messages (may be empty).
+    """A complete planning problem. `steps` has the steps' names for messages (may be empty).
 
-    Raises GraphError on construction when it contradicts itself.
+    Raises:
+        GraphError: On construction, if the problem contradicts itself.
     """
 
     memories: tuple[Memory, ...]
@@ -104,7 +108,7 @@ class Problem:
             _check_overlap(overlap, buffers)
 
     def memory(self, name: str) -> Memory:
-        """The memory called `name`. Raises KeyError if there is none."""
+        """Return the memory called `name`. Raises KeyError if there is none."""
         for memory in self.memories:
             if memory.name == name:
                 return memory
@@ -122,7 +126,7 @@ def _check_buffer(buffer: Buffer, memories: dict[str, Memory]) -> None:
         0 <= buffer.start < buffer.end,
         f"{where}: lifetime [{buffer.start}, {buffer.end}) is empty or negative",
     )
-    _require(bool(buffer.memories), f"{where}: no memory to live in")
+    _require(bool(buffer.memories), f"{where}: no memory is allowed")
     _reject_duplicates(f"{where}: memory", buffer.memories)
     for name in buffer.memories:
         _require(name in memories, f"{where}: unknown memory {name!r}")
@@ -140,14 +144,14 @@ def _check_buffer(buffer: Buffer, memories: dict[str, Memory]) -> None:
 
 def _check_overlap(overlap: Overlap, buffers: dict[str, Buffer]) -> None:
     where = f"overlap {overlap.input!r} -> {overlap.output!r}"
-    _require(overlap.input != overlap.output, f"{where}: a buffer with itself")
+    _require(overlap.input != overlap.output, f"{where}: input and output are the same buffer")
     for name in (overlap.input, overlap.output):
         _require(name in buffers, f"{where}: unknown buffer {name!r}")
-    _require(bool(overlap.deltas) or overlap.directed, f"{where}: allows nothing")
+    _require(bool(overlap.deltas) or overlap.directed, f"{where}: has neither deltas nor distances")
     source, result = buffers[overlap.input], buffers[overlap.output]
     _require(
         source.start < result.end and result.start < source.end,
-        f"{where}: never live at the same time",
+        f"{where}: the buffers are never live at the same time",
     )
     _require(
         not overlap.directed or source.end == result.start + 1,

@@ -1,4 +1,4 @@
-"""What the planner answers: placements, bytes for each memory, bounds, and readable forms."""
+"""The planner's result: placements, bytes in each memory, bounds, and printed forms."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from smelt.codegen.arena.problem import WriteOrder
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a buffer lives: `offset` bytes from the base of `memory`, in steps [start, end)."""
+    """A buffer's address: `offset` bytes from the base of `memory`, in steps [start, end)."""
 
     name: str
     memory: str
@@ -19,16 +19,20 @@ class Placement:
     end: int
 
     def to_dict(self) -> dict[str, str | int]:
-        """The fields, ready for JSON."""
+        """Return the fields as a dictionary for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """What one memory must hold.
+    """The use of one memory.
 
-    `lower_bound` (bytes) holds for every layout of the buffers that were put here, and is reached
-    first at step `peak_step`; `optimal` says that no layout of them takes less than `bytes`.
+    Attributes:
+        name: The name of the memory.
+        bytes: The size that the layout needs.
+        lower_bound: Bytes that every layout of the buffers in this memory needs.
+        optimal: Whether it is proved that no layout of these buffers needs less than `bytes`.
+        peak_step: The first step at which the lower bound is reached.
     """
 
     name: str
@@ -40,7 +44,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What the search cost: layouts tried by first fit, and pair checks of the exact search."""
+    """The cost of the search: first-fit layouts tried, and pair checks of the exact search."""
 
     layouts: int = 0
     checks: int = 0
@@ -50,8 +54,8 @@ class Effort:
 class Plan:
     """A layout of every buffer.
 
-    `write_orders` has an entry for each step that relies on a diagonal overlap; a step without one
-    may write in any order. `spilled` names the buffers that are not in their preferred memory.
+    `write_orders` has an entry for each step that relies on a diagonal overlap; other steps may
+    write in any order. `spilled` names the buffers that are not in their preferred memory.
     """
 
     placements: tuple[Placement, ...]
@@ -63,21 +67,21 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Bytes in all memories together."""
+        """The bytes of all memories together."""
         return sum(use.bytes for use in self.memories)
 
     @property
     def lower_bound(self) -> int:
-        """The memories' lower bounds together, for the memories that the buffers were given."""
+        """The sum of the memories' lower bounds, for this assignment of buffers to memories."""
         return sum(use.lower_bound for use in self.memories)
 
     @property
     def optimal(self) -> bool:
-        """Whether it is proved that no plan needs less; never said of a plan that spills."""
+        """Whether it is proved that no plan needs less; always false if buffers were spilled."""
         return not self.spilled and all(use.optimal for use in self.memories)
 
     def __getitem__(self, name: str) -> Placement:
-        """The placement of the buffer `name`. Raises KeyError if there is none."""
+        """Return the placement of the buffer `name`. Raises KeyError if there is none."""
         return self._by_name[name]
 
     @cached_property
@@ -85,24 +89,24 @@ class Plan:
         return {placement.name: placement for placement in self.placements}
 
     def use(self, memory: str) -> MemoryUse:
-        """What `memory` must hold. Raises KeyError if there is no such memory."""
+        """Return the use of `memory`. Raises KeyError if there is no such memory."""
         for use in self.memories:
             if use.name == memory:
                 return use
         raise KeyError(memory)
 
     def live(self, memory: str, step: int) -> tuple[Placement, ...]:
-        """The buffers that are live in `memory` at `step`, by offset."""
+        """Return the buffers that are live in `memory` at `step`, by offset."""
         here = (p for p in self.placements if p.memory == memory and p.start <= step < p.end)
         return tuple(sorted(here, key=lambda p: (p.offset, p.start, p.name)))
 
     def step_name(self, step: int) -> str:
-        """The name of a step for messages: its index, and its own name if it has one."""
+        """Return the name of a step for messages: its index, and its own name if it has one."""
         name = self.steps[step] if step < len(self.steps) else ""
         return f"step {step} ({name})" if name else f"step {step}"
 
     def to_dict(self) -> dict[str, object]:
-        """The plan, ready for JSON."""
+        """Return the plan as a dictionary for JSON."""
         return {
             "bytes": self.bytes,
             "lower_bound": self.lower_bound,
@@ -115,7 +119,7 @@ class Plan:
         }
 
     def table(self) -> str:
-        """One line a buffer, by memory and offset, and one line a memory."""
+        """Return a text table: a line per buffer, by memory and offset, then a line per memory."""
         header = ("memory", "buffer", "offset", "size", "end", "steps")
         order = {use.name: i for i, use in enumerate(self.memories)}
         rows = [

@@ -1,4 +1,4 @@
-"""An independent check of a plan: it knows the problem's rules and nothing of the planner."""
+"""An independent check of a plan, which shares no code with the planner."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,12 @@ from smelt.errors import GraphError
 def validate(problem: Problem, plan: Plan) -> None:
     """Raise GraphError unless `plan` is a legal layout of `problem`.
 
-    Every buffer lies once, aligned, inside the bytes that the plan claims for a memory that it may
-    live in; two that are live at the same time share bytes only as an overlap allows. Whether the
-    memories have that many bytes is `require_fit`'s question.
+    Every buffer must be placed exactly once, aligned, inside the bytes that the plan claims for a
+    memory that the buffer allows. Buffers that are live at the same time may share bytes only as an
+    overlap allows. `require_fit` checks separately whether the memories are large enough.
+
+    Raises:
+        GraphError: The plan breaks one of these rules.
     """
     _check_complete(problem, plan)
     _check_memories(problem, plan)
@@ -28,10 +31,10 @@ def validate(problem: Problem, plan: Plan) -> None:
 
 
 def _live_together(placements: Sequence[Placement]) -> Iterator[tuple[Placement, Placement]]:
-    """All pairs of which the second begins while the first still lives.
+    """Yield all pairs of buffers where the second begins while the first is live.
 
-    One pass by first step keeps only what still lives, since all pairs of a long network are
-    too many to look at.
+    One pass ordered by first step keeps only the live buffers: a long network has too many pairs to
+    check them all.
     """
     live: list[Placement] = []
     for begun in sorted(placements, key=lambda p: p.start):
@@ -48,13 +51,13 @@ def _check_complete(problem: Problem, plan: Plan) -> None:
             _fail(f"buffer {buffer.name!r} is placed {placed[buffer.name]} times")
     if len(placed) != len(problem.buffers):
         unknown = sorted(set(placed) - {b.name for b in problem.buffers})
-        _fail(f"places buffers that the problem does not have: {', '.join(unknown)}")
+        _fail(f"has buffers that are not in the problem: {', '.join(unknown)}")
 
 
 def _check_memories(problem: Problem, plan: Plan) -> None:
     names, expected = [u.name for u in plan.memories], [m.name for m in problem.memories]
     if names != expected:
-        _fail(f"speaks of memories {names}, the problem of {expected}")
+        _fail(f"has memories {names}, but the problem has {expected}")
     for use in plan.memories:
         if use.lower_bound > use.bytes:
             _fail(
@@ -63,8 +66,8 @@ def _check_memories(problem: Problem, plan: Plan) -> None:
             )
         if use.lower_bound == use.bytes and not use.optimal:
             _fail(
-                f"memory {use.name!r}: {use.bytes} bytes reach the lower bound, but the plan is "
-                f"not called optimal"
+                f"memory {use.name!r}: {use.bytes} bytes equal the lower bound, but the plan is "
+                f"not marked optimal"
             )
 
 
@@ -76,8 +79,7 @@ def _check_placement(buffer: Buffer, placement: Placement, plan: Plan) -> None:
         _fail(f"{where}: size, start and end are {told} instead of {asked}")
     if placement.memory not in buffer.memories:
         _fail(
-            f"{where}: lies in memory {placement.memory!r}, allowed are "
-            f"{', '.join(buffer.memories)}"
+            f"{where}: is in memory {placement.memory!r}, allowed are {', '.join(buffer.memories)}"
         )
     if placement.offset % buffer.alignment:
         _fail(f"{where}: offset {placement.offset} is not a multiple of {buffer.alignment}")
@@ -90,7 +92,7 @@ def _check_placement(buffer: Buffer, placement: Placement, plan: Plan) -> None:
     pinned = (buffer.memories[0], buffer.offset)
     if buffer.offset is not None and (placement.memory, placement.offset) != pinned:
         _fail(
-            f"{where}: lies at {placement.offset} of {placement.memory!r}, but is fixed at "
+            f"{where}: is at {placement.offset} of {placement.memory!r}, but is fixed at "
             f"{buffer.offset} of {buffer.memories[0]!r}"
         )
 
@@ -113,7 +115,7 @@ def _check_shared(
         if order is WriteOrder.DESCENDING and above is not None and delta >= above:
             return
         _fail(
-            f"{y.name!r} lies at {delta:+} bytes from its input {x.name!r} at {steps}, written "
+            f"{y.name!r} is {delta:+} bytes from its input {x.name!r} at {steps}, written "
             f"in {order or 'any'} order; allowed are {_describe(overlap)}"
         )
     _fail(

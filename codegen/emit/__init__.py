@@ -1,4 +1,4 @@
-"""A scheduled and planned network as text: C files, firmware around them, libraries for export.
+"""Output of a scheduled and planned network: C files, firmware, libraries for export.
 
 May import `codegen.accelerator`, `codegen.schedule`, `codegen.lower`, `codegen.arena`,
 `codegen.text`, `targets` and `ir`; `api`, `proof` and `cli` may import it.

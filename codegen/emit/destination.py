@@ -1,4 +1,4 @@
-"""The folder that a project is written to: what of it is replaced, and what is the user's."""
+"""The folder that a project is written to: which files are replaced, and which are the user's."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from smelt.errors import ConfigError
 
 REPORT = "report.json"
 BUILD = "build"
-"""Where a project's Makefile puts what it makes."""
+"""The folder for the output of the project's Makefile."""
 
 _KEYS = ("smelt", "network", "arena", "layers")
-"""What every report has had since the first version."""
+"""Keys that every report has had since the first version."""
 
 
 def check_destination(
     directory: Path, *, force: bool, remedy: str = "force=True"
 ) -> frozenset[str]:
-    """Make sure that a project may be written to a folder; which files there it replaces.
+    """Check that a project may be written to a folder; return the files there that it replaces.
 
     Args:
-        directory: the folder; it need not exist.
-        force: whether an earlier build may be replaced.
-        remedy: how the user asks for that.
+        directory: The folder; it need not exist.
+        force: Whether an earlier build may be replaced.
+        remedy: The option that the user needs for that.
 
     Raises:
-        ConfigError: the folder holds something that is not to be replaced.
+        ConfigError: The folder contains something that must not be replaced.
     """
     try:
         if not directory.exists():
@@ -42,7 +42,7 @@ def check_destination(
             raise ConfigError(f"'{directory}' exists and is not a folder; name another one")
         if Path.cwd().is_relative_to(directory.resolve()):
             raise ConfigError(
-                f"'{directory}' is the current folder or holds it, and cannot be replaced by a "
+                f"'{directory}' is the current folder or contains it, and cannot be replaced by a "
                 "project; name another one"
             )
         if not any(directory.iterdir()):
@@ -53,7 +53,7 @@ def check_destination(
     if report is None:
         raise ConfigError(
             f"'{directory}' is not empty and was not written by Smelt (it has no {REPORT} of "
-            "Smelt's), so that nothing in it is replaced; name another folder"
+            "Smelt's), so nothing in it is replaced; name another folder"
         )
     if not force:
         raise ConfigError(
@@ -64,14 +64,14 @@ def check_destination(
     if not isinstance(files, list):
         raise ConfigError(
             f"'{directory}' was written by a version of Smelt whose {REPORT} does not list the "
-            "files of the build, so that yours cannot be told from them: move yours elsewhere and "
+            "files of the build. Smelt cannot tell your files from these: move yours elsewhere and "
             "remove the folder, or name another one"
         )
     return frozenset(str(name) for name in cast("list[object]", files))
 
 
 def _report(path: Path) -> dict[str, object] | None:
-    """A report of Smelt's; None where the file is something else, or is not there."""
+    """Return a report that Smelt wrote; None if the file is missing or something else."""
     try:
         found: object = json.loads(path.read_bytes()) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
@@ -82,33 +82,33 @@ def _report(path: Path) -> dict[str, object] | None:
 
 
 def files_below(folder: Path) -> list[str]:
-    """The paths of all files, relative to the folder."""
+    """Return the paths of all files, relative to the folder."""
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir())
 
 
 def check_kept(directory: Path, replaced: frozenset[str], staging: Path) -> None:
-    """Make sure that the user's files have room beside those of a new build.
+    """Check that no file of the user conflicts with a file of the new build.
 
     Raises:
-        ConfigError: one has the name of a file or folder of the new build.
+        ConfigError: A user's file has the name of a file or folder of the new build.
     """
     for _ in _kept(directory, replaced, staging):
         pass
 
 
-def bring_kept(directory: Path, replaced: frozenset[str], staging: Path) -> None:
-    """Put the user's files beside those of a new build, as second names of the same files.
+def link_kept_files(directory: Path, replaced: frozenset[str], staging: Path) -> None:
+    """Add the user's files to a new build, as hard links or copies.
 
-    The folder itself stays as it is, so that nothing is lost if this ends early.
+    The old folder stays unchanged, so that nothing is lost if this is interrupted.
 
     Args:
-        directory: the folder that the new build is to replace.
-        replaced: those of its files that are not the user's.
-        staging: the new build.
+        directory: The folder that the new build is to replace.
+        replaced: The files in it that are not the user's.
+        staging: The new build.
 
     Raises:
-        ConfigError: see `check_kept`.
-        OSError: a file cannot be read.
+        ConfigError: See `check_kept`.
+        OSError: A file cannot be read.
     """
     folders: list[tuple[Path, Path]] = []
     for path, target in _kept(directory, replaced, staging):
@@ -119,15 +119,15 @@ def bring_kept(directory: Path, replaced: frozenset[str], staging: Path) -> None
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(path, target, follow_symlinks=False)
-        except OSError:  # the file system has no links, or grants none to this file
+        except OSError:  # the file system does not support or permit this hard link
             shutil.copy2(path, target, follow_symlinks=False)
-    for path, target in reversed(folders):  # a folder may be read-only once it is filled
+    for path, target in reversed(folders):  # last, because this may make the folder read-only
         shutil.copystat(path, target)
     shutil.copymode(directory, staging)
 
 
 def _kept(directory: Path, replaced: frozenset[str], staging: Path) -> Iterator[tuple[Path, Path]]:
-    """What is the user's, and where it goes: every folder before what is in it."""
+    """Yield the user's files and folders with their new paths, each folder before its contents."""
     mounts = _mount_points()
     above = {str(folder) for name in replaced for folder in Path(name).parents}
     pending = [directory]
@@ -149,16 +149,16 @@ def _kept(directory: Path, replaced: frozenset[str], staging: Path) -> Iterator[
                 continue
             if os.path.lexists(target) and not (is_folder and target.is_dir()):
                 if Path(BUILD) in name.parents and target.is_file() and not is_folder:
-                    continue  # `make` made it, and made it anew just now
+                    continue  # output of `make`, which has just been rebuilt
                 raise ConfigError(
-                    f"'{path}' was not written by the earlier build, and the new one has something "
-                    "of that name: move yours elsewhere, or name another folder for the project"
+                    f"'{path}' was not written by the earlier build, and the new build has a file "
+                    "or folder of that name: move yours, or name another folder for the project"
                 )
             yield path, target
 
 
 def _mount_points() -> frozenset[str]:
-    """Folders that something is mounted on, those too that show a part of the same file system."""
+    """Return the folders that something is mounted on, including bind mounts."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -169,13 +169,13 @@ def _mount_points() -> frozenset[str]:
     )
 
 
-def bring_late(old: Path, replaced: frozenset[str], directory: Path) -> None:
-    """Keep what the user put into a folder after `bring_kept` had looked, and before the swap.
+def link_late_files(old: Path, replaced: frozenset[str], directory: Path) -> None:
+    """Keep files that the user added after `link_kept_files` and before the swap.
 
     Args:
-        old: what the folder was.
-        replaced: see `bring_kept`.
-        directory: what it is now.
+        old: The earlier folder.
+        replaced: See `link_kept_files`.
+        directory: The new folder.
     """
     for path in sorted(old.rglob("*")):
         name = path.relative_to(old)
@@ -187,18 +187,18 @@ def bring_late(old: Path, replaced: frozenset[str], directory: Path) -> None:
 
 
 def swap(staging: Path, directory: Path, *, exists: bool) -> Path | None:
-    """Put `staging` in place of `directory`, so that no half of it is ever seen.
+    """Put `staging` in place of `directory` atomically.
 
     Args:
-        staging: the new build.
-        directory: where it goes; nothing is there, or an empty folder, unless `exists`.
-        exists: whether there is an earlier build.
+        staging: The new build.
+        directory: The destination; unless `exists`, it is missing or an empty folder.
+        exists: Whether there is an earlier build.
 
     Returns:
-        Where the earlier build is now; None without one.
+        The new path of the earlier build; None without one.
 
     Raises:
-        OSError: somebody has put something there in the meantime.
+        OSError: Another process has created the destination in the meantime.
     """
     if not exists:
         staging.rename(directory)
@@ -220,7 +220,7 @@ def swap(staging: Path, directory: Path, *, exists: bool) -> Path | None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two folders in a single step, if the system can."""
+    """Exchange two folders atomically; return whether the system can do that."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     if rename is None:
         return False

@@ -1,4 +1,4 @@
-"""The files of a project beside the network's own: build files, startup, drivers, the protocol."""
+"""The files of a project around the network: build files, startup, drivers, the protocol."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from smelt.targets import Platform
 
 @dataclass(frozen=True)
 class MlperfProtocol:
-    """MLPerf Tiny's protocol, which firmware for the benchmark speaks beside Smelt's own.
+    """MLPerf Tiny's protocol, which benchmark firmware supports besides Smelt's own.
 
     Attributes:
-        id: the benchmark's network that the firmware answers for.
-        sent: how the runner sends an input: as the network takes it, as unsigned bytes of which 128
-            are to be subtracted, or as float32, with which the output is compared.
-        quantizes: whether the firmware quantizes the float32 for the network.
+        id: The benchmark's network that the firmware answers for.
+        sent: The format in which the runner sends an input. `raw` is the network's own format.
+            `unsigned` is bytes of which 128 must be subtracted. `float` is float32, which the
+            output is compared with.
+        quantizes: Whether the firmware quantizes the float32 for the network.
     """
 
     id: str
@@ -26,11 +27,11 @@ class MlperfProtocol:
 
 @dataclass(frozen=True)
 class Firmware:
-    """What stands around the network in a project, on a platform.
+    """The files around the network in a project, for one platform.
 
     Attributes:
-        platform: what the firmware runs on.
-        mlperf: the benchmark that the firmware is for; None where it is for none.
+        platform: The platform that the firmware runs on.
+        mlperf: The benchmark that the firmware is for, or None.
     """
 
     platform: Platform
@@ -38,20 +39,20 @@ class Firmware:
 
     @property
     def linker_script(self) -> str:
-        """Path of the linker script in the project; empty where the system's own serves."""
+        """The path of the linker script in the project; empty if the system's default is used."""
         return f"firmware/{self.platform.name}.ld" if self.platform.bare else ""
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Paths in the project of the C files beside `main.c` that are not the network's."""
+        """The paths of the C files other than `main.c` and the network's own."""
         board = ("firmware/board.c",) if self.platform.setup else ()
         return (*(f"firmware/{name}" for name in self._copied_sources()), *board)
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:
-        """`(template, path in the project)` of all files that are not the network's.
+        """`(template, path in the project)` of all files except the network's own.
 
-        Templates that do not end in `.j2` are to be copied as they are.
+        Templates that do not end in `.j2` are copied unchanged.
         """
         p = self.platform
         build = [(f"emit/project/{name}.j2", name) for name in ("Makefile", "CMakeLists.txt")]

@@ -1,4 +1,4 @@
-"""The name of a network in C: what every identifier and file of its own begins with."""
+"""The C name of a network, which prefixes its identifiers and files."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from smelt.errors import ConfigError
 
 _ENDING = "_net"
 LONGEST = 200
-"""Characters of a title: with what is put before and behind it, no file's name exceeds 255 bytes,
-the most that file systems take."""
+"""Largest number of characters of a title, so that file names stay within 255 bytes.
+
+Most file systems have this limit; prefixes and suffixes are included.
+"""
 
 
 def c_name(title: str) -> str:
-    """What the network called `title` is called in C: `pid_net` for `pid`.
+    """Return the C name of a network: `pid_net` for the title `pid`.
 
-    No header of a C library, an operating system or a board declares `..._net_init` and its like,
-    so that with this ending a network may have any name: without it, `pid` would declare POSIX's
-    `pid_t`, and `time` would hide `<time.h>`. A title that ends so already is taken as it is.
+    No header of a C library, an operating system or a board declares names such as `..._net_init`,
+    so that with this suffix a network may have any name. Without it, `pid` would declare POSIX's
+    `pid_t`, and `time` would hide `<time.h>`. A title that already ends in `_net` is unchanged.
 
     Raises:
-        ConfigError: the title is not an identifier, C keeps it for the compiler, or it is too long.
+        ConfigError: The title is no C identifier, is reserved for the compiler, or is too long.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", title):
         raise ConfigError(
@@ -29,12 +31,12 @@ def c_name(title: str) -> str:
         )
     if title.startswith("_"):
         raise ConfigError(
-            f"the name '{title}' begins with an underscore, and such names belong to the compiler; "
+            f"the name '{title}' begins with an underscore, and C reserves such names; "
             "choose another with --name (in Python name=)"
         )
     if len(title) > LONGEST:
         raise ConfigError(
-            f"the name '{title[:20]}…' has {len(title)} characters, and files are named after it: "
-            f"choose one of {LONGEST} at most with --name (in Python name=)"
+            f"the name '{title[:20]}…' has {len(title)} characters, too many for file names: "
+            f"choose one of at most {LONGEST} with --name (in Python name=)"
         )
     return title if title.endswith(_ENDING) else title + _ENDING

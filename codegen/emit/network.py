@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from smelt.codegen import arena
 from smelt.codegen.accelerator import DeviceProgram, NetworkNames
+from smelt.codegen.emit.addresses import Addresses, BufferOffset
 from smelt.codegen.emit.names import c_name
-from smelt.codegen.emit.statements import Statements, base_of, c_word, comment_of, statements_of
+from smelt.codegen.emit.statements import Statements, c_word, comment_of, statements_of
 from smelt.codegen.emit.weights import (
     ConstantArray,
     constants_of,
@@ -19,11 +20,11 @@ from smelt.codegen.emit.weights import (
 )
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.schedule.schedule import ARENA, STATE, Schedule
-from smelt.codegen.schedule.steps import Function
+from smelt.codegen.schedule.steps import Function, StructType
 from smelt.codegen.text.helpers import Preamble, preamble
 from smelt.codegen.text.literals import c_float
 from smelt.codegen.text.parameters import Parameters
-from smelt.codegen.text.render import render
+from smelt.codegen.text.render import render_c
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, Graph, Length, Value
 from smelt.targets import ExternalLibrary, Target
@@ -56,7 +57,7 @@ class StateView:
     """A state tensor as the templates see it."""
 
     name: str
-    offset: int
+    offset: str
     bytes: int
     initial: str
     after: str
@@ -82,8 +83,9 @@ class EmittedNetwork:
     `device` what an accelerator does, None where the CPU does everything; with `cpu_fallback` the
     CPU can too. `libraries` are those of the system that it is linked with, `external` the user's.
     `preamble` stands before the functions that compute its layers; with `infinite_weights`, the C
-    file of the weights includes math.h. `comments` say what each step computes. No layout takes
-    less arena than `arena_bound`; with `arena_optimal`, less than `arena_bytes`.
+    file of the weights includes math.h. `structs` are the types of structs among the constants.
+    `offsets` are those of the buffers that the code names, `comments` say what each step computes.
+    No layout takes less arena than `arena_bound`; with `arena_optimal`, less than `arena_bytes`.
     """
 
     title: str
@@ -104,7 +106,9 @@ class EmittedNetwork:
     preamble: Preamble
     functions: tuple[Function, ...]
     constants: tuple[ConstantArray, ...]
+    offsets: tuple[BufferOffset, ...] = ()
     infinite_weights: bool = False
+    structs: tuple[StructType, ...] = ()
     lengths: tuple[LengthView, ...] = ()
     weights_binary: str = ""
     device: DeviceProgram | None = None
@@ -174,6 +178,11 @@ def describe(
     """The network as the templates see it."""
     graph = schedule.graph
     memories = {use.name: use for use in plan.memories}
+    addresses = Addresses(plan)
+    inputs = tuple(_tensor(schedule, addresses, v) for v in graph.inputs)
+    outputs = tuple(_tensor(schedule, addresses, v) for v in graph.outputs)
+    states = _states(schedule, addresses)
+    statements = statements_of(schedule.actions, addresses, device)
     return EmittedNetwork(
         title=title,
         summary=f"{len(schedule.steps)} steps, {graph.macs:,} multiply-accumulates",
@@ -185,14 +194,16 @@ def describe(
         state_bytes=memories[STATE].bytes if STATE in memories else 0,
         weights_bytes=sum(array.nbytes for array in schedule.constants.values()),
         keep_inputs=keep_inputs,
-        inputs=tuple(_tensor(schedule, plan, v) for v in graph.inputs),
-        outputs=tuple(_tensor(schedule, plan, v) for v in graph.outputs),
-        states=_states(schedule, plan),
-        statements=statements_of(schedule.actions, plan, device),
+        inputs=inputs,
+        outputs=outputs,
+        states=states,
+        statements=statements,
+        offsets=addresses.offsets,
         comments=tuple(map(comment_of, schedule.steps)),
         preamble=preamble(*(function.uses for function in schedule.functions)),
         functions=schedule.functions,
         constants=constants_of(schedule),
+        structs=tuple(dict.fromkeys(schedule.structs.values())),
         infinite_weights=is_infinite(schedule),
         lengths=_lengths(graph),
         weights_binary=f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
@@ -205,11 +216,11 @@ def describe(
     )
 
 
-def _tensor(schedule: Schedule, plan: arena.Plan, value: Value) -> Tensor:
+def _tensor(schedule: Schedule, addresses: Addresses, value: Value) -> Tensor:
     """An input or output; `ValueError` for a constant, which has no address."""
     if value.data is not None:
         raise ValueError(f"{value.name} is constant and has no address")
-    quant, place = value.type.quant, plan[schedule.storage[value]]
+    quant = value.type.quant
     return Tensor(
         name=value.name,
         dtype=value.type.dtype.numpy.name,
@@ -219,20 +230,20 @@ def _tensor(schedule: Schedule, plan: arena.Plan, value: Value) -> Tensor:
         bytes=value.type.bytes,
         scale=None if quant is None else quant.scalar[0],
         zero_point=None if quant is None else quant.scalar[1],
-        address=f"ctx->{place.memory} + {place.offset}",
+        address=addresses.outside(schedule.storage[value]),
     )
 
 
-def _states(schedule: Schedule, plan: arena.Plan) -> tuple[StateView, ...]:
+def _states(schedule: Schedule, addresses: Addresses) -> tuple[StateView, ...]:
     """What survives from one inference to the next."""
     return tuple(
         StateView(
             s.before.name,
-            plan[schedule.storage[s.before]].offset,
+            addresses.offset(schedule.storage[s.before]),
             s.before.type.bytes,
             schedule.initial_states[s.before],
-            _address(plan, schedule.storage[s.after]),
-            plan[schedule.storage[s.after]].memory == ARENA,
+            addresses.of_buffer(schedule.storage[s.after]),
+            addresses.in_arena(schedule.storage[s.after]),
         )
         for s in schedule.graph.states
     )
@@ -243,11 +254,6 @@ def _external(schedule: Schedule) -> tuple[ExternalLibrary, ...]:
     names = sorted({step.backend for step in schedule.calls})
     found = (backend(name).library for name in names)
     return tuple(library for library in found if library is not None)
-
-
-def _address(plan: arena.Plan, buffer: str) -> str:
-    """The C expression of where a buffer lies."""
-    return f"{base_of(plan, buffer)} + {plan[buffer].offset}"
 
 
 @dataclass(frozen=True)
@@ -285,19 +291,19 @@ def render_files(parameters: NetworkParameters) -> dict[str, str]:
     name, *_, weights = network.name, *network.sources
     kind = "S" if network.weights_binary else "c"
     return {
-        f"{name}.h": render("emit/network/header.h.j2", parameters),
+        f"{name}.h": render_c("emit/network/header.h.j2", parameters),
         f"{name}.c": _before_statements(parameters)
         + f"{network.statements.text}\n"
-        + render("emit/network/network_end.c.j2", parameters),
-        f"{name}_kernels.h": render("emit/network/kernels.h.j2", parameters),
+        + render_c("emit/network/network_end.c.j2", parameters),
+        f"{name}_kernels.h": render_c("emit/network/kernels.h.j2", parameters),
         f"{name}_kernels.c": render_kernels(parameters),
-        weights: render(f"emit/network/weights.{kind}.j2", parameters),
+        weights: render_c(f"emit/network/weights.{kind}.j2", parameters),
     }
 
 
 def render_kernels(parameters: NetworkParameters) -> str:
     """The C file of the functions that compute the layers."""
-    return render("emit/network/kernels.c.j2", parameters)
+    return render_c("emit/network/kernels.c.j2", parameters)
 
 
 def call_lines(network: EmittedNetwork) -> dict[int, int]:
@@ -308,7 +314,7 @@ def call_lines(network: EmittedNetwork) -> dict[int, int]:
 
 def _before_statements(parameters: NetworkParameters) -> str:
     """The text of NAME.c that the statements of an inference follow."""
-    return render("emit/network/network.c.j2", parameters)
+    return render_c("emit/network/network.c.j2", parameters)
 
 
 def stored_arrays(network: EmittedNetwork, schedule: Schedule) -> Mapping[str, Array]:
@@ -318,7 +324,10 @@ def stored_arrays(network: EmittedNetwork, schedule: Schedule) -> Mapping[str, A
 
 
 def network_hash(*parts: str | bytes) -> str:
-    """16 hexadecimal digits over everything that the code depends on."""
+    """Return 16 hexadecimal digits over everything that the code depends on.
+
+    Equal digits mean equal code. The reverse is not true: another option may change no code.
+    """
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

@@ -1,4 +1,4 @@
-"""Writes a C project: the network's files, what the platform adds, README and report."""
+"""Writing of a C project: the network's files, the platform's files, README and report."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 from smelt.codegen.emit.destination import (
     REPORT,
-    bring_kept,
-    bring_late,
     check_destination,
     check_kept,
     files_below,
+    link_kept_files,
+    link_late_files,
     swap,
 )
-from smelt.codegen.emit.firmware import Firmware, MlperfProtocol
+from smelt.codegen.emit.firmware import Firmware
 from smelt.codegen.emit.network import EmittedNetwork, render_network
 from smelt.codegen.emit.weights import binary
 from smelt.codegen.schedule.schedule import Schedule
@@ -34,10 +34,9 @@ ReportWriter = Callable[[Path], Mapping[str, object]]
 
 @dataclass(frozen=True)
 class Project:
-    """A C project in memory: path to contents, and the report that goes with it.
+    """A C project in memory: contents by path, and the report.
 
-    Binary files are given as arrays that lie one right behind the other: so large ones are never
-    in memory twice.
+    Binary files are sequences of arrays to be concatenated, so that large ones are not copied.
     """
 
     network: EmittedNetwork
@@ -48,20 +47,20 @@ class Project:
     def write(
         self, directory: Path, *, force: bool = False, finish: ReportWriter | None = None
     ) -> dict[str, object]:
-        """Write the project so that `directory` appears whole or not at all.
+        """Write the project atomically: `directory` appears complete or not at all.
 
         Args:
-            directory: must not exist, unless it is an empty folder or `force` is given.
-            force: replace the files that an earlier build wrote there, as its report lists them;
-                all others are kept.
-            finish: works on the written folder before it appears (compiles it, say) and returns
-                the report to store.
+            directory: Must not exist, unless it is an empty folder or `force` is given.
+            force: Replace the files that an earlier build wrote there, as its report lists them,
+                and keep all others.
+            finish: Processes the written folder before it appears (for example compiles it) and
+                returns the report to store.
 
         Returns:
-            The report as it is stored: with `files`, the paths of all files that were written.
+            The stored report: its `files` are the paths of all written files.
 
         Raises:
-            ConfigError: the directory holds something, or cannot be written.
+            ConfigError: The directory contains other files or cannot be written.
         """
         replaced = check_destination(directory, force=force)
         directory = directory.resolve()
@@ -84,17 +83,17 @@ class Project:
             if exists:
                 check_kept(directory, replaced, staging)
             report = dict(self.report if finish is None else finish(staging))
-            if finish is not None:  # that took its time: somebody may have been there
+            if finish is not None:  # `finish` takes time, so check again
                 replaced = check_destination(directory, force=force)
                 exists = directory.exists()
             report["files"] = files_below(staging)
             text = json.dumps(report, indent=2) + "\n"
             (staging / REPORT).write_text(text, encoding="utf-8", newline="\n")
             if exists:
-                bring_kept(directory, replaced, staging)
+                link_kept_files(directory, replaced, staging)
             old = swap(staging, directory, exists=exists)
             if old is not None:
-                bring_late(old, replaced, directory)
+                link_late_files(old, replaced, directory)
         except OSError as error:
             why = error.strerror or str(error)
             raise ConfigError(f"cannot write '{directory}': {why}") from error
@@ -108,12 +107,12 @@ class ProjectParameters(Parameters):
     """Variables of the templates of `emit/project/`.
 
     Attributes:
-        net: the network.
-        platform: what the firmware runs on.
-        firmware: which files there are, and what they are for.
-        compile_flags: the compiler's, beside those that name the machine.
-        link_flags: the linker's, beside those.
-        library_level: the compiler's flag of how far a library of the user's is optimized.
+        net: The network.
+        platform: The platform that the firmware runs on.
+        firmware: The list of files and the benchmark protocol.
+        compile_flags: Compiler flags, except those that name the machine.
+        link_flags: Linker flags, except those that name the machine.
+        library_level: The optimization flag for a library that the user provides.
     """
 
     net: EmittedNetwork
@@ -130,30 +129,35 @@ def render_project(
     platform: Platform,
     optimize: Optimize,
     report: Mapping[str, object],
-    mlperf: MlperfProtocol | None = None,
 ) -> Project:
     """Render every file of the project.
 
     Args:
-        network: the network's own files and names.
-        schedule: its steps.
-        platform: what the code runs on.
-        optimize: what compiler flags favour.
-        report: what `report.json` says until something is measured.
-        mlperf: the benchmark whose runner the firmware is to answer; None for none.
+        network: The network's own files and names.
+        schedule: The network's steps.
+        platform: The platform that the code runs on.
+        optimize: What the compiler flags favor.
+        report: The contents of `report.json` until something is measured.
     """
-    firmware = Firmware(platform, mlperf)
-    parameters = project_parameters(network, firmware, optimize)
-    texts = {**render_network(network), **render_firmware(parameters)}
-    texts["README.md"] = render("emit/project/README.md.j2", parameters)
+    around = render_around(network, Firmware(platform), optimize)
+    texts = {**render_network(network), **around}
     binaries = {network.weights_binary: binary(schedule)} if network.weights_binary else {}
     return Project(network, texts, report, binaries)
+
+
+def render_around(
+    network: EmittedNetwork, firmware: Firmware, optimize: Optimize
+) -> dict[str, str]:
+    """Render the text files around the network, including the README, by path."""
+    parameters = project_parameters(network, firmware, optimize)
+    readme = render("emit/project/README.md.j2", parameters)
+    return {**render_firmware(parameters), "README.md": readme}
 
 
 def project_parameters(
     network: EmittedNetwork, firmware: Firmware, optimize: Optimize
 ) -> ProjectParameters:
-    """What the files around a network print, with the flags that favour what is asked for."""
+    """Return the variables of the files around a network, with flags for `optimize`."""
     platform = firmware.platform
     return ProjectParameters(
         net=network,
@@ -166,7 +170,7 @@ def project_parameters(
 
 
 def render_firmware(parameters: ProjectParameters) -> dict[str, str]:
-    """The text files of a project that are not the network's, but for its README: by path."""
+    """Render the text files around the network, except the README, by path."""
     return {
         path: render(template, parameters) if template.endswith(".j2") else text_of(template)
         for template, path in parameters.firmware.files

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from smelt.codegen import arena
 from smelt.codegen.accelerator import DeviceProgram
+from smelt.codegen.emit.addresses import Addresses
 from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.schedule.schedule import (
-    ARENA,
     Actions,
     Argument,
     Branch,
@@ -19,10 +18,10 @@ from smelt.codegen.schedule.schedule import (
     InFlash,
     Move,
     Repeat,
+    SetLength,
     Step,
-    TellLength,
 )
-from smelt.codegen.schedule.steps import Turn
+from smelt.codegen.text.layout import comment, laid_out
 from smelt.codegen.text.literals import c_comment
 from smelt.ir import DType, Value
 
@@ -46,22 +45,23 @@ class Statements:
     calls: Mapping[int, int]
 
 
-def statements_of(actions: Actions, plan: arena.Plan, device: DeviceProgram | None) -> Statements:
+def statements_of(
+    actions: Actions, addresses: Addresses, device: DeviceProgram | None
+) -> Statements:
     """The statements of an inference's steps, without copies that the plan makes needless.
 
     Args:
         actions: the outermost steps and copies.
-        plan: where buffers lie.
+        addresses: where buffers lie.
         device: what an accelerator does, None where the CPU does everything.
     """
-    writer = _Writer(plan, device)
-    lines = writer.actions(actions, _INDENT)
+    writer = _Writer(addresses, device)
+    lines: list[str] = []
     calls: dict[int, int] = {}
-    number = 0
-    for line in lines:
+    for line in writer.actions(actions, _INDENT):
         if isinstance(line, _CallStatement):
-            calls[number] = line.step
-        number += line.count("\n") + 1
+            calls[len(lines)] = line.step
+        lines += laid_out(line).split("\n")
     return Statements("\n".join(lines), writer.uses_arena, writer.copies, calls)
 
 
@@ -81,8 +81,8 @@ class _CallStatement(str):
 class _Writer:
     """Writes sequences of steps; notes what the statements need."""
 
-    def __init__(self, plan: arena.Plan, device: DeviceProgram | None) -> None:
-        self._plan = plan
+    def __init__(self, addresses: Addresses, device: DeviceProgram | None) -> None:
+        self._addresses = addresses
         self._device = device
         self.uses_arena = False
         self.copies = False
@@ -96,13 +96,13 @@ class _Writer:
                 continue
             if lines:
                 lines.append("")
-            lines.append(f"{pad}/* {action.index}: {c_comment(comment_of(action))} */")
+            lines.append(comment(f"{action.index}: {c_comment(comment_of(action))}", pad))
             lines += self._step(action, pad)
         return lines
 
     def _step(self, step: Step, pad: str) -> list[str]:
         """The lines of a step below its comment."""
-        taps = [(address_of(self._plan, a), str(v.type.bytes)) for a, v in _results(step)]
+        taps = [(self._addresses.of(a), str(v.type.bytes)) for a, v in _results(step)]
         last: list[str] = []
         match step:
             case Call() if self._device is not None and isinstance(step.call, DeviceCall):
@@ -113,8 +113,8 @@ class _Writer:
                 lines = self._call(step, pad)
                 if step.rows is not None:
                     limit, most = _length(step.rows.length), step.rows.most
-                    taps = [(a, f"(uint32_t){limit} * {int(n) // most}u") for a, n in taps]
-            case TellLength():
+                    taps = [(a, _times(f"(uint32_t){limit}", int(n) // most)) for a, n in taps]
+            case SetLength():
                 pointer, name = self._pointer(step.target), _length(step.op.length)
                 lines = [
                     f"{pad}((int32_t *)({pointer}))[{i}] = {name};" for i in range(step.op.count)
@@ -123,7 +123,7 @@ class _Writer:
                 lines = self._branch(step, pad)
             case Repeat():
                 lines = self._repeat(step, pad)
-        done = [f"{pad}STEP_DONE({step.index}, {address}, {size})" for address, size in taps]
+        done = [f"{pad}STEP_DONE({step.index}, {address}, {size});" for address, size in taps]
         return [*lines, *done, *last]
 
     def _dispatched(self, step: Call, device: DeviceProgram, pad: str) -> list[str]:
@@ -197,16 +197,19 @@ class _Writer:
 
     def _move(self, move: Move, pad: str) -> list[str]:
         """The copy, if there is anything to copy: not where the plan gives both the same place."""
-        plan = self._plan
-        if address_of(plan, move.target) == address_of(plan, move.source) or move.bytes == 0:
+        if self._addresses.same(move.target, move.source) or move.bytes == 0:
             return []
-        self.copies = True
-        pointers = [self._pointer(move.target), self._pointer(move.source)]
-        comment = c_comment(f"'{move.comment}'")
-        return [f"{_wrapped('memcpy', [*pointers, str(move.bytes)], pad)} /* {comment} */"]
+        target, source = self._pointer(move.target), self._pointer(move.source)
+        if move.bytes == 1:
+            cast = "(uint8_t)" if isinstance(move.source, InFlash) else ""
+            copied = f"*({target}) = {cast}*({source});"
+        else:
+            self.copies = True
+            copied = f"memcpy({target}, {source}, {move.bytes});"
+        return [f"{pad}{copied} /* '{c_comment(move.comment)}' */"]
 
     def _called(self, function: str, arguments: Sequence[Argument], pad: str) -> str:
-        return _wrapped(function, [self._argument(argument) for argument in arguments], pad)
+        return f"{pad}{function}({', '.join(map(self._argument, arguments))});"
 
     def _argument(self, argument: Argument) -> str:
         pointer = self._pointer(argument)
@@ -222,9 +225,9 @@ class _Writer:
 
     def _pointer(self, argument: Argument) -> str:
         """The address without a cast."""
-        if isinstance(argument, InBuffer) and self._plan[argument.buffer].memory == ARENA:
+        if isinstance(argument, InBuffer) and self._addresses.in_arena(argument.buffer):
             self.uses_arena = True
-        return address_of(self._plan, argument)
+        return self._addresses.of(argument)
 
 
 def comment_of(step: Step) -> str:
@@ -234,23 +237,14 @@ def comment_of(step: Step) -> str:
     return f"{step.node.origin}: {step.node.op.name} {types} -> {results}"
 
 
-def base_of(plan: arena.Plan, buffer: str) -> str:
-    """The C expression of the memory that a buffer lies in."""
-    return "arena" if plan[buffer].memory == ARENA else f"ctx->{plan[buffer].memory}"
-
-
-def address_of(plan: arena.Plan, argument: Argument) -> str:
-    """The C expression of the address that an argument points to."""
-    match argument:
-        case InFlash(constant, turns):
-            return constant + _offsets(turns, 1)
-        case InBuffer(buffer, dtype, turns=turns):
-            return f"{base_of(plan, buffer)} + {plan[buffer].offset}{_offsets(turns, dtype.size)}"
-
-
 def c_word(name: str) -> str:
     """A length's name as part of a C identifier."""
     return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def _times(count: str, size: int) -> str:
+    """So many bytes as `count` says, times `size`."""
+    return count if size == 1 else f"{count} * {size}u"
 
 
 def _length(name: str) -> str:
@@ -270,21 +264,3 @@ def _quantized(value: Value) -> str:
         return str(value.type)
     scale, zero_point = quant.scalar
     return f"{value.type} ({scale:.6g}, zero point {zero_point})"
-
-
-def _wrapped(function: str, arguments: Sequence[str], pad: str) -> str:
-    """A call, in lines of at most 100 columns beside `pad` where its arguments allow that."""
-    lines = [f"{function}("]
-    for i, argument in enumerate(arguments):
-        text = argument + ("," if i + 1 < len(arguments) else ");")
-        if len(lines[-1]) + len(text) + 5 > 100:
-            lines.append("        " + text)
-        else:
-            lines[-1] += ("" if lines[-1].endswith("(") else " ") + text
-    return "\n".join(pad + line for line in lines)
-
-
-def _offsets(turns: Sequence[Turn], size: int) -> str:
-    """What loops add to an address whose elements have `size` times its unit."""
-    indices = (t.counter if t.last is None else f"({t.last} - {t.counter})" for t in turns)
-    return "".join(f" + {i} * {t.elements * size}" for i, t in zip(indices, turns, strict=True))

@@ -1,6 +1,6 @@
-"""What all backends share: the question to a kernel, and how products and loops become C.
+"""Code shared by all backends: the kernel interface, products, loops and requantization as C.
 
-It knows no backend.
+It depends on no backend.
 May import `codegen.text`, `targets`, `ops` and `ir`; all of `codegen`, `boards`, `api`, `proof`,
 `cli` and `bench` may import it.
 """

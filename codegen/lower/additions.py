@@ -1,9 +1,10 @@
-"""int8 sums and differences of two tensors: what every core's kernel has to get right.
+"""int8 sums and differences of two tensors, for the assembly kernels of all cores.
 
-TensorFlow Lite scales both inputs, rounds, adds, scales and rounds again. That is nearly
-`(a * s + b * t + c) >> shift`, and there are but 65536 pairs of inputs to ask whether it is so
-exactly. Each pair bounds `c` from either side: so for given factors `c` is found, or that there is
-none. How the factors are multiplied is each core's own.
+TensorFlow Lite scales both inputs, rounds, adds, scales and rounds again. The result is nearly `(a
+* s + b * t + c) >> shift`. There are only 65536 pairs of inputs, so this form is checked for all of
+them. For given factors `s` and `t`, each pair gives a lower or an upper bound of `c`; the search
+tries factors until the bounds permit a `c`. How a core multiplies by the factors is up to its
+kernel.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from smelt.codegen.lower.offer import Refusal
+from smelt.codegen.lower.kernel import Refusal
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import clamp_limits
 from smelt.ops.core.binary import Binary
@@ -23,13 +24,13 @@ _SIGNS = {"add": 1, "sub": -1}
 
 @dataclass(frozen=True)
 class Addition:
-    """A sum or difference for every pair of inputs.
+    """A sum or difference evaluated for every pair of inputs.
 
     Attributes:
         a, b: int64 `[65536]`: the pairs.
-        outputs: int64 `[65536]`: what the operator stores for each.
-        slopes: roughly how much the output rises with `a`, and with `b`.
-        limits: of the outputs.
+        outputs: int64 `[65536]`: the stored output for each pair.
+        slopes: Approximate derivatives of the output with respect to `a` and `b`.
+        limits: Smallest and largest output.
     """
 
     a: Array
@@ -40,21 +41,21 @@ class Addition:
 
 
 def refuse_addition(node: Node) -> Refusal | None:
-    """None for a sum or difference of int8 tensors of one shape, else why not."""
+    """Return None for a sum or difference of int8 tensors of equal shape, else the reason."""
     op, name = node.op, node.op.name
     if not isinstance(op, Binary) or op.kind not in _SIGNS:
-        return Refusal(f"{name} is no sum and no difference.")
+        return Refusal(f"{name} is neither a sum nor a difference.")
     types = [value.type for value in (node.input(0), node.input(1), node.output)]
     if any(t.dtype is not DType.INT8 or t.quant is None for t in types):
-        return Refusal(f"{name} is served in assembly for quantized i8 only.")
+        return Refusal(f"{name} in assembly supports only quantized i8.")
     if len({t.size for t in types}) > 1:
-        return Refusal(f"{name} is served in assembly for tensors of equal shapes only.")
+        return Refusal(f"{name} in assembly supports only tensors of equal shape.")
     return None
 
 
 @lru_cache(maxsize=16)
 def addition(node: Node[Binary]) -> Addition:
-    """All pairs of inputs of a node that `refuse_addition` does not refuse, by its reference."""
+    """Return all pairs of inputs of a node that `refuse_addition` accepts, by its reference."""
     op = node.op
     stored = np.arange(-128, 128).astype(np.int8)
     a, b = (x.ravel() for x in np.meshgrid(stored, stored))

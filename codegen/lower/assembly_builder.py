@@ -1,14 +1,14 @@
-"""Assembly as calls in Python: what no instruction can encode is refused where it is written.
+"""An assembler in Python: each instruction is a method that checks its operands.
 
-A subclass of `Assembler` is an instruction set: each instruction is an attribute, an `Opcode`,
-whose form checks the operands; a call of it appends a line to a statement of assembly in C. As the
-builder knows how long each instruction is, it checks how far branches go, and that reads and writes
-of the stack lie in the function's own part of it.
+A subclass of `Assembler` is an instruction set. Each instruction is an attribute of type `Opcode`,
+whose form checks the operands. A call of it appends a line to a C statement with inline assembly.
+The builder knows the size of each instruction, so it also checks the distance of branches, and that
+stack accesses stay within the function's own stack frame.
 
-It does not follow which registers are in use. Functions are naked: they save and restore by calls
-like any other, and have no list of clobbered registers. What kernels cost is measured, and not
-counted here; `instructions` is for tests, which compare them with what an assembler makes of the
-text.
+It does not track which registers are in use. Functions are naked (`SMELT_NAKED`): they save and
+restore registers themselves, as the procedure call standard requires. The builder does not estimate
+the cost of kernels, which is measured. `instructions` is for tests, which compare them with the
+output of a real assembler for the same text.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ CodeT = TypeVar("CodeT", bound="Assembler")
 _ON_STACK = re.compile(r"\bsp(?:, #(\d+)\]|\]|, \{)")
 
 LONGEST = 4095
-"""Characters that C compilers need to take in a string (C99, section 5.2.4.1)."""
+"""Length of a string that every C compiler supports (C99, section 5.2.4.1)."""
 
 _START = '        ".syntax unified\\n"'
-"""What every statement begins with."""
+"""The first line of every statement."""
 
 
 class Opcode(Generic[P]):
-    """An instruction of one form: a function that checks the operands and returns their text.
+    """An instruction with one operand form: a function that checks operands and returns their text.
 
-    Calls return the code, so that a line of Python may be a step: load, compute, store.
+    A call returns the assembler, so that calls can be chained: load, compute, store.
     """
 
     def __init__(self, form: Callable[P, str], name: str = "", size: int = 2) -> None:
@@ -55,15 +55,15 @@ class Opcode(Generic[P]):
 
 
 class Label:
-    """A place in the code. Branches name it by a digit: the next or the last place of that one."""
+    """A position in the code. Branches refer to the next or the last label with its digit."""
 
     def __init__(self, digit: int) -> None:
         self.digit = digit
 
 
 @dataclass(frozen=True)
-class Reach:
-    """How far a branch goes: bytes from its address plus 4."""
+class BranchRange:
+    """The range of a branch in bytes, relative to its address plus 4."""
 
     back: int
     forward: int
@@ -71,14 +71,14 @@ class Reach:
 
 @dataclass
 class _KeptLines:
-    """Lines of C that stay in one statement, and how long their strings are together."""
+    """C lines that must stay in one statement, and the total length of their strings."""
 
     lines: list[str]
     length: int
 
 
 class Assembler:
-    """Instructions one after the other."""
+    """A sequence of instructions."""
 
     def __init__(self) -> None:
         self._pieces: list[_KeptLines] = []
@@ -86,17 +86,17 @@ class Assembler:
         self._size = 0
         self._repeats = False
         self._labels: dict[int, tuple[Label, int]] = {}
-        self._waiting: list[tuple[int, Label, Reach]] = []
+        self._waiting: list[tuple[int, Label, BranchRange]] = []
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """The lines of a statement of C, or of several: no compiler need take a longer string.
+        """The lines of one C statement, or of several if a string would be too long.
 
-        They follow each other in a function that consists of nothing else (`naked`), so that no
-        code comes between them.
+        The statements follow each other in a function with no other code (`naked`), so that the
+        compiler inserts nothing between them.
         """
         if self._waiting:
-            raise EncodingError(f"label {self._waiting[0][1].digit} stands nowhere")
+            raise EncodingError(f"label {self._waiting[0][1].digit} is never placed")
         whole = sum(piece.length for piece in self._pieces) <= LONGEST
         found, length = [list[str]()], 0
         for piece in self._pieces:
@@ -109,48 +109,54 @@ class Assembler:
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """All instructions as they lie in memory, repeated ones as often as they do."""
+        """All instructions in memory order, with repetitions expanded."""
         ends = accumulate((size for size, _, _ in self._code), initial=0)
         return tuple(instruction(at, *code) for at, code in zip(ends, self._code, strict=False))
 
     def describe(self, text: str) -> None:
-        """A comment before the code: which register holds what."""
-        self._write("/*", *(f" * {line}" for line in text.split("\n")), " */")
+        """Add a comment before the code, which says what each register contains."""
+        lines = (f"         * {line}" for line in text.split("\n"))
+        self._write("        /*", *lines, "         */")
 
     def comment(self, text: str) -> None:
-        """A comment on a line of its own."""
+        """Add a comment on a line of its own."""
         self._write(f"        /* {text} */")
 
     def blank(self) -> None:
-        """An empty line, where nothing need be done."""
+        """Add an empty line."""
         self._write("")
 
     def start(self) -> None:
-        """What every statement begins with, the first one here."""
+        """Add the first line of a statement."""
         self._write(_START, length=len(".syntax unified\n"))
 
     def place(self, label: Label) -> None:
-        """The place of a label."""
+        """Place a label here."""
         if self._repeats:
-            raise EncodingError("a label in a repeated part would stand in several places")
+            raise EncodingError("a label in a repeated part would have several positions")
         mine = [waiting for waiting in self._waiting if waiting[1].digit == label.digit]
         for at, wanted, reach in mine:
             if wanted is not label:
-                raise EncodingError(f"another label {label.digit} stands before the one meant")
+                raise EncodingError(
+                    f"another label {label.digit} is placed before the target of a branch"
+                )
             _check_distance(at, self._size, reach)
             self._waiting.remove((at, wanted, reach))
         self._labels[label.digit] = label, self._size
         self._write_code(f"{label.digit}:")
 
     def here(self, digit: int) -> Label:
-        """A new label at this place."""
+        """Return a new label placed here."""
         label = Label(digit)
         self.place(label)
         return label
 
     @contextmanager
     def repeat(self, count: int) -> Generator[None]:
-        """What is written within, so many times."""
+        """Repeat the instructions of the `with` block `count` times."""
+        if count == 1:
+            yield
+            return
         self._write_code(f".rept {count}")
         first, size, self._repeats = len(self._code), self._size, True
         yield
@@ -161,17 +167,17 @@ class Assembler:
 
     @contextmanager
     def stack(self, room: int) -> Generator[None]:
-        """What is written within has so many bytes on the stack for itself."""
+        """Check that stack accesses in the `with` block stay within `room` bytes."""
         first = len(self._code)
         yield
         for _, mnemonic, operands in self._code[first:]:
             offset = _ON_STACK.search(operands)
             words = operands.count(",") if mnemonic in ("ldm", "stm") else 1
             if offset and int(offset[1] or 0) + 4 * words > room:
-                raise EncodingError(f"{mnemonic} {operands} lies beyond {room} bytes of the stack")
+                raise EncodingError(f"{mnemonic} {operands} accesses the stack beyond {room} bytes")
 
     def emit(self, mnemonic: str, operands: str, *, size: int = 2, note: str = "") -> None:
-        """One instruction of so many bytes, whose operands have been checked."""
+        """Append one instruction of `size` bytes; its operands must be checked already."""
         self._code.append((size, mnemonic, operands))
         self._size += size
         self._write_code(f"{mnemonic} {operands}", note)
@@ -180,15 +186,15 @@ class Assembler:
         self,
         mnemonic: str,
         label: Label,
-        reach: Reach,
+        reach: BranchRange,
         *,
         register: Register | None = None,
         size: int = 2,
         note: str = "",
     ) -> None:
-        """A branch to a label, before or behind it, which may depend on a register."""
+        """Append a branch to a label before or after it; `register` is for compare-and-branch."""
         if self._repeats:
-            raise EncodingError("a branch in a repeated part would come from several places")
+            raise EncodingError("a branch in a repeated part would have several positions")
         placed, at = self._labels.get(label.digit, (None, 0))
         if placed is label:
             _check_distance(self._size, at, reach)
@@ -198,12 +204,12 @@ class Assembler:
         self.emit(mnemonic, f"{register}, {place}" if register else place, size=size, note=note)
 
     def _write_code(self, text: str, note: str = "") -> None:
-        """A line for the assembler."""
+        """Add a line for the assembler."""
         note = f" /* {note} */" if note else ""
         self._write(f'        "{text}\\n"{note}', length=len(text) + 1)
 
     def _write(self, *lines: str, length: int = 0) -> None:
-        """Lines of C, whose strings are so long; what is repeated stays together."""
+        """Add C lines with strings of this length; lines of a repeated part stay together."""
         if self._repeats:
             self._pieces[-1].lines += lines
             self._pieces[-1].length += length
@@ -211,19 +217,19 @@ class Assembler:
             self._pieces.append(_KeptLines([*lines], length))
 
 
-def _check_distance(source: int, target: int, reach: Reach) -> None:
+def _check_distance(source: int, target: int, reach: BranchRange) -> None:
     distance = target - source - 4
     if not -reach.back <= distance <= reach.forward:
         raise EncodingError(f"a branch over {distance} bytes is too far")
 
 
 def joined(*operands: object) -> str:
-    """Operands side by side."""
+    """Return operands separated by commas."""
     return ", ".join(map(str, operands))
 
 
 def immediate(value: int, most: int, *, least: int = 0, step: int = 1) -> str:
-    """A number of an instruction, if it is one that has room there."""
+    """Return an immediate operand; raise if the instruction cannot encode it."""
     if not least <= value <= most or value % step:
-        raise EncodingError(f"{value} is no multiple of {step} from {least} to {most}")
+        raise EncodingError(f"{value} is not a multiple of {step} from {least} to {most}")
     return f"#{value}"

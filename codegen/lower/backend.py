@@ -1,4 +1,4 @@
-"""Backends: the kernels of a package below `smelt.codegen.backends`, found and asked.
+"""Backends: the kernels of a package below `smelt.codegen.backends`.
 
 Each module of such a package has a tuple `KERNELS`.
 """
@@ -13,18 +13,18 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from smelt.codegen.lower.offer import MOST_ENTRIES, ROOM, Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import MOST_ENTRIES, ROOM, Kernel, KernelCall, Refusal, Request
 from smelt.ir import DType, Node
 from smelt.targets import ExternalLibrary
 
 
 @dataclass(frozen=True)
 class Offers:
-    """What the kernels of a backend offer for a node.
+    """The calls that the kernels of a backend offer for a node.
 
     Attributes:
-        made: each offer with the kernel that makes it, in the backend's order.
-        entries: elements of the largest tables among them; see `Kernel.entries`.
+        made: Each call with its kernel, in the backend's order.
+        entries: The number of elements of their largest tables; see `Kernel.entries`.
     """
 
     made: tuple[tuple[Kernel[Any], KernelCall], ...]
@@ -32,43 +32,47 @@ class Offers:
 
     @property
     def calls(self) -> tuple[KernelCall, ...]:
-        """The calls alone."""
+        """The calls without their kernels."""
         return tuple(call for _, call in self.made)
 
 
 Ask = Callable[[Kernel[Any], Node, Request], KernelCall | Refusal]
-"""Asks a kernel what it offers."""
+"""Asks a kernel for its offer."""
 
 
 def ask(kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refusal:
-    """What the kernel offers."""
+    """Return the kernel's offer."""
     return kernel.offer(node, request)
 
 
-class Answers:
-    """What kernels have answered to requests that differ in `room` only: none is asked twice.
+class OfferCache:
+    """A cache of kernels' answers to requests that differ only in `scratch_limit`.
 
-    Kernels whose offer depends on the room are asked once for each.
+    Kernels whose offer depends on the limit are asked once per limit.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, Node, int], KernelCall | Refusal] = {}
 
     def ask(self, kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refusal:
-        """What the kernel offers, or has offered."""
-        room = request.room if kernel.uses_room else ROOM
-        key = id(kernel), node, room
+        """Return the kernel's offer, from the cache if possible."""
+        scratch_limit = request.scratch_limit if kernel.uses_room else ROOM
+        key = id(kernel), node, scratch_limit
         if key not in self._known:
-            self._known[key] = ask(kernel, node, replace(request, room=room))
+            self._known[key] = ask(kernel, node, replace(request, scratch_limit=scratch_limit))
         return self._known[key]
 
 
 @dataclass(frozen=True)
 class Backend:
-    """A named set of kernels; those of plugins are preferred to any other.
+    """A named set of kernels.
 
-    `on_device`: whether they run beside the CPU.
-    `library`: what they call of others' code; None where that is nothing.
+    Attributes:
+        name: The name of the backend.
+        kernels: Its kernels, in the order in which they are asked.
+        plugins: Kernels of plugins, which are preferred.
+        on_device: Whether the kernels run on an accelerator.
+        library: The external library that the kernels call, or None.
     """
 
     name: str
@@ -80,13 +84,13 @@ class Backend:
     def offers(
         self, node: Node, request: Request, left: int = MOST_ENTRIES, ask: Ask = ask
     ) -> Offers | Refusal:
-        """Everything that the backend's kernels offer for the node, or why that is nothing.
+        """Return everything that the backend's kernels offer for the node, or why there is nothing.
 
         Args:
-            node: to be served.
-            request: what is asked of every kernel.
-            left: entries that tables of the node may have; see `Kernel.entries`.
-            ask: asks a kernel.
+            node: The node to serve.
+            request: The question that every kernel is asked.
+            left: Table entries that the node may still use; see `Kernel.entries`.
+            ask: Asks a kernel.
         """
         offers: list[tuple[Kernel[Any], KernelCall]] = []
         reasons: dict[str, None] = {}
@@ -112,7 +116,7 @@ class Backend:
         return Refusal(" ".join(reasons) or nothing)
 
     def find(self, node: Node, request: Request) -> KernelCall | Refusal:
-        """The call that the first kernel offers which serves the node, or why none does."""
+        """Return the call of the first kernel that serves the node, or why none does."""
         found = self.offers(node, request)
         return found if isinstance(found, Refusal) else found.calls[0]
 
@@ -121,10 +125,10 @@ def _refuse_tables(node: Node, kernel: Kernel[Any], left: int) -> Refusal | None
     entries = kernel.entries(node)
     if entries <= left:
         return None
-    others = f", {MOST_ENTRIES - left:,} of them other layers'" if left < MOST_ENTRIES else ""
+    others = f", {MOST_ENTRIES - left:,} of which other layers use" if left < MOST_ENTRIES else ""
     return Refusal(
-        f"{node.op.name} to {node.output.type} takes tables of {entries:,} entries; "
-        f"{MOST_ENTRIES:,} are the most of a network{others}: let it make a smaller tensor."
+        f"{node.op.name} to {node.output.type} needs tables of {entries:,} entries, but a "
+        f"network may have {MOST_ENTRIES:,}{others}: make its output smaller."
     )
 
 
@@ -135,17 +139,17 @@ def _refuse_float(node: Node, kernel: Kernel[Any]) -> Refusal | None:
             if dtype not in kernel.floats:
                 halves = "leave --float16 out, or " if dtype is DType.FLOAT16 else ""
                 return Refusal(
-                    f"{node.op.name} is not served for {dtype.value} data: "
+                    f"{node.op.name} does not support {dtype.value} data: "
                     f"{halves}export the network in float32."
                 )
     return None
 
 
 def backend(name: str, plugins: tuple[Kernel[Any], ...] = ()) -> Backend:
-    """The backend in package `smelt.codegen.backends.NAME`, with kernels of plugins.
+    """Return the backend in package `smelt.codegen.backends.NAME`, with kernels of plugins.
 
-    Its modules say `KERNELS`, and one of them `ACCELERATOR` if they do not run on the CPU, or
-    `LIBRARY` if they call another's code.
+    Each module has `KERNELS`. One module has `ACCELERATOR` if the kernels do not run on the CPU, or
+    `LIBRARY` if they call an external library.
     """
     modules = modules_of(name)
     kernels = tuple(kernel for module in modules for kernel in getattr(module, "KERNELS", ()))
@@ -154,14 +158,14 @@ def backend(name: str, plugins: tuple[Kernel[Any], ...] = ()) -> Backend:
 
 
 def declared(name: str, what: str) -> Any:
-    """What one of the backend's modules has under a name; None where none has."""
+    """Return the attribute that one of the backend's modules has under a name, or None."""
     found = (getattr(module, what, None) for module in modules_of(name))
     return next(filter(None, found), None)
 
 
 @cache
 def modules_of(name: str) -> tuple[ModuleType, ...]:
-    """The modules of a backend's package."""
+    """Return the modules of a backend's package."""
     package = import_module(f"smelt.codegen.backends.{name}")
     return tuple(
         import_module(f"{package.__name__}.{module.name}")

@@ -1,10 +1,10 @@
-"""Where words of two inputs of a depthwise convolution's channel lie in scratch."""
+"""The scratch layout of a depthwise convolution's channel: two inputs in each word."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from smelt.codegen.lower.short_products import SCRATCH_BYTES
+from smelt.codegen.lower.products_32bit import SCRATCH_BYTES
 from smelt.codegen.lower.window import Window
 from smelt.ir import Node
 from smelt.ops.core.convolution import DepthwiseConv2D
@@ -12,22 +12,22 @@ from smelt.ops.core.convolution import DepthwiseConv2D
 
 @dataclass(frozen=True, kw_only=True)
 class Plane:
-    """How words of two inputs of a channel lie in scratch, and how the assembly goes over them.
+    """The scratch layout for one channel, and how the assembly traverses it.
 
-    Axis `u` is the one along which outputs are paired, `v` the other one. Distances in memory are
-    in elements, those in scratch in words.
+    Outputs are computed in pairs along axis `u`; `v` is the other axis. Distances in the input and
+    output are in elements, distances in scratch in words.
 
     Attributes:
-        axis: 0 where rows are paired, 1 where columns are.
-        taps: of the window along u and v.
-        stride: along u and v.
-        before: padding before the image along u and v.
-        size: of the image along u and v.
-        outputs: along u and v.
-        pairs: of outputs along u, in a band.
-        pitch: words from one u, and one v, to the next.
-        source: elements from one u, and one v, of the input to the next.
-        target: the same of the output.
+        axis: 0 if rows are paired, 1 if columns are.
+        taps: Taps of the window along u and v.
+        stride: Stride along u and v.
+        before: Padding before the image along u and v.
+        size: Size of the image along u and v.
+        outputs: Outputs along u and v.
+        pairs: Pairs of outputs along u in a band.
+        pitch: Words from one u, and one v, to the next.
+        source: Elements from one u, and one v, of the input to the next.
+        target: Elements from one u, and one v, of the output to the next.
     """
 
     axis: int
@@ -43,7 +43,7 @@ class Plane:
 
     @staticmethod
     def along(node: Node[DepthwiseConv2D], axis: int) -> Plane:
-        """That whose `u` is the axis: a pair at a time, with lines along `v` in scratch."""
+        """Return the plane with `u` along this axis: one pair at a time, with lines along `v`."""
         window, x, y = Window.of(node), node.input(0).type.shape, node.output.type.shape
         taps, stride, before, size, outputs, source, target = (
             (pair[axis], pair[1 - axis])
@@ -72,16 +72,16 @@ class Plane:
 
     @property
     def odd(self) -> bool:
-        """Whether the last output along u has no other one."""
+        """Whether the number of outputs along u is odd, so that the last one has no partner."""
         return self.outputs[0] % 2 == 1
 
     @property
     def rows(self) -> int:
-        """Words along u that a whole band needs."""
+        """Words along u that a full band needs."""
         return self.rows_of(self.pairs)
 
     def rows_of(self, pairs: int) -> int:
-        """Words along u that so many pairs need."""
+        """Return the words along u that this number of pairs needs."""
         return 2 * self.stride[0] * (pairs - 1) + self.taps[0]
 
     @property
@@ -96,12 +96,12 @@ class Plane:
 
     @property
     def inner(self) -> int:
-        """The axis along which taps are neighbours in scratch: 0 for u, 1 for v."""
+        """The axis along which taps are adjacent in scratch: 0 for u, 1 for v."""
         return 0 if self.pitch[0] == 1 else 1
 
     @property
     def lines(self) -> int:
-        """Runs of neighbouring taps in a window."""
+        """Number of lines (runs of adjacent taps) in a window."""
         return self.taps[1 - self.inner]
 
     @property
@@ -111,43 +111,43 @@ class Plane:
 
     @property
     def to_next_line(self) -> int:
-        """Bytes from the end of a line of taps to the next one."""
+        """Bytes from the end of a line of taps to the next line."""
         return 4 * (self.pitch[1 - self.inner] - self.run)
 
     @property
     def to_next_pair(self) -> int:
-        """Bytes from the end of a window to the one of the next pair along v."""
+        """Bytes from the end of a window to the window of the next pair along v."""
         window = (self.lines - 1) * self.pitch[1 - self.inner] + self.run
         return 4 * (self.stride[1] * self.pitch[1] - window)
 
     @property
     def to_next_row(self) -> int:
-        """Bytes from where the last pair of a row leads to the first one of the next row."""
+        """Bytes from the position after a row's last pair to the first pair of the next row."""
         return 4 * (self.period * self.pitch[0] - self.stride[1] * self.pitch[1] * self.outputs[1])
 
     @property
     def to_next_outputs(self) -> int:
-        """Bytes from behind the last output of a row to the first one of the next pair."""
+        """Elements from the end of a row of outputs to the first output of the next pair."""
         return 2 * self.target[0] - self.target[1] * self.outputs[1]
 
     @property
     def begin(self) -> int:
-        """First word along v that the image, and not its padding, fills."""
+        """First word along v that contains the image instead of its padding."""
         return min(self.before[1], self.columns)
 
     @property
     def filled(self) -> int:
-        """Words along v that the image fills."""
+        """Words along v that contain the image."""
         return max(min(self.size[1], self.columns - self.before[1]), 0)
 
     @property
     def period(self) -> int:
-        """Rows of scratch from one pair to the next."""
+        """Scratch rows from one pair to the next."""
         return 2 * self.stride[0]
 
 
 def plane_of(node: Node[DepthwiseConv2D]) -> Plane | None:
-    """The plane of a depthwise convolution; None where no band of it fits into scratch."""
+    """Return the plane of a depthwise convolution; None if no band of it fits into scratch."""
     found: list[Plane] = []
     for plane in (Plane.along(node, 0), Plane.along(node, 1)):
         words = SCRATCH_BYTES // 4 // plane.columns
@@ -160,13 +160,13 @@ def plane_of(node: Node[DepthwiseConv2D]) -> Plane | None:
         if plane.taps[0] > plane.taps[1]:
             plane = replace(plane, pitch=(1, plane.rows))
         found.append(plane)
-    # The last output of an odd line takes a pair for itself.
+    # The last output of an odd line costs as much as a pair.
     return min(
         found, key=lambda p: (-(-p.outputs[0] // 2) * 2 * p.outputs[1], p.axis), default=None
     )
 
 
 def input_channel(node: Node[DepthwiseConv2D]) -> str:
-    """The C expression of the input's channel that output channel `o` sees."""
+    """Return the C expression of the input channel that output channel `o` reads."""
     multiplier = node.output.type.shape[3] // node.input(0).type.shape[3]
     return f"o / {multiplier}" if multiplier > 1 else "o"

@@ -1,6 +1,7 @@
-"""What backends and the schedule know of a device beside the CPU: calls, costs, measurements.
+"""Device calls, costs and measurements, as backends and the schedule need them.
 
-Its kernels answer with a `DeviceCall` of their own. What drives it is in `codegen/accelerator.py`.
+A device's kernels answer with a subclass of `DeviceCall`. `codegen/accelerator.py` has the
+interface of the device itself.
 """
 
 from __future__ import annotations
@@ -10,25 +11,25 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from smelt.codegen.lower.offer import KernelCall, Tiling
+from smelt.codegen.lower.kernel import KernelCall, Tiling
 from smelt.ir import DType, Node, Value
 from smelt.targets import Target
 
 
 @dataclass(frozen=True)
 class DeviceCall(KernelCall):
-    """A call that an accelerator executes; each has a class of its own.
+    """A call that an accelerator executes; each accelerator has its own subclass.
 
     Attributes:
-        block: how the layer is divided.
-        candidates: all ways in which it could be, the best by the device's profile first.
+        block: The tiling of the layer.
+        candidates: All possible tilings, best first by the device's profile.
     """
 
     block: Tiling | None = None
     candidates: tuple[Tiling, ...] = ()
 
     def on(self, target: Target) -> DeviceCall:
-        """The call with what it leaves open set for the target's device."""
+        """Return the call with parameters that depend on the target's device filled in."""
         return self
 
 
@@ -38,11 +39,13 @@ def _nothing(_: Node) -> str:
 
 @dataclass(frozen=True)
 class DeviceShare:
-    """Which nodes go to an accelerator; both answers are empty where there is nothing to say.
+    """The assignment of nodes to an accelerator, with reasons.
+
+    Both functions return an empty string if there is nothing to say.
 
     Attributes:
-        stays: why a node must stay on the CPU.
-        goes: why one goes to the accelerator although the CPU would be faster.
+        stays: Returns why a node must stay on the CPU.
+        goes: Returns why a node goes to the accelerator although the CPU would be faster.
     """
 
     stays: Callable[[Node], str]
@@ -50,25 +53,25 @@ class DeviceShare:
 
 
 class LayerCosts(Protocol):
-    """What layers take, in nanoseconds."""
+    """Execution times of layers, in nanoseconds."""
 
     def of(self, node: Node) -> tuple[float, float]:
-        """On the accelerator and on the CPU; infinite where it cannot be there."""
+        """Return the times on the accelerator and on the CPU; infinite if it cannot run there."""
         ...
 
     def knows(self, node: Node) -> bool:
-        """Whether that was measured; else it is estimated."""
+        """Return whether the times were measured instead of estimated."""
         ...
 
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """What equal layers take, as measured, in nanoseconds.
+    """Measured execution times of equal layers, in nanoseconds.
 
     Attributes:
-        device_ns: on the accelerator beside a submission, with the block below.
-        cpu_ns: on the CPU; None where that computes something else in its place.
-        block: the one that was faster than the profile's own choice; None where none was.
+        device_ns: On the accelerator, without the submission, with `block`.
+        cpu_ns: On the CPU; None if the CPU would compute something else instead.
+        block: The tiling that was faster than the profile's own choice; None if none was.
     """
 
     device_ns: float
@@ -77,71 +80,71 @@ class LayerTimes:
 
 
 class Measurements(Protocol):
-    """What `smelt tune` measured on a device, which builds take and projects keep."""
+    """Results of `smelt tune` on a device; builds use them and projects store them."""
 
     @property
     def profile(self) -> str:
-        """The profile that everything else is taken from."""
+        """The profile for everything that was not measured."""
         ...
 
     @property
     def device(self) -> str:
-        """What the device is called by its driver."""
+        """The device's name, as its driver reports it."""
         ...
 
     @property
     def submit_ns(self) -> float:
-        """What it takes to submit a run of layers, and to wait for it."""
+        """The time to submit a run of layers and wait for it, in nanoseconds."""
         ...
 
     @property
     def blocks(self) -> Mapping[str, Tiling]:
-        """The blocks that differ from the profile's own choice, by `layer_key`."""
+        """The tilings that differ from the profile's own choice, by `layer_key`."""
         ...
 
     @property
     def text(self) -> str:
-        """The file's text."""
+        """The text of the file."""
         ...
 
     def require_layers(self, layers: Iterable[tuple[Node, KernelCall]]) -> None:
-        """Check that it was measured for these layers, or for some of them.
+        """Check that some of these layers were measured.
 
         Raises:
-            ConfigError: it was not.
+            ConfigError: None of them was.
         """
         ...
 
 
 MOST_TRIED = 7
-"""Most tilings of a layer that are compared with the profile's own at a time."""
+"""Largest number of tilings of a layer that are compared with the profile's own at a time."""
 
 TUNING = "tuning.json"
-"""The file of measurements in a project."""
+"""The name of the file of measurements in a project."""
 
 
 CallT_contra = TypeVar("CallT_contra", bound=DeviceCall, contravariant=True)
-"""The calls of an accelerator."""
+"""The call type of an accelerator."""
 
 
 class DeviceFunctions(ABC, Generic[CallT_contra]):
-    """Collects what an accelerator executes; what is equal becomes one.
+    """Collects the code for an accelerator; equal code is stored once.
 
     Attributes:
-        shares_arena: whether it works in the arena itself, where states are then kept too.
+        shares_arena: Whether the device works in the arena itself; states are then there too.
     """
 
     shares_arena: ClassVar[bool]
 
     @abstractmethod
     def add(self, origin: str, call: CallT_contra) -> str:
-        """The name of what computes a call of a layer from `origin`."""
+        """Return the name of the code that computes a call of a layer from `origin`."""
 
 
 def layer_key(node: Node) -> str:
-    """What layers of equal cost have in common.
+    """Return a key that is equal for layers of equal cost.
 
-    One that is stored as float16 has the key that it has in float32, in which it is asked for.
+    A layer that is stored as float16 has the same key as in float32.
     """
     types = ", ".join("-" if v is None else _type(v) for v in node.inputs)
     return f"{node.op} ({types}) -> {', '.join(map(_type, node.outputs))}"

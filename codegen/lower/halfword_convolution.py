@@ -1,14 +1,16 @@
-"""int8 convolutions for cores with a multiplication of 32 by 32 into 32 bits and eight registers.
+"""int8 convolutions for cores with a 32 × 32 → 32-bit multiplication and eight low registers.
 
-Two products in one multiplication: the input of one pixel plus 2^16 times that of another, times a
-weight, is either pixel's product in a half of a word. Sums of such products hold as long as the
-lower half does: over a *group* of taps whose weights' magnitudes add up to 255 at most. Then the
-word goes to the total of words, and its rounded upper half to the total of upper halves; the lower
-pixel's sum is what the second total, 2^16 times, leaves of the first.
+Each multiplication computes two products. The input of one pixel plus 2^16 times that of another
+pixel, times a weight, has one pixel's product in each half of the word. Sums of such words stay
+correct while the sum in the lower half fits into 16 bits. This holds for a *group* of taps whose
+weights' magnitudes add up to at most 255. After each group, the word is added to a total of words,
+and its rounded upper half to a total of upper halves. At the end, the lower pixel's sum is the
+first total minus 2^16 times the second.
 
-The inputs of a block of pixels are packed into scratch, four pixels to a tap. One function in
-assembly runs over all output channels of the block. Weights of eight channels are interleaved, so
-that they lie as far apart as the taps of the packed inputs do: one register addresses both.
+The inputs of a block of up to four pixels are packed into scratch. One assembly function computes
+all output channels of the block. The weights of several channels (eight for four pixels) are
+interleaved so that the distance between consecutive weights of a channel equals the distance
+between consecutive taps of the packed inputs. One register can therefore address both.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from smelt.codegen.lower.halfword_parameters import (
     StretchText,
 )
 from smelt.codegen.lower.image_product import Footprint, ImageProduct
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -40,8 +42,8 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Taps, grouped
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
@@ -50,19 +52,19 @@ from smelt.ops.core.fully_connected import FullyConnected
 from smelt.targets import Optimize
 
 _WIDEST_SLIDE = 5
-"""Columns of a window up to which neighbouring pixels' inputs are loaded together."""
+"""Largest number of window columns for which inputs of adjacent pixels are loaded together."""
 
 
 @dataclass(frozen=True)
 class HalfwordCore:
-    """What differs between the cores that are served.
+    """The differences between the supported cores.
 
     Attributes:
-        condition: the preprocessor's, for the assembly.
-        assembly: makes the assembly of a block of pixels.
-        form: name in prices.
-        interleaves: whether weights lie as far apart as the inputs of their taps.
-        saturates: whether it saturates numbers of either sign to eight bits.
+        condition: The preprocessor condition for the assembly.
+        assembly: Returns the assembly for a block of pixels.
+        form: The name in the price tables.
+        interleaves: Whether weights are interleaved to have the same distance as the taps' inputs.
+        saturates: Whether the core has an instruction that saturates signed numbers to 8 bits.
     """
 
     condition: str
@@ -72,15 +74,15 @@ class HalfwordCore:
     saturates: bool
 
     def apart(self, words: int) -> int:
-        """Bytes from one weight of a channel to the next."""
+        """Return the bytes from one weight of a channel to the next."""
         return 4 * words if self.interleaves else 1
 
 
 def rows_of(window: Window) -> tuple[int, int] | None:
-    """Words of packed inputs a tap, and rows of the window a slice; None if scratch is too short.
+    """Return the words of packed inputs per tap, and the window rows per slice.
 
-    A window that is too large for the inputs of four pixels is cut into slices of rows, between
-    which scratch keeps four totals a channel.
+    A window that is too large for the inputs of four pixels is split into slices of rows. Between
+    slices, scratch keeps four totals per channel. Returns None if scratch is too small.
     """
     row = window.kernel[1] * window.depth
     if window.kernel[0] * row * 8 <= SCRATCH_BYTES:
@@ -92,7 +94,7 @@ def rows_of(window: Window) -> tuple[int, int] | None:
 
 
 class HalfwordConvolution(Kernel[Conv2D]):
-    """Convolutions of one group on a core."""
+    """Convolutions with one group on a core."""
 
     op = Conv2D
 
@@ -102,22 +104,20 @@ class HalfwordConvolution(Kernel[Conv2D]):
     @override
     def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
         if node.op.groups > 1:
-            return Refusal(f"{node.op.name} is served by halves of words for one group only.")
+            return Refusal(f"{node.op.name} in halfwords supports only one group.")
         return halfword_convolution(node, request, self._core)
 
 
 def halfword_convolution(
     node: Node[Conv2D | FullyConnected], request: Request, core: HalfwordCore
 ) -> KernelCall | Refusal:
-    """The call for a convolution of one group, or a dense layer, on a core, or why none does."""
+    """Return the call for a convolution with one group or a dense layer, or why there is none."""
     product = ImageProduct.of(node)
     window, scaling, cut = product.window, scaling_of(node), rows_of(product.window)
     if isinstance(scaling, Refusal):
         return scaling
     if cut is None:
-        return Refusal(
-            f"{node.op.name} has windows too large to be packed into {SCRATCH_BYTES} bytes."
-        )
+        return Refusal(f"{node.op.name} has windows too large to pack into {SCRATCH_BYTES} bytes.")
     words, rows = cut
     weights = SlicedWeights.of(product, rows, core.apart(words), request.optimize)
     scaling = scaling.signed if core.saturates else scaling
@@ -139,7 +139,7 @@ def halfword_convolution(
             Scratch("scratch", DType.INT32, parameters.state + weights.taps[0].length * words),
             Output(0, "output"),
         ),
-        uses={"SMELT_ARRAY"},
+        uses={"SMELT_ARRAY", "SMELT_NAKED"},
         summary=f"{at_once} pixels at a time, two products in one multiplication",
         form=f"{core.form}_{at_once}",
         work={
@@ -156,12 +156,12 @@ def halfword_convolution(
 
 @dataclass(frozen=True)
 class SlicedWeights:
-    """The weights of a window, in slices of rows that are summed one after the other.
+    """The weights of a window in slices of rows, which are summed in sequence.
 
     Attributes:
-        rows: of a slice, but for the last one.
-        taps: of each; all but the last one share their groups.
-        packed: int8 each, as functions read them.
+        rows: Rows of a slice; the last slice may have fewer.
+        taps: The taps of each slice; all but the last slice use the same groups.
+        packed: int8 weights of each slice, in the order in which the assembly reads them.
     """
 
     rows: int
@@ -170,7 +170,7 @@ class SlicedWeights:
 
     @staticmethod
     def of(product: ImageProduct, rows: int, apart: int, optimize: Optimize) -> SlicedWeights:
-        """Those of a convolution; the weights of a channel lie so many bytes apart."""
+        """Return a convolution's weights; `apart` is the distance in bytes within a channel."""
         weights = product.node.input(1).array.reshape(product.window.outputs, -1)
         count, size = -(-product.window.kernel[0] // rows), rows * product.run
         begin = (count - 1) * size
@@ -182,18 +182,18 @@ class SlicedWeights:
 
     @property
     def ordered(self) -> bool:
-        """Whether taps are summed in their own order."""
+        """Whether taps are summed in their original order."""
         return all(taps.ordered for taps in self.taps)
 
     def places(self, words: int) -> tuple[Packed, ...]:
-        """The operand that says where inputs are packed, if they do not keep their order."""
+        """Return the operand with the packed position of each tap, if taps are reordered."""
         if self.ordered:
             return ()
         places = np.concatenate([taps.places * words for taps in self.taps])
         return (Packed("places", places.astype(np.int16)),)
 
     def slices(self, window: Window) -> tuple[PackedSlice, ...]:
-        """What is packed and summed one after the other."""
+        """Return the slices in the order in which they are packed and summed."""
         starts, last = np.cumsum([0, *(p.size for p in self.packed)]).tolist(), len(self.taps) - 1
         ends = [min((i + 1) * self.rows, window.kernel[0]) for i in range(last + 1)]
         return tuple(
@@ -214,7 +214,7 @@ def _parameters(
     words: int,
     core: HalfwordCore,
 ) -> HalfwordParameters:
-    """What the template prints; so many words hold the inputs of a tap."""
+    """Return the template's parameters; `words` is the number of words for the inputs of a tap."""
     window, pixels, at_once = product.window, product.place.pixels, 2 * words
     several = len(weights.taps) > 1
     dense = window.pointwise and not several and pixels >= at_once
@@ -262,7 +262,7 @@ def _function(sums: BlockSums, core: HalfwordCore) -> BlockFunction:
 
 
 def _slide(product: ImageProduct, words: int, *, ordered: bool) -> Slide | None:
-    """How rows of neighbouring pixels are packed; None if each is by itself."""
+    """Return how rows of adjacent pixels are packed together, or None to pack each separately."""
     columns, depth = product.window.kernel[1], product.window.depth
     if not product.has_runs or product.window.stride[1] > 1 or columns > _WIDEST_SLIDE:
         return None
@@ -304,7 +304,7 @@ def _gathering(product: ImageProduct, words: int, *, ordered: bool) -> Gathering
 
 
 def interleaved(weights: Array, step: int) -> Array:
-    """int8 `[o, k]` weights, `step` channels interleaved; zeros fill up the last channels."""
+    """Interleave int8 `[o, k]` weights of `step` channels; zeros fill up the last channels."""
     channels, length = weights.shape
     rows = -(-channels // step) * step
     filled = np.zeros((rows, length), np.int8)

@@ -1,10 +1,11 @@
-"""int8 depthwise convolutions on Armv6-M: two products in one multiplication.
+"""int8 depthwise convolutions for cores without wide products: two products per multiplication.
 
-As in `halfword_convolution`, a word holds the inputs of two pixels, here of outputs that are next
-to each other along one axis. Channel by channel, the words of a band of the image are made in
-scratch; then a function in assembly slides over them, with the weights and constants of the channel
-in one row. A sum of products goes to the totals after each *chunk* of taps in a line of the window:
-three where every chunk's magnitudes add up to 255 at most, else two. The choice is made by channel.
+As in `halfword_convolution`, a word has the inputs of two pixels, here of two outputs that are
+adjacent along one axis. The kernel works channel by channel. It first packs a band of the image
+into words in scratch. An assembly function then slides over the band; one row of constants has the
+channel's weights and requantization. Sums are added to the totals after each *chunk* of taps in a
+line of the window. A chunk has three taps if the magnitudes of every chunk's weights add up to at
+most 255, otherwise two. The choice is made per channel.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing_extensions import override
 
 from smelt.codegen.lower.assembly_builder import Assembler
 from smelt.codegen.lower.depthwise_plane import Plane, input_channel, plane_of
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -29,33 +30,33 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
-from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.requantization_32bit import ScalingSteps, ShortScaling
 from smelt.codegen.lower.tap_groups import LARGEST_GROUP
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
 _LARGEST_WINDOW = 60
-"""Taps whose weights, as words, an immediate of eight bits reaches across."""
+"""Largest number of taps whose weights, as words, an 8-bit immediate offset can reach."""
 
 
 def chunks_of(taps: int, largest: int) -> tuple[int, ...]:
-    """Taps in chunks of one size, but for the last one."""
+    """Split taps into chunks of one size; the last one may be smaller."""
     whole, rest = divmod(taps, largest)
     return (largest,) * whole + ((rest,) if rest else ())
 
 
 @dataclass(frozen=True)
 class DepthwiseCore:
-    """What differs between the cores that are served.
+    """The differences between the supported cores.
 
     Attributes:
-        condition: the preprocessor's, for the assembly.
-        pairs: makes the assembly of a channel of a plane, whose taps are summed in chunks.
-        form: name in prices.
-        by_line: whether a chunk ends with its line.
-        saturates: whether the core saturates numbers of either sign to eight bits.
+        condition: The preprocessor condition for the assembly.
+        pairs: Returns the assembly for a channel of a plane, with taps summed in these chunks.
+        form: The name in the price tables.
+        by_line: Whether a chunk ends at the end of its line.
+        saturates: Whether the core has an instruction that saturates signed numbers to 8 bits.
     """
 
     condition: str
@@ -65,7 +66,7 @@ class DepthwiseCore:
     saturates: bool
 
     def chunks(self, plane: Plane, largest: int) -> tuple[int, ...]:
-        """A window's taps in chunks of at most so many."""
+        """Split a window's taps into chunks of at most `largest`."""
         if self.by_line:
             return chunks_of(plane.run, largest) * plane.lines
         return chunks_of(plane.run * plane.lines, largest)
@@ -73,7 +74,13 @@ class DepthwiseCore:
 
 @dataclass(frozen=True)
 class TapOfPlane:
-    """A tap in C: its place in words behind the window's first, and how its product is added."""
+    """A tap in C.
+
+    Attributes:
+        place: The position in words, relative to the first tap of the window.
+        adds: The operator that adds its product to the sum: `=` or `+=`.
+        flushes: Whether the sum is added to the totals after this tap.
+    """
 
     place: int
     adds: str
@@ -82,9 +89,13 @@ class TapOfPlane:
 
 @dataclass(frozen=True)
 class PairsFunction:
-    """A function for a channel of a plane, whose sums are taken in chunks of so many taps.
+    """A function that computes a channel of a plane.
 
-    `assembly` has the lines of each of its statements.
+    Attributes:
+        name: The suffix of its name.
+        largest: The largest number of taps in a chunk.
+        taps: The taps in C.
+        assembly: The text of each of its statements.
     """
 
     name: str
@@ -95,25 +106,25 @@ class PairsFunction:
 
 @dataclass(frozen=True)
 class PlanePacking:
-    """How inputs of a channel are brought into words along the axis of pairs, u, and along v.
+    """The packing of a channel's inputs into words; u is the axis of pairs, v the other one.
 
     Attributes:
-        name: of the axis of pairs.
-        stride: along u.
-        size: of the image along u.
-        inside: the same less the stride.
-        source: elements from one u of the input to those 0, 1, … later.
-        pitch: words from one u to those 0, 1, … later.
-        apart: elements between the two inputs of a word.
-        source_v: elements from one v of the input to the next.
-        pitch_v: words from one v to the next.
-        filled: words along v that the image fills.
-        begin: where the first of them stands.
-        outside: the number that inputs outside of the image have.
-        outside_upper: the same in the upper half of a word.
-        outside_both: the same in both halves.
-        twos: whether inputs of two words are loaded once.
-        fours: whether those of four are, for a stride of two.
+        name: The name of axis u: `rows` or `columns`.
+        stride: Stride along u.
+        size: Size of the image along u.
+        inside: `size` minus `stride`.
+        source: Element offsets of the inputs 0, 1, … positions further along u.
+        pitch: Word offsets 0, 1, … positions further along u.
+        apart: Elements between the two inputs of a word.
+        source_v: Elements from one v of the input to the next.
+        pitch_v: Words from one v to the next.
+        filled: Words along v that contain the image.
+        begin: Offset of the first of these words.
+        outside: The value of inputs outside of the image.
+        outside_upper: The same value in the upper half of a word.
+        outside_both: The same value in both halves.
+        twos: Whether the inputs of two words are loaded together.
+        fours: Whether the inputs of four words are loaded together, for stride 2.
     """
 
     name: str
@@ -135,7 +146,7 @@ class PlanePacking:
 
     @staticmethod
     def of(p: Plane, outside: int) -> PlanePacking:
-        """That of a plane."""
+        """Return the packing of a plane."""
         return PlanePacking(
             name="columns" if p.axis else "rows",
             stride=p.stride[0],
@@ -161,26 +172,26 @@ class HalfwordDepthwiseParameters(Parameters):
     """Variables of `lower/halfword_depthwise.j2`; u is the axis of pairs.
 
     Attributes:
-        title: what is computed.
-        images: that it is computed for.
-        condition: the preprocessor's, for assembly.
-        functions: one, or two, of which a channel's last constant chooses the first.
-        chooser: which one that is; None for one function.
-        scaling: of sums.
-        constants: where they begin in a row, behind the weights.
-        fields: words of a row.
-        packing: of inputs.
-        scratch_words: that are taken.
-        outputs: channels.
-        channel: C of the input's channel.
-        size: outputs along u and v.
-        odd: whether the last output along u is alone.
-        step: words from an output to the next along u and v.
-        target: elements from an output to the next along u and v.
-        band: outputs along u at a time.
-        before: padding before the image along u.
-        period: rows of scratch from one pair to the next.
-        reach: rows of the window.
+        title: The operator, types and window, for the comment.
+        images: The loop over images.
+        condition: The preprocessor condition for the assembly.
+        functions: One or two functions; a channel's last constant is nonzero to select the first.
+        chooser: The index of that constant in a row; None for one function.
+        scaling: The requantization of sums.
+        constants: The index of the requantization constants in a row, after the weights.
+        fields: Words of a row.
+        packing: The packing of inputs.
+        scratch_words: Words of scratch.
+        outputs: Output channels.
+        channel: C of the input channel.
+        size: Outputs along u and v.
+        odd: Whether the last output along u has no partner.
+        step: Words from an output to the next along u and v.
+        target: Elements from an output to the next along u and v.
+        band: Outputs along u in a band.
+        before: Padding before the image along u.
+        period: Scratch rows from one pair to the next.
+        reach: Rows of the window.
     """
 
     title: str
@@ -206,7 +217,7 @@ class HalfwordDepthwiseParameters(Parameters):
 
 
 class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
-    """Depthwise convolutions, on a core, whose lines fit into scratch."""
+    """Depthwise convolutions on a core, if lines of the image fit into scratch."""
 
     op = DepthwiseConv2D
 
@@ -222,7 +233,7 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
             return refusal
         if plane is None:
             name = node.op.name
-            return Refusal(f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes.")
+            return Refusal(f"{name} has lines too long to pack into {SCRATCH_BYTES} bytes.")
         if refusal := _refuse_weights(node):
             return refusal
         scaling = scaling.signed if self._core.saturates else scaling
@@ -250,23 +261,24 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
                 "planes": planes * bands,
                 "calls": 1,
             },
+            uses=frozenset({"SMELT_NAKED"}),
         )
 
 
 def _refuse_window(node: Node[DepthwiseConv2D]) -> Refusal | None:
-    """Why a window is not served; None where it is."""
+    """Return why a window is not supported, or None."""
     name, window = node.op.name, Window.of(node)
     if window.dilation != (1, 1):
-        return Refusal(f"{name} is served by halves of words without dilation only.")
+        return Refusal(f"{name} in halfwords does not support dilation.")
     if window.taps > _LARGEST_WINDOW:
-        return Refusal(f"{name} is served by halves of words for {_LARGEST_WINDOW} taps at most.")
+        return Refusal(f"{name} in halfwords supports at most {_LARGEST_WINDOW} taps.")
     return None
 
 
 def _refuse_weights(node: Node[DepthwiseConv2D]) -> Refusal | None:
-    """Why weights are not served; None where they are."""
+    """Return why weights are not supported, or None."""
     if np.abs(node.input(1).array.astype(np.int64)).max() > LARGEST_GROUP // 2:
-        return Refusal(f"{node.op.name} has weights of -128, of which two could leave 16 bits.")
+        return Refusal(f"{node.op.name} has weights of -128: products of two could exceed 16 bits.")
     return None
 
 
@@ -275,9 +287,9 @@ class ChannelRows:
     """The constants of each channel.
 
     Attributes:
-        rows: int32 `[o, fields]`: weights, requantization and, where there are two functions,
-            whether it is the first one's.
-        chunks: taps of a chunk at most, of each function.
+        rows: int32 `[o, fields]`: weights, requantization and, if there are two functions, whether
+            the first one computes the channel.
+        chunks: The largest number of taps in a chunk, for each function.
     """
 
     rows: Array
@@ -291,9 +303,9 @@ class ChannelRows:
         core: DepthwiseCore,
         request: Request,
     ) -> ChannelRows:
-        """Those of a node: in chunks of three taps the channels of which no sum leaves 16 bits."""
+        """Return a node's constants: chunks of three taps for channels whose sums fit 16 bits."""
         weights = np.moveaxis(node.input(1).array[0], 2, 0)
-        # Lines of taps lie one after the other, as they do in scratch.
+        # Weights are ordered by lines of taps, as the inputs in scratch are.
         if plane.axis != 1 - plane.inner:
             weights = weights.transpose(0, 2, 1)
         weights = weights.reshape(len(weights), -1).astype(np.int32)
@@ -346,7 +358,7 @@ def _parameters(
 
 
 def _taps(plane: Plane, chunks: tuple[int, ...]) -> tuple[TapOfPlane, ...]:
-    """The taps of a window, line by line."""
+    """Return the taps of a window, line by line."""
     within = [i for size in chunks for i in range(size)]
     return tuple(
         TapOfPlane(
@@ -359,7 +371,7 @@ def _taps(plane: Plane, chunks: tuple[int, ...]) -> tuple[TapOfPlane, ...]:
 
 
 def _fits(weights: Array, chunks: tuple[int, ...]) -> Array:
-    """bool `[o]`: whether all chunks of a channel's taps, `[o, k]`, stay in 16 bits."""
+    """Return for each channel of `[o, k]` weights whether its chunks' sums fit 16 bits."""
     starts = np.cumsum((0, *chunks[:-1]))
     sums = np.add.reduceat(np.abs(weights.astype(np.int64)), starts, axis=1)
     return np.asarray((sums <= LARGEST_GROUP).all(axis=1))

@@ -1,18 +1,25 @@
-"""What the template of a convolution with two products in one multiplication prints."""
+"""Template parameters of convolutions with two products per multiplication."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smelt.codegen.lower.image_loops import ImageLoop
 from smelt.codegen.lower.image_product import Footprint
-from smelt.codegen.lower.images import ImageLoop
-from smelt.codegen.lower.offer import Parameters
-from smelt.codegen.lower.short_scaling import ScalingSteps
+from smelt.codegen.lower.kernel import Parameters
+from smelt.codegen.lower.requantization_32bit import ScalingSteps
 
 
 @dataclass(frozen=True)
 class StretchText:
-    """A stretch in C: turns of the loop, groups in a turn, taps of each, bytes of its weights."""
+    """A stretch of taps in C.
+
+    Attributes:
+        turns: Iterations of the loop.
+        groups: Groups per iteration.
+        taps: Taps per group.
+        step: Bytes of weights per group.
+    """
 
     turns: int
     groups: int
@@ -25,12 +32,12 @@ class BlockFunction:
     """A function that sums a slice of the window for all channels of a block of pixels.
 
     Attributes:
-        name: behind the function's.
-        ends: whether it makes outputs of the sums.
-        stretches: of its taps.
-        length: weights of a channel.
-        together: weights of channels that are interleaved; 0 where none are.
-        assembly: the lines of each of its statements.
+        name: The suffix of its name.
+        ends: Whether it requantizes the sums to outputs.
+        stretches: The stretches of taps.
+        length: Weights per channel.
+        together: Bytes of the weights of interleaved channels; 0 if they are not interleaved.
+        assembly: The text of each of its statements.
     """
 
     name: str
@@ -43,7 +50,7 @@ class BlockFunction:
 
 @dataclass(frozen=True)
 class PackedSlice:
-    """Dilated rows of the window, up to `end`, that are packed before a function is called."""
+    """Dilated rows `begin` to `end` of the window, which are packed before a function is called."""
 
     begin: int
     end: int
@@ -53,7 +60,7 @@ class PackedSlice:
 
 @dataclass(frozen=True)
 class SlideTap:
-    """A tap of each pixel of a block: where its words go, and which two inputs make each."""
+    """One tap of all pixels of a block: where its words are stored, and the two inputs of each."""
 
     place: str
     stores: tuple[tuple[str, int, int], ...]
@@ -61,13 +68,13 @@ class SlideTap:
 
 @dataclass(frozen=True)
 class Slide:
-    """How a row of the windows of neighbouring pixels is packed: inputs go to several taps.
+    """The packing of a row of adjacent pixels' windows: each input is stored for several taps.
 
     Attributes:
-        inputs: each with its place behind the first one.
-        taps: what they are stored for.
-        step: what the row makes of words, or of places.
-        neighbours: columns from the first pixel to the last one.
+        inputs: C of the address of each input.
+        taps: The taps to store.
+        step: The number of words, or of positions, in the row.
+        neighbours: Columns from the first pixel to the last one.
     """
 
     inputs: tuple[str, ...]
@@ -78,16 +85,16 @@ class Slide:
 
 @dataclass(frozen=True, kw_only=True)
 class Gathering:
-    """How the inputs under windows are found, where pixels are not simply neighbours.
+    """How the inputs under windows are found, if pixels are not simply adjacent in memory.
 
     Attributes:
-        under: what lies under a window.
-        output_pixel: C of where an output pixel starts.
-        whole: whether each row of a window lies in one piece.
-        inside: the last column from which it does; None where that is not asked.
-        run: inputs of such a row; 0 where there are none.
-        asks: whether windows are told apart by `inside`.
-        slide: how rows of neighbouring pixels are packed together.
+        under: The input pixels under a window.
+        output_pixel: C of the offset of an output pixel.
+        whole: Whether each row of a window is always contiguous.
+        inside: The last column at which rows are contiguous; None if there is no such check.
+        run: Inputs of a contiguous row; 0 if there are none.
+        asks: Whether the code checks `inside` for each window.
+        slide: How rows of adjacent pixels are packed together, or None.
     """
 
     under: Footprint
@@ -104,24 +111,25 @@ class HalfwordParameters(Parameters):
     """Variables of `lower/halfword_convolution.j2`.
 
     Attributes:
-        title: what is computed.
-        images: that it is computed for.
-        condition: the preprocessor's, for assembly.
-        functions: one for the last slice, before it one for all others.
-        scaling: of sums.
-        fields: words of a channel's row of constants.
-        words: of packed inputs a tap, two pixels in each.
-        apart: bytes from one weight of a channel to the next.
-        outputs: channels.
-        depth: channels of an input pixel.
-        pixels: to be computed.
-        at_once: pixels of a block; `lanes` are their numbers.
-        pairs: word, and the two pixels in it.
-        ordered: whether inputs are packed in their own order.
-        state: words of scratch before the packed inputs.
-        slices: of the window.
-        last: first pixel of the last block, where pixels need no gathering.
-        gathering: see there.
+        title: The operator, types and window, for the comment.
+        images: The loop over images.
+        condition: The preprocessor condition for the assembly.
+        functions: One for the last slice, and before it one for all others.
+        scaling: The requantization of sums.
+        fields: Words of a channel's row of constants.
+        words: Words of packed inputs per tap, with two pixels in each.
+        apart: Bytes from one weight of a channel to the next.
+        outputs: Output channels.
+        depth: Channels of an input pixel.
+        pixels: Number of output pixels.
+        at_once: Pixels of a block.
+        lanes: The indices of these pixels.
+        pairs: Each word with the indices of its two pixels.
+        ordered: Whether inputs are packed in their original order.
+        state: Words of scratch before the packed inputs.
+        slices: The slices of the window.
+        last: The first pixel of the last block, if pixels need no gathering.
+        gathering: How inputs are gathered, or None.
     """
 
     title: str

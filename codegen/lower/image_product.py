@@ -1,4 +1,4 @@
-"""Convolutions and dense layers as products over the pixels of images, as templates find these."""
+"""Convolutions and dense layers as products over the pixels of images."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import Packed
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import Packed
 from smelt.codegen.lower.window import Window
 from smelt.ir import Node
 from smelt.ops.core.convolution import Conv2D
@@ -16,12 +16,12 @@ from smelt.ops.core.fully_connected import FullyConnected
 
 @dataclass(frozen=True)
 class ImageProduct:
-    """A convolution of one group.
+    """A convolution with one group, or a dense layer.
 
     Attributes:
-        node: what is computed; rows of a dense layer are the pixels of an image of one line.
-        window: its geometry.
-        place: the images.
+        node: The node; rows of a dense layer are the pixels of an image with one row.
+        window: The geometry.
+        place: The images.
     """
 
     node: Node[Conv2D | FullyConnected]
@@ -30,7 +30,7 @@ class ImageProduct:
 
     @staticmethod
     def of(node: Node[Conv2D | FullyConnected]) -> ImageProduct:
-        """That of a node."""
+        """Return the product of a node."""
         if isinstance(node.op, Conv2D):
             return ImageProduct(node, Window.of(node), Frame.of(node))
         outputs, depth = node.input(1).type.shape
@@ -39,7 +39,7 @@ class ImageProduct:
 
     @property
     def stem(self) -> str:
-        """The stem of a function's name."""
+        """The stem of the function's name."""
         rows, columns = self.window.kernel
         return f"conv_{rows}x{columns}" if isinstance(self.node.op, Conv2D) else "fully_connected"
 
@@ -50,16 +50,16 @@ class ImageProduct:
 
     @property
     def contiguous(self) -> bool:
-        """Whether columns of a window are neighbours in memory."""
+        """Whether the columns of a window are adjacent in memory."""
         return self.window.dilation[1] == 1 and self.place.source.pixel == self.window.depth
 
     @property
     def has_runs(self) -> bool:
-        """Whether each row of a window of several columns may lie in one piece."""
+        """Whether a window has several columns and each of its rows can be contiguous."""
         return self.contiguous and 1 < self.window.kernel[1] <= self.window.size[1]
 
     def padding(self, columns: int) -> tuple[Packed, ...]:
-        """The operand that stands for so many columns outside of an image, if any are needed."""
+        """Return the operand with `columns` padding pixels, if the window is padded."""
         if not self.window.padded:
             return ()
         zero_point = self.node.input(0).type.zero_point
@@ -71,13 +71,13 @@ class Footprint:
     """How the input pixels under a window are found.
 
     Attributes:
-        pixel: C of where input pixel (y, x) starts.
-        size: of the image; None without padding.
+        pixel: C of the offset of input pixel (y, x).
+        size: Height and width of the image; None without padding.
         top, side: C of the first row and column under a window.
-        width: pixels of a row of outputs.
-        tall: whether windows have several rows.
-        row_step: from one row to the next; 0 where there is one.
-        end, step: of the columns, where they are found one by one; else 0.
+        width: Pixels of a row of outputs.
+        tall: Whether windows have several rows.
+        row_step: Distance of the window's rows (dilation); 0 if there is only one.
+        end, step: End and step of the loop over columns, if there is one; else 0.
     """
 
     pixel: str
@@ -92,7 +92,7 @@ class Footprint:
 
     @staticmethod
     def of(product: ImageProduct, *, whole: bool) -> Footprint:
-        """That of a convolution; `whole` where rows are always found in one piece."""
+        """Return the footprint of a convolution; `whole` if rows are always contiguous."""
         window, place, tall = product.window, product.place, product.window.kernel[0] > 1
         return Footprint(
             pixel=place.source.offset("y", "x"),

@@ -1,4 +1,4 @@
-"""Nested loops over several arrays of one logical shape, as few as their strides allow."""
+"""Nested C loops over several arrays with one logical shape, merged where strides allow."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
-from smelt.codegen.lower.offer import KernelCall, Operand, Parameters
-from smelt.codegen.lower.store import quantization
+from smelt.codegen.lower.c_expressions import quantization
+from smelt.codegen.lower.kernel import KernelCall, Operand, Parameters
+from smelt.codegen.text.expressions import times
 from smelt.codegen.text.helpers import uses_in
 from smelt.ir import TensorType
 
 LANES = 4
-"""How many neighbouring results are accumulated in registers at a time."""
+"""Number of adjacent results that are accumulated in registers at a time."""
 
 _NAMES = "ijkmnpqr"
 
@@ -23,7 +24,7 @@ ALL_NAMES = _NAMES + "stuvwxyz"
 
 @dataclass(frozen=True)
 class ArrayLoop:
-    """One level: a C variable that counts to `size`; `strides` in elements, one per array."""
+    """One loop: a C variable that counts to `size`, and the stride in elements of each array."""
 
     name: str
     size: int
@@ -37,9 +38,9 @@ class ArrayLoop:
 
 @dataclass(frozen=True)
 class LoopsParameters(Parameters):
-    """A function of `lower/loops.j2`, whose C lines are its `body`.
+    """Variables of `lower/loops.j2`: a function with these C lines as its `body`.
 
-    `comment` is one line, or the lines of a block.
+    `comment` is one line, or the lines of a block comment.
     """
 
     comment: str | tuple[str, ...]
@@ -55,7 +56,7 @@ def loops_call(
     summary: str,
     in_place: tuple[tuple[int, int], ...] = (),
 ) -> KernelCall:
-    """The call of a function that consists of those lines; see `KernelCall`."""
+    """Return the call of a function that consists of those lines; see `KernelCall`."""
     return KernelCall(
         template="lower/loops.j2",
         stem=stem,
@@ -69,12 +70,12 @@ def loops_call(
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides in elements of a dense row-major array."""
+    """Return the strides in elements of a dense row-major array."""
     return tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1] if shape else ()
 
 
 def broadcast_strides(shape: Sequence[int], to: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a dense array of `shape` when it is read in the (numpy-broadcast) shape `to`."""
+    """Return the strides of a dense array of `shape` broadcast (as in numpy) to shape `to`."""
     padded = (*[1] * (len(to) - len(shape)), *shape)
     return tuple(
         0 if size == 1 else stride
@@ -83,9 +84,10 @@ def broadcast_strides(shape: Sequence[int], to: Sequence[int]) -> tuple[int, ...
 
 
 def unbroadcast(operands: Sequence[TensorType], y: TensorType) -> tuple[tuple[int, int], ...]:
-    """`KernelCall.in_place` where each element is read once, just before its result is written.
+    """Return `KernelCall.in_place` if each element is read once, just before its result is written.
 
-    A broadcast operand may have as many bytes as a result of smaller elements: it is read again.
+    A broadcast operand is read repeatedly, so its size must be compared in elements too: it may
+    have as many bytes as a result of smaller elements.
     """
     return tuple((0, i) for i, x in enumerate(operands) if (x.size, x.bytes) == (y.size, y.bytes))
 
@@ -93,7 +95,7 @@ def unbroadcast(operands: Sequence[TensorType], y: TensorType) -> tuple[tuple[in
 def nest(
     shape: Sequence[int], *strides: Sequence[int], names: str = _NAMES
 ) -> tuple[ArrayLoop, ...]:
-    """Loops over `shape`, outermost first; axes that every array crosses evenly are merged."""
+    """Return loops over `shape`, outermost first; axes contiguous in all arrays are merged."""
     merged: list[tuple[int, tuple[int, ...]]] = []
     for size, *own in zip(shape, *strides, strict=True):
         steps = tuple(own)
@@ -107,19 +109,19 @@ def nest(
 
 
 def index(loops: Sequence[ArrayLoop], array: int) -> str:
-    """The C expression of the element's index in the array, as `i * 48 + j`."""
+    """Return the C expression of the element's index in the array, for example `i * 48 + j`."""
     return total(times(loop.name, loop.strides[array]) for loop in loops if loop.strides[array])
 
 
 def in_loops(loops: Sequence[ArrayLoop], lines: Sequence[str]) -> tuple[str, ...]:
-    """The C lines of nested loops with `lines` inside of all of them."""
+    """Return the C lines of nested loops with `lines` in the innermost one."""
     return nested([loop.head for loop in loops], (*(() for _ in loops), lines))
 
 
 def nested(heads: Sequence[str], statements: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """The C lines of nested blocks, which `heads` open.
+    """Return the C lines of nested blocks, which `heads` open.
 
-    `statements[d]` are the lines inside of the first d blocks, before the next one.
+    `statements[d]` are the lines inside the first d blocks, before the next block.
     """
     first, *others = statements
     if not heads:
@@ -128,7 +130,7 @@ def nested(heads: Sequence[str], statements: Sequence[Sequence[str]]) -> tuple[s
 
 
 def each_element(what: str, x: TensorType, y: TensorType, lines: Sequence[str]) -> LoopsParameters:
-    """A function that makes every element `output[i]` by the same C lines."""
+    """Return a function that computes every element `output[i]` with the same C lines."""
     sides = ("input", x), ("output", y)
     notes = (quantization(name, type_) for name, type_ in sides if type_.is_quantized)
     loop = ArrayLoop("i", x.size, ())
@@ -136,19 +138,15 @@ def each_element(what: str, x: TensorType, y: TensorType, lines: Sequence[str]) 
 
 
 def indented(lines: Iterable[str]) -> Iterator[str]:
-    """C lines that stand inside of a block."""
+    """Return C lines indented by one level."""
     return (f"    {line}" for line in lines)
 
 
-def times(name: str, factor: int) -> str:
-    """The C expression of a product with a variable."""
-    return name if factor == 1 else f"{name} * {factor}"
-
-
 def around_axis(stride: int, row: int) -> tuple[str, ...]:
-    """C terms of where the elements along an axis begin, where `i` counts all others' elements.
+    """Return C terms of the offset of an axis's first element, where `i` counts all other elements.
 
-    Those of the axis are `stride` apart, and `row` elements further the next `stride` follow.
+    Elements along the axis are `stride` apart. `stride` consecutive values of `i` are adjacent in
+    memory; the next group of them begins `row` elements later.
     """
     if stride == 1:
         return (f"i * {row}",)
@@ -156,7 +154,7 @@ def around_axis(stride: int, row: int) -> tuple[str, ...]:
 
 
 def total(terms: Iterable[str]) -> str:
-    """The C expression of a sum; terms "0" are left out."""
+    """Return the C expression of a sum; terms "0" are left out."""
     return " + ".join(term for term in terms if term != "0").replace("+ -", "- ") or "0"
 
 
@@ -187,9 +185,10 @@ def block_copies(
     read: str = "0",
     written: str = "0",
 ) -> Copies:
-    """Copies of the elements of `shape`, of `element` bytes each, between two arrays' strides.
+    """Return copies of the elements of `shape`, of `element` bytes each, between two arrays.
 
-    `read` and `written` are C expressions of where the first element stands.
+    `source` and `target` are the arrays' strides. `read` and `written` are C expressions of the
+    offset of the first element.
     """
     loops = nest(shape, source, target, names=ALL_NAMES)
     run = loops[-1].size if loops and loops[-1].strides == (1, 1) else 1
@@ -202,7 +201,7 @@ def block_copies(
 
 
 def copy(written: str, read: str, count: int, element: int) -> str:
-    """The C statement that copies neighbouring elements of `input` to `output`."""
+    """Return the C statement that copies adjacent elements of `input` to `output`."""
     if count == 1:
         return f"output[{written}] = input[{read}];"
     target = "output" if written == "0" else f"output + {written}"
@@ -211,26 +210,26 @@ def copy(written: str, read: str, count: int, element: int) -> str:
 
 
 def braced(head: str, body: Iterable[str]) -> list[str]:
-    """C lines of a loop or a block that `head` opens."""
+    """Return the C lines of a loop or a block that `head` opens."""
     return [head, *(f"    {line}" for line in body), "}"]
 
 
 @dataclass(frozen=True)
 class NestedLoop:
-    """A loop as C: the line that opens it, and lines at the start of its body."""
+    """A C loop: the line that opens it, and lines at the start of its body."""
 
     head: str
     lines: tuple[str, ...] = ()
 
 
 def depth(loops: Sequence[ArrayLoop], array: int) -> int:
-    """How many loops the array's element depends on: 0 if it is the same throughout."""
+    """Return the number of loops that determine the array's element: 0 if it never changes."""
     return max((level + 1 for level, loop in enumerate(loops) if loop.strides[array]), default=0)
 
 
 @dataclass(frozen=True)
 class LaneBlock:
-    """Neighbouring elements from `begin` to `end`, so many `lanes` of them at a time."""
+    """Adjacent elements from `begin` to `end`, which are computed `lanes` at a time."""
 
     begin: int
     end: int
@@ -250,25 +249,28 @@ class LaneBlock:
 
     @property
     def position(self) -> str:
-        """The C expression of the first of the lanes."""
+        """The C expression of the first lane's index."""
         return "c" if self.repeats else str(self.begin)
 
     def lane(self, number: int) -> str:
-        """The C expression of one of the lanes."""
+        """Return the C expression of a lane's index."""
         if self.repeats:
             return f"c + {number}" if number else "c"
         return str(self.begin + number)
 
 
 def lane_blocks(size: int, lanes: int = LANES) -> tuple[LaneBlock, ...]:
-    """The blocks of a row of elements that are computed so many at a time, in registers."""
+    """Split a row of elements into blocks of `lanes`, and one for the remainder."""
     whole = size - size % lanes
     blocks = (LaneBlock(0, whole, lanes), LaneBlock(whole, size, size % lanes))
     return tuple(block for block in blocks if block.end > block.begin)
 
 
 def in_blocks(blocks: Sequence[LaneBlock], lines: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """The C lines of blocks, each around its own; none around a single one that does not repeat."""
+    """Return the C lines of blocks around their own lines.
+
+    A single block without a loop has no braces.
+    """
     if len(blocks) == 1 and not blocks[0].repeats:
         return tuple(lines[0])
     parts = (nested((block.head,), ((), own)) for block, own in zip(blocks, lines, strict=True))

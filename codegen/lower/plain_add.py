@@ -1,6 +1,7 @@
 """int8 sums and differences of two tensors, on cores without the DSP extension.
 
-Two products and an offset in 32 bits, proved for all pairs of inputs (see `additions`).
+Each result takes two 32-bit products and an offset. This form is proved for all pairs of inputs
+(see `additions`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import product
 from typing_extensions import override
 
 from smelt.codegen.lower.additions import addition, refuse_addition
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -21,7 +22,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import offset
+from smelt.codegen.text.expressions import offset
 from smelt.ir import Node
 from smelt.ops.core.binary import Binary
 
@@ -43,7 +44,7 @@ class SumOfProducts:
 
 @lru_cache(maxsize=128)
 def sum_of_products(node: Node[Binary]) -> SumOfProducts | None:
-    """What gives the node's outputs for every pair of inputs; None if nothing was found."""
+    """Return constants that are exact for every pair of inputs, or None if none were found."""
     pairs = addition(node)
     low, high = pairs.limits
     wanted = pairs.outputs - low
@@ -76,7 +77,7 @@ class SumOfProductsParameters(Parameters):
 
 
 class PlainAdd(Kernel[Binary]):
-    """Sums and differences of tensors of equal shapes."""
+    """Sums and differences of tensors of equal shape."""
 
     op = Binary
 
@@ -87,7 +88,7 @@ class PlainAdd(Kernel[Binary]):
         op, y = node.op, node.output.type
         scaling = sum_of_products(node)
         if scaling is None:
-            return Refusal(f"{op.name} has scales for which no sum of two products was found.")
+            return Refusal(f"{op.name} has scales for which two products are never exact.")
         return KernelCall(
             template="lower/plain_add.j2",
             stem=op.kind,

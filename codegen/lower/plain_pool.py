@@ -1,6 +1,6 @@
-"""int8 pools on cores without the DSP extension, four channels a word, in plain C.
+"""int8 pools on cores without the DSP extension: four channels per word, in plain C.
 
-Sums of two channels share a word; maxima compare four bytes by carries that stay within each.
+Sums of two channels share a word. Maxima compare four bytes at once; carries stay within each byte.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
-from smelt.codegen.lower.pool_quotients import Quotients
+from smelt.codegen.lower.exact_division import Quotients
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.pool_words import WordCore, pool_words
 from smelt.codegen.lower.pooling import Pooling, pooling
 from smelt.ir import Node
@@ -18,12 +18,12 @@ from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce
 
 _WHOLE = 24
-"""The shift that leaves 8 bits: nothing need be cut off."""
+"""The shift that leaves exactly the upper 8 bits of a word, so that no masking is needed."""
 
 
 @lru_cache(maxsize=64)
 def _quotients(p: Pooling) -> Quotients | None:
-    """Of sums of numbers from 0 to 255."""
+    """Return the quotients for sums of numbers from 0 to 255."""
     whole = p.quotients((_WHOLE,), start=128, wraps=True)
     return whole or p.quotients(range(_WHOLE - 1, 9, -1), start=128)
 
@@ -32,7 +32,7 @@ _CORE = WordCore("lower/plain_pool.j2", "plain", _quotients, lambda p: 128 * max
 
 
 class PlainPool(Kernel[Pool2D | Reduce]):
-    """Maxima and averages of four channels or more, a multiple where words must be aligned."""
+    """Maxima and averages of four or more channels; a multiple of four if words must be aligned."""
 
     op = Pool2D | Reduce
 
@@ -43,7 +43,7 @@ class PlainPool(Kernel[Pool2D | Reduce]):
             return p
         if p.channels < 4 or (p.channels % 4 and aligned):
             return Refusal(
-                f"{node.op.name} is served in words for four channels or more, "
+                f"{node.op.name} in words supports four channels or more, "
                 "a multiple of four where words must be aligned."
             )
         return pool_words(p, request, _CORE, aligned=aligned)

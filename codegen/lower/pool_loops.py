@@ -1,4 +1,4 @@
-"""Loops over the pixels of windows, and the work that they are."""
+"""Loops over the pixels of pooling windows, and their work for the prices."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from smelt.codegen.lower.pooling import Pooling
 from smelt.targets import Optimize
 
 _UNROLLED = 8
-"""Columns of a turn of a loop, for speed."""
+"""Columns per iteration of an unrolled loop, for speed."""
 
 
 @dataclass(frozen=True)
 class PoolLoops:
-    """The taps of windows as loops.
+    """Loops over the taps of windows.
 
     Attributes:
-        columns: of a window; None where the function is told.
-        rows: the same; rows of 1 have no loop.
-        most: columns of a turn of the loop.
+        columns: Columns of a window; None if they are a parameter of the function.
+        rows: Rows of a window, likewise; one row needs no loop.
+        most: Largest number of columns per iteration.
     """
 
     columns: int | None
@@ -27,7 +27,7 @@ class PoolLoops:
     most: int
 
     def parameters(self, *, varies: bool) -> tuple[str, ...]:
-        """The C parameters of the function; `varies` is of the pool."""
+        """Return the C parameters of the function; `varies` is `Pooling.varies`."""
         told = ("int32_t rows", self.rows is None), ("int32_t columns", self.columns is None)
         more = (*told, ("const int32_t *scale", varies))
         fixed = "const int8_t *in", "int8_t *out", "int32_t pixels"
@@ -35,13 +35,13 @@ class PoolLoops:
 
     @property
     def written_out(self) -> bool:
-        """Whether there are so few taps that loops are not worth their while."""
+        """Whether there are so few taps that loops are not worthwhile."""
         taps = (self.rows or 0) * (self.columns or 0)
         return 1 < taps <= (9 if self.most == _UNROLLED else 4)
 
     @property
     def unrolled(self) -> int:
-        """Columns of a turn of the loop over them; all of them where there is none."""
+        """Columns per iteration of the loop over them; all columns if there is no loop."""
         if self.columns is None:
             return 1
         if self.columns <= self.most:
@@ -50,7 +50,7 @@ class PoolLoops:
 
     @property
     def turns(self) -> int:
-        """Of the loop, where the function is not told."""
+        """Iterations of the loop over columns; 0 if their number is a parameter."""
         return 0 if self.columns is None else self.columns // self.unrolled
 
     @property
@@ -60,7 +60,7 @@ class PoolLoops:
 
 
 def walks(p: Pooling, optimize: Optimize) -> dict[str, PoolLoops]:
-    """The functions that are needed: `run` for windows of whole rows, `edge` for all others."""
+    """Return the needed functions: `run` for windows of full rows, `edge` for clipped ones."""
     rows, most = None if p.rows.clipped else p.rows.window, _UNROLLED if optimize == "speed" else 3
     whole = {"run": PoolLoops(p.columns.window, rows, most)} if p.columns.inside else {}
     return whole | ({"edge": PoolLoops(None, rows, most)} if p.columns.clipped else {})
@@ -69,14 +69,14 @@ def walks(p: Pooling, optimize: Optimize) -> dict[str, PoolLoops]:
 def work(
     p: Pooling, walks: Mapping[str, PoolLoops], lanes: int, load: int, *, written_out: bool = False
 ) -> dict[str, int]:
-    """What prices are for.
+    """Return the units of work that prices are for.
 
     Args:
-        p: what is computed.
-        walks: how.
-        lanes: channels that are computed at a time.
-        load: channels that one instruction loads.
-        written_out: whether few taps need no loops.
+        p: The pooling.
+        walks: The loops over windows.
+        lanes: Channels that are computed at a time.
+        load: Channels that one instruction loads.
+        written_out: Whether few taps are computed without loops.
     """
     groups, loads = -(-p.channels // lanes), -(-lanes // load)
     edge, inside = p.taps, 0

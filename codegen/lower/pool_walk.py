@@ -1,4 +1,4 @@
-"""What `lower/pool_walk.j2` has of a pool: from images to calls that pool pixels side by side."""
+"""Parameters of `lower/pool_walk.j2`: loops over images and windows around a pooling function."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from smelt.codegen.lower.pooling import PoolAxis, Pooling
 
 @dataclass(frozen=True)
 class AxisClip:
-    """Where windows begin and end along an axis of which some reach beyond the image.
+    """Windows along an axis where some extend beyond the image.
 
     Attributes:
-        stride: from one window to the next.
-        before: pixels of the first one that lie before the image.
-        window: its pixels.
-        size: pixels of the image.
+        stride: Pixels from one window to the next.
+        before: Pixels of the first window that are before the image.
+        window: Pixels of a window.
+        size: Pixels of the image.
     """
 
     stride: int
@@ -25,7 +25,7 @@ class AxisClip:
 
     @staticmethod
     def of(axis: PoolAxis) -> AxisClip | None:
-        """That of an axis; None where all windows lie inside."""
+        """Return the clipping of an axis; None if all windows are inside the image."""
         if not axis.clipped:
             return None
         return AxisClip(axis.stride, axis.before, axis.window, axis.size)
@@ -33,7 +33,13 @@ class AxisClip:
 
 @dataclass(frozen=True)
 class InsideWindows:
-    """The windows of a row that lie inside: the first, how many, how many after the first."""
+    """The windows of a row that are inside the image.
+
+    Attributes:
+        first: The index of the first one.
+        count: The number of windows.
+        more: The number of windows after the first.
+    """
 
     first: int
     count: int
@@ -45,17 +51,18 @@ class PoolWalk:
     """Loops over the windows of images.
 
     Attributes:
-        text: what is computed, for the comment.
-        images: how many there are.
-        image, output: elements of an image and of its output.
-        single: whether a call pools a whole image.
-        rows, columns: of windows.
-        row: elements of a row of the image; `stride` is from one row of windows to the next.
-        output_row: elements of a row of outputs.
-        channels: of a pixel.
-        clip_rows, clip_columns: where windows are clipped.
-        inside: those that are not, where columns are.
-        run, edge: C of the last arguments, for windows of whole rows and for others.
+        text: The operator, types and window, for the comment.
+        images: Number of images.
+        image, output: Elements of an image and of its output.
+        single: Whether one call pools a whole image.
+        rows, columns: Numbers of windows.
+        row: Elements of a row of the image.
+        stride: Elements from one row of windows to the next.
+        output_row: Elements of a row of outputs.
+        channels: Channels of a pixel.
+        clip_rows, clip_columns: The clipping of windows, or None.
+        inside: The windows that are not clipped, if columns are clipped.
+        run, edge: C of the last arguments, for windows of full rows and for clipped ones.
     """
 
     text: str
@@ -77,7 +84,7 @@ class PoolWalk:
 
     @staticmethod
     def of(p: Pooling) -> PoolWalk:
-        """The loops of a pool."""
+        """Return the loops of a pooling."""
         rows, columns = p.rows, p.columns
         told = ", rows" if rows.clipped else ""
         scales = ", scales" if p.varies else ""

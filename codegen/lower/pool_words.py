@@ -1,11 +1,12 @@
-"""int8 pooling four channels a word, in C around a few instructions of the core's."""
+"""int8 pooling with four channels per word: C around a few core-specific instructions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.exact_division import Quotients
+from smelt.codegen.lower.kernel import (
     Input,
     KernelCall,
     Operand,
@@ -16,26 +17,26 @@ from smelt.codegen.lower.offer import (
     Request,
 )
 from smelt.codegen.lower.pool_loops import PoolLoops, walks, work
-from smelt.codegen.lower.pool_quotients import Quotients
 from smelt.codegen.lower.pool_walk import PoolWalk
 from smelt.codegen.lower.pooling import Pooling
-from smelt.codegen.text.helpers import uses_in
+from smelt.codegen.text.helpers import uses_in, when
 
 
 def words_at_once(channels: int) -> int:
-    """Words of a turn of the loop over four channels or more; the last turn may repeat some."""
+    """Return the words per iteration for at least four channels; the last one may overlap."""
     by_one, by_two = -(-channels // 4), 2 * -(-channels // 8)
     return 2 if channels >= 8 and 8 * by_two <= 9 * by_one else 1
 
 
 @dataclass(frozen=True)
 class WordPool:
-    """What the functions that a core has for words of four channels depend on.
+    """Parameters of a core's functions for words of four channels.
 
     Attributes:
-        largest: whether maxima are taken.
-        clamps: whether outputs have narrower limits than int8.
-        limits, limit_bytes: of outputs, and as bytes of a word.
+        largest: Whether maxima are computed.
+        clamps: Whether the limits of outputs are narrower than int8.
+        limits: Smallest and largest output.
+        limit_bytes: The same as bytes of a word.
     """
 
     largest: bool
@@ -46,11 +47,12 @@ class WordPool:
 
 @dataclass(frozen=True)
 class WordProduct:
-    """How averages come from sums.
+    """The computation of averages from sums.
 
     Attributes:
-        shift: of the product; `word_shift` is that of its upper 32 bits of 48.
-        saturates: whether some result leaves int8.
+        shift: The right shift of the product.
+        word_shift: The right shift of its upper 32 of 48 bits.
+        saturates: Whether some result is outside of int8.
     """
 
     shift: int
@@ -59,21 +61,21 @@ class WordProduct:
 
 
 TapAddresses = tuple[str, ...]
-"""C of where the words of a pixel under a window stand."""
+"""C of the addresses of the words of one pixel under a window."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordPoolFunction:
-    """A function that pools pixels side by side.
+    """A function that pools windows of adjacent pixels.
 
     Attributes:
-        name: what its name ends with, "run" or "edge".
-        parameters: in C.
-        straight: all taps, where they are written out.
-        rows: C of the rows of a window; None for one row.
-        turns: C of the turns of a loop over columns; None for no loop.
-        step: elements from one turn to the next.
-        looped, rest: taps of a turn, and those behind the loop.
+        name: The suffix of its name: "run" or "edge".
+        parameters: Its parameters in C.
+        straight: All taps, if there are no loops.
+        rows: C of the number of rows of a window; None for one row.
+        turns: C of the iterations of a loop over columns; None for no loop.
+        step: Elements from one iteration to the next.
+        looped, rest: Taps of an iteration, and taps after the loop.
     """
 
     name: str
@@ -87,7 +89,7 @@ class WordPoolFunction:
 
     @staticmethod
     def of(name: str, loops: PoolLoops, p: Pooling, words: int) -> WordPoolFunction:
-        """The function that loops over the taps of windows so."""
+        """Return the function with these loops."""
         rows, columns = loops.rows, loops.columns
         parameters = loops.parameters(varies=p.varies)
         if loops.written_out and rows is not None and columns is not None:
@@ -126,22 +128,22 @@ def _tap(offset: int, words: int) -> TapAddresses:
 
 @dataclass(frozen=True)
 class WordPoolParameters(Parameters):
-    """Of `lower/word_pool.j2`.
+    """Variables of `lower/word_pool.j2`.
 
     Attributes:
-        instructions: the template of what the core does with words.
-        p: what its functions depend on.
-        q: how averages come from sums; None for maxima, and where `finish` does it.
-        finish: C of an average from its sum where no product is right.
-        aligned: see `pool_words`.
-        walk: loops over windows.
-        notes: of the comment.
-        functions: what the loops call.
-        channels: of a pixel.
-        step: elements from one window to the next.
-        lanes: channels at a time.
-        last: the first of the last ones, where those overlap with others.
-        targets: C of where the words of outputs go.
+        instructions: The template with the core's operations on words.
+        p: Parameters of these operations.
+        q: The computation of averages from sums; None for maxima, or if `finish` computes them.
+        finish: C of an average from its sum if no product is exact, else None.
+        aligned: See `pool_words`.
+        walk: The loops over windows.
+        notes: Lines of the comment.
+        functions: The functions that the loops call.
+        channels: Channels of a pixel.
+        step: Elements from one window to the next.
+        lanes: Channels at a time.
+        last: The first channel of the last iteration if it overlaps with the one before, or None.
+        targets: C of the addresses of the output words.
         scale: C of the arguments that scale sums.
     """
 
@@ -163,13 +165,13 @@ class WordPoolParameters(Parameters):
 
 @dataclass(frozen=True)
 class WordCore:
-    """What differs between cores that pool words of four channels.
+    """The differences between cores that pool words of four channels.
 
     Attributes:
-        instructions: the template of what the core does with words.
-        form: what the names of its forms begin with.
-        quotients: of a pool, how averages come from sums as one product; None where none does.
-        start: of a pool, what all sums are increased by.
+        instructions: The template with the core's operations on words.
+        form: The prefix of its forms' names.
+        quotients: Returns how averages come from sums as one product; None if they do not.
+        start: Returns the number by which all sums are increased.
     """
 
     instructions: str
@@ -181,18 +183,18 @@ class WordCore:
 def pool_words(
     p: Pooling, request: Request, core: WordCore, *, aligned: bool = False
 ) -> KernelCall | Refusal:
-    """The call that pools words of four channels, or why none does.
+    """Return the call that pools words of four channels, or why there is none.
 
     Args:
-        p: what is computed.
-        request: target and preference.
-        core: that does it.
-        aligned: whether words must lie at multiples of their size, as they do.
+        p: The pooling.
+        request: Target and preference.
+        core: The core's operations.
+        aligned: Word accesses must be aligned, and are.
     """
     quotients = None if p.largest else core.quotients(p)
     finish = None if p.largest or quotients is not None else p.finish(core.start(p))
     if not p.largest and quotients is None and finish is None:
-        return Refusal(f"{p.node.op.name} is not one exact product of the sum.")
+        return Refusal(f"{p.node.op.name} has averages that no product of the sum gives exactly.")
     form = "max_pool" if p.largest else "average_pool" + ("_steps" if finish else "")
     words, found = words_at_once(p.channels), walks(p, request.optimize)
     operands: list[Operand] = [Input(0, "input")]
@@ -228,7 +230,7 @@ def pool_words(
             scale=scale,
         ),
         operands=(*operands, Output(0, "output")),
-        uses=uses_in([finish or ""]) | {"string.h"},
+        uses=uses_in([finish or ""]) | {"string.h"} | when(aligned, "SMELT_ASSUME_ALIGNED"),
         summary=f"{4 * words} channels at a time, four a word",
         form=f"{core.form}_{form}",
         work=work(p, found, 4 * words, 4, written_out=True),

@@ -1,8 +1,8 @@
-"""int8 pooling: what every core's kernel has to know of it.
+"""int8 pooling, for the assembly kernels of all cores.
 
-An average is a function of one small integer, the sum of a window's stored numbers; so are the sums
-and means of `Reduce`. Nearly it is one product, and all sums are asked whether it is so exactly
-(`pool_quotients`). How products are made is each core's own.
+An average is a function of one small integer, the sum of a window's stored numbers. The same holds
+for sums and means of `Reduce`. The function is nearly one product of the sum; `exact_division`
+checks for all sums whether a product is exact. How a core multiplies is up to its kernel.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from math import prod
 
 import numpy as np
 
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.offer import Refusal
-from smelt.codegen.lower.pool_quotients import Quotients, Stairs, fitted
-from smelt.codegen.lower.store import offset, stored
+from smelt.codegen.lower.c_expressions import stored
+from smelt.codegen.lower.exact_division import Quotients, StepFunction, fitted
+from smelt.codegen.lower.kernel import Refusal
+from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.text.expressions import offset
 from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import (
     Activation,
@@ -29,12 +30,20 @@ from smelt.ops.core.pool import Pool2D, average_scale
 from smelt.ops.core.reduce import Reduce, reduce_multiplier, reduce_scale
 
 MOST = 256
-"""Elements whose sum 16 bits hold, with a sign or from 0 to 255 each."""
+"""Largest number of elements whose sum fits 16 bits, for int8 or for numbers from 0 to 255."""
 
 
 @dataclass(frozen=True)
 class PoolAxis:
-    """Windows along one axis of an image of `size` pixels; the first begins `before` it."""
+    """Windows along one axis of an image of `size` pixels.
+
+    Attributes:
+        size: Pixels of the image.
+        window: Pixels of a window.
+        stride: Pixels from one window to the next.
+        before: Pixels of the first window that are before the image.
+        outputs: Number of windows.
+    """
 
     size: int
     window: int
@@ -44,50 +53,50 @@ class PoolAxis:
 
     @cached_property
     def covered(self) -> tuple[int, ...]:
-        """How many pixels of the image each window covers."""
+        """The number of pixels of the image that each window covers."""
         begins = (i * self.stride - self.before for i in range(self.outputs))
         return tuple(min(b + self.window, self.size) - max(b, 0) for b in begins)
 
     @property
     def clipped(self) -> bool:
-        """Whether windows reach beyond the image."""
+        """Whether some window extends beyond the image."""
         return min(self.covered) < self.window
 
     @property
     def least(self) -> int:
-        """The fewest pixels that a window covers."""
+        """The smallest number of pixels that a window covers."""
         return min(self.covered)
 
     @property
     def kinds(self) -> range:
-        """From the fewest to the most pixels that a window covers."""
+        """The range from the smallest to the largest number of pixels that a window covers."""
         return range(self.least, max(self.covered) + 1)
 
     @property
     def first(self) -> int:
-        """The first window that lies inside; the last ones of those follow one another."""
+        """The index of the first window inside the image; all windows inside are consecutive."""
         return self.covered.index(self.window) if self.window in self.covered else self.outputs
 
     @property
     def inside(self) -> int:
-        """How many windows lie inside."""
+        """The number of windows inside the image."""
         return self.covered.count(self.window)
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """A node that takes the largest element of windows, or a function of their sums.
+    """A node that computes the maximum of windows or a function of their sums.
 
-    Images whose windows are as wide as they are have one row; images that are one window stand side
-    by side as one image.
+    Images that are only one window high are merged to one row of windows where possible, and images
+    that consist of one window are merged to one image, side by side.
 
     Attributes:
-        node: what is computed.
-        images: one after the other.
-        channels: of a pixel.
-        rows: of windows.
-        columns: of windows.
-        limits: of the outputs.
+        node: The node.
+        images: The number of images, contiguous in memory.
+        channels: Channels of a pixel.
+        rows: Rows of windows.
+        columns: Columns of windows.
+        limits: Smallest and largest output.
     """
 
     node: Node[Pool2D | Reduce]
@@ -99,18 +108,18 @@ class Pooling:
 
     @property
     def largest(self) -> bool:
-        """Whether the largest elements are taken."""
+        """Whether maxima are computed."""
         return self.node.op.kind == "max"
 
     @property
     def stem(self) -> str:
-        """Of a function's name."""
+        """The stem of the function's name."""
         op, stem = self.node.op, "max_pool" if self.largest else "average_pool"
         return f"{stem}_{op.window[0]}x{op.window[1]}" if isinstance(op, Pool2D) else stem
 
     @property
     def clamps(self) -> bool:
-        """Whether outputs have narrower limits than int8."""
+        """Whether the limits of outputs are narrower than int8."""
         return self.limits != (-128, 127)
 
     @property
@@ -120,7 +129,7 @@ class Pooling:
 
     @property
     def varies(self) -> bool:
-        """Whether results are scaled by what depends on the window."""
+        """Whether the factor of a sum depends on how much of its window is inside the image."""
         return not self.largest and (self.rows.clipped or self.columns.clipped)
 
     @property
@@ -130,22 +139,22 @@ class Pooling:
 
     @property
     def pixels(self) -> int:
-        """Of the output."""
+        """Pixels of the output, over all images."""
         return self.images * self.rows.outputs * self.columns.outputs
 
     @property
     def taps(self) -> int:
-        """Pixels under all windows."""
+        """The sum of the pixels under all windows."""
         return self.images * sum(self.rows.covered) * sum(self.columns.covered)
 
     @property
     def kinds(self) -> tuple[int, ...]:
-        """Pixels under a window by rows, then columns, both from the least on."""
+        """The possible numbers of pixels under a window, ascending by rows, then columns."""
         return tuple(r * c for r in self.rows.kinds for c in self.columns.kinds)
 
     @property
     def text(self) -> str:
-        """What is computed, in words, for a comment."""
+        """The operator, types and window, for a comment."""
         op = self.node.op
         what = f"{op.name}: {self.node.input(0).type} -> {self.node.output.type}"
         if not isinstance(op, Pool2D):
@@ -155,7 +164,7 @@ class Pooling:
         return f"{what}, window {window}, stride {stride}, padding {padding}"
 
     def outputs(self, sums: Array, taps: int) -> Array:
-        """int64 `[n]`: what is stored for sums of `taps` stored numbers."""
+        """Return the stored outputs for sums of `taps` stored numbers, int64 `[n]`."""
         op, x, y = self.node.op, self.node.input(0).type, self.node.output.type
         single = self.node.rounding is Rounding.ONNX
         if isinstance(op, Reduce):
@@ -179,7 +188,7 @@ class Pooling:
         return np.clip(found, *self.limits).astype(np.int64)
 
     def slope(self, taps: int) -> float:
-        """How much the output rises with the sum; nearly, where the model rounds as gemmlowp."""
+        """Return the slope of the output as a function of the sum; approximate for gemmlowp."""
         op, x, y = self.node.op, self.node.input(0).type, self.node.output.type
         if isinstance(op, Reduce):
             return reduce_scale(op.kind, x, y, op.count(x))
@@ -189,10 +198,10 @@ class Pooling:
         return 1.0 / count
 
     def finish(self, start: int) -> str | None:
-        """C of an output from `sum`, by the model's own steps; None where they are not one.
+        """Return C of an output from `sum` by the model's own steps, or None if that is impossible.
 
         Args:
-            start: what all sums were increased by.
+            start: The number by which all sums were increased.
         """
         op, x, y = self.node.op, self.node.input(0).type, self.node.output.type
         if self.varies:
@@ -202,7 +211,9 @@ class Pooling:
         if self.node.rounding is Rounding.ONNX:
             ends = [np.asarray([(n - x.zero_point) * taps], np.int64) for n in x.dtype.limits]
             activation = op.activation if isinstance(op, Pool2D) else Activation.NONE
-            finish = Finish.of(self.node, activation, None, (self.slope(taps),), (ends[0], ends[1]))
+            finish = OutputStage.of(
+                self.node, activation, None, (self.slope(taps),), (ends[0], ends[1])
+            )
             return finish.output(f"({centred})")
         if not isinstance(op, Reduce):
             return None
@@ -220,43 +231,43 @@ class Pooling:
     def quotients(
         self, shifts: Iterable[int], *, unit: int = 1, start: int = 0, wraps: bool = False
     ) -> Quotients | None:
-        """Exact products for windows of all `kinds`; None if none were found.
+        """Return exact products for windows of all `kinds`; None if none were found.
 
         Args:
-            shifts: see `fitted`.
-            unit: see `fitted`.
-            start: what was added to each element.
-            wraps: see `fitted`.
+            shifts: See `fitted`.
+            unit: See `fitted`.
+            start: The number that was added to each element.
+            wraps: See `fitted`.
         """
         stairs = [self._stairs(taps, start) for taps in self.kinds]
         return fitted(stairs, self.limits, shifts, unit=unit, wraps=wraps)
 
-    def _stairs(self, taps: int, start: int) -> Stairs:
+    def _stairs(self, taps: int, start: int) -> StepFunction:
         sums = np.arange(-128 * taps, 127 * taps + 1, dtype=np.int64)
         outputs, sums = self.outputs(sums, taps), sums + start * taps
         rises = np.flatnonzero(np.diff(outputs))
         first, last = np.append(0, rises + 1), np.append(rises, len(sums) - 1)
-        return Stairs(sums[first], sums[last], outputs[first], self.slope(taps))
+        return StepFunction(sums[first], sums[last], outputs[first], self.slope(taps))
 
 
 @lru_cache(maxsize=64)
 def pooling(node: Node[Pool2D | Reduce]) -> Pooling | Refusal:
-    """What a node pools, or why no kernel in assembly serves it."""
+    """Return the pooling of a node, or why no assembly kernel serves it."""
     op, x = node.op, node.input(0).type
     if x.dtype is not DType.INT8 or x.quant is None or node.output.type.quant is None:
-        return Refusal(f"{op.name} is served in assembly for quantized i8 only.")
+        return Refusal(f"{op.name} in assembly supports only quantized i8.")
     found = _reduction(node, op) if isinstance(op, Reduce) else _windows(node, op)
     if isinstance(found, Pooling) and not found.largest and max(found.kinds) > MOST:
-        return Refusal(f"{op.name} is served in assembly for windows of {MOST} elements at most.")
+        return Refusal(f"{op.name} in assembly supports windows of at most {MOST} elements.")
     return found
 
 
 def _windows(node: Node[Pool2D | Reduce], op: Pool2D) -> Pooling | Refusal:
     x, y = node.input(0).type, node.output.type
     if op.kind == "sum":
-        return Refusal(f"{op.name} is served in assembly for maxima and averages only.")
+        return Refusal(f"{op.name} in assembly supports only maxima and averages.")
     if op.dilation != (1, 1):
-        return Refusal(f"{op.name} is not served in assembly for windows with gaps.")
+        return Refusal(f"{op.name} in assembly does not support dilation.")
     rows, columns = (
         PoolAxis(x.shape[1 + i], op.window[i], op.stride[i], op.padding[i][0], y.shape[1 + i])
         for i in (0, 1)
@@ -268,21 +279,19 @@ def _windows(node: Node[Pool2D | Reduce], op: Pool2D) -> Pooling | Refusal:
 def _reduction(node: Node[Pool2D | Reduce], op: Reduce) -> Pooling | Refusal:
     x, axes = node.input(0).type, sorted(op.axes)
     if op.kind not in ("mean", "sum", "max"):
-        return Refusal(f"{op.name} is served in assembly for means, sums and maxima only.")
+        return Refusal(f"{op.name} in assembly supports only means, sums and maxima.")
     if not axes or axes != list(range(axes[0], axes[-1] + 1)) or axes[-1] == len(x.shape) - 1:
-        return Refusal(
-            f"{op.name} is served in assembly for neighbouring axes before the last one only."
-        )
+        return Refusal(f"{op.name} in assembly supports only adjacent axes before the last axis.")
     images, channels = prod(x.shape[: axes[0]]), prod(x.shape[axes[-1] + 1 :])
     if x.size == 0:
-        return Refusal(f"{op.name} is not served in assembly for no elements at all.")
+        return Refusal(f"{op.name} in assembly does not support empty tensors.")
     columns = PoolAxis(op.count(x), op.count(x))
     limits = node.output.type.dtype.limits
     return _merged(Pooling(node, images, channels, PoolAxis(1, 1), columns, limits))
 
 
 def _merged(p: Pooling) -> Pooling:
-    """The same with as few rows and images as there can be."""
+    """Merge rows into columns, and images into one, where windows allow it."""
     rows, columns, images = p.rows, p.columns, p.images
     if _is_one_window(columns) and not rows.clipped:
         width = columns.size

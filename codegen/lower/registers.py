@@ -1,4 +1,4 @@
-"""The registers of Armv6-M and Armv7-M."""
+"""The core registers of Armv6-M and Armv7-M."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class EncodingError(ValueError):
-    """That no instruction does what was asked for with these operands."""
+    """Raised if no instruction can encode the given operands."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Register:
 
 
 class Low(Register):
-    """One of r0 to r7, the only ones that most instructions of 16 bits can name."""
+    """One of r0 to r7; most 16-bit instructions can encode only these."""
 
 
 R0, R1, R2, R3, R4, R5, R6, R7 = (Low(number) for number in range(8))
@@ -29,8 +29,12 @@ R8, R9, R10, R11, R12, SP, LR, PC = (Register(number) for number in range(8, 16)
 
 
 def listed(registers: Sequence[Register]) -> str:
-    """A list of registers, which are loaded and stored in the order of their numbers."""
+    """Return a register list; its registers are loaded and stored in ascending order.
+
+    Raises:
+        EncodingError: The list is empty or not in ascending order.
+    """
     numbers = [register.number for register in registers]
     if not numbers or numbers != sorted(set(numbers)):
-        raise EncodingError("registers of a list stand in the order of their numbers")
+        raise EncodingError("the registers of a list must be in ascending order")
     return f"{{{', '.join(map(str, registers))}}}"

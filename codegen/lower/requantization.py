@@ -1,13 +1,15 @@
-"""From int32 sums to int8 outputs: what of it can be settled, and proved, at compile time.
+"""Requantization from int32 sums to int8 outputs, simplified and proved exact at compile time.
 
-TensorFlow Lite Micro rounds twice: a doubling high multiply to nearest, then a shift with ties away
-from zero. Two roundings are mostly one: both are additions before a floor, and floors of floors
-merge. What differs is that ties go away from zero, so downwards below it, and that channels have
-shifts of their own while the code has one. But the outputs of a channel rise with its sum, so that
-they are settled by the sums at which each output value is first reached; any multiplier and offset
-that lie right at all of these give the same outputs. Finding them, or that there are none, takes a
-division and two products for each output value. ONNX's rounding, a product in float32 with ties to
-even, is settled the same way: its thresholds are found by bisection.
+TensorFlow Lite Micro rounds twice: a doubling high multiply rounds to nearest, then a shift rounds
+to nearest with ties away from zero. Both roundings are an addition before a floor, and two floors
+can usually be merged into one. There are two differences: ties of negative numbers round down, and
+each channel has its own shift while the C code has one.
+
+The outputs of a channel rise with its sum. They are therefore determined by their thresholds, the
+sums at which each output value is first reached. Any multiplier and offset with the same thresholds
+give the same outputs. Finding them, or showing that there are none, takes a division and two
+products for each output value. The thresholds of ONNX's rounding, a float32 product with ties to
+even, are found by bisection.
 
 Sources: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference" (2018), section 2; gemmlowp's rounding.
@@ -31,17 +33,17 @@ from smelt.ops.arithmetic.fixed_point import (
 )
 
 _LONGEST_SHIFT = 22
-"""Right shifts up to this one keep the thresholds' numerators within int64."""
+"""Largest right shift for which the thresholds' numerators fit into int64."""
 
 _SHARED_SHIFT = 6
-"""Preferred right shift after the high multiply: layers of equal shifts share their function."""
+"""Preferred right shift after the high multiply: layers with equal shifts share a function."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """`(sum * multiplier + offset) >> shift` with the bias in the sum: a whole requantization.
+    """A complete requantization `(sum * multiplier + offset) >> shift`; the sum includes the bias.
 
-    `multipliers` (int32) and `offsets` (int64, the zero point included) are `[o]`.
+    `multipliers` (int32) and `offsets` (int64, zero point included) are `[o]`.
     """
 
     multipliers: Array
@@ -51,17 +53,17 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Requantization:
-    """How the sums of each output channel become stored outputs.
+    """The requantization of each output channel's sums.
 
     Attributes:
         multipliers: int64 `[o]`, fixed-point multipliers.
         shifts: int64 `[o]`, left shifts (negative: right).
-        lowest: int64 `[o]`: the smallest sum, bias included, that an input can make.
-        highest: int64 `[o]`: the largest one.
-        zero_point: of the output.
-        low: smallest stored output.
-        high: largest stored output.
-        reals: float32 `[o]`, what sums are multiplied by; None where rounded as gemmlowp does.
+        lowest: int64 `[o]`, the smallest possible sum, bias included.
+        highest: int64 `[o]`, the largest possible sum, bias included.
+        zero_point: The output's zero point.
+        low: Smallest stored output.
+        high: Largest stored output.
+        reals: float32 `[o]`, the factors for ONNX's rounding; None for gemmlowp's.
     """
 
     multipliers: Array
@@ -77,13 +79,16 @@ class Requantization:
     def of(
         node: Node, scales: Sequence[float], activation: Activation, range_: tuple[Array, Array]
     ) -> Requantization:
-        """The requantization of a node.
+        """Return the requantization of a node.
 
         Args:
-            node: gives the output's type and the rounding.
-            scales: accumulator scale over output scale, one or one per channel.
-            activation: fused into the node.
-            range_: smallest and largest sums, int64 `[o]` each.
+            node: Has the output's type and the rounding.
+            scales: Accumulator scale divided by output scale: one, or one per channel.
+            activation: The activation fused into the node.
+            range_: Smallest and largest sums, int64 `[o]` each.
+
+        Raises:
+            ValueError: The node has no rounding.
         """
         output = node.output.type
         if node.rounding is None:
@@ -106,36 +111,36 @@ class Requantization:
 
     @property
     def shifts_right(self) -> bool:
-        """Whether every channel shifts right, and every sum can be doubled before."""
+        """Whether every channel shifts right, and every sum can be doubled first."""
         right = (self.shifts <= -1) & (self.shifts >= -31)
         small = np.maximum(-self.lowest, self.highest) < 2**30
         return bool((right | (self.multipliers == 0)).all() and small.all())
 
     @property
     def fills_int32(self) -> bool:
-        """Whether a zero point may overflow what a sum becomes."""
+        """Whether adding the zero point to a scaled sum may overflow."""
         return bool((self._shifted >= 2**31 - 2**9).any())
 
     @property
     def wraps(self) -> bool:
-        """Whether a sum may leave 32 bits when shifted left: outputs do not rise with sums then."""
+        """Whether a left shift may overflow 32 bits: outputs then do not rise with sums."""
         return self.reals is None and bool((self._shifted >= 2**31).any())
 
     @property
     def _shifted(self) -> Array:
-        """The largest magnitude of each channel's sums, shifted left where they are."""
+        """The largest magnitude of each channel's sums after a left shift."""
         return np.maximum(-self.lowest, self.highest) * 2.0 ** self.shifts.clip(0)
 
     @property
     def stays_small(self) -> bool:
-        """Whether no product with `reals` reaches 2^22."""
+        """Whether all products with `reals` are below 2^22."""
         if self.reals is None:
             return False
         largest = np.maximum(-self.lowest, self.highest).astype(np.float64)
         return bool((largest * self.reals < 2.0**22 - 1).all())
 
     def outputs(self, sums: Array) -> Array:
-        """The stored outputs of one sum a channel, or of several: `[o]` or `[o, n]`."""
+        """Return the stored outputs of sums `[o]` or `[o, n]`."""
         if self.reals is not None:
             reals = self.reals if sums.ndim == 1 else self.reals[:, None]
             scaled = np.rint(np.clip(sums.astype(np.float32) * reals, -(2.0**40), 2.0**40))
@@ -145,7 +150,7 @@ class Requantization:
 
     @property
     def scaling(self) -> Scaling | None:
-        """One multiply-add and shift with the same outputs for all sums; None if there is none."""
+        """One multiply-add and shift with the same outputs for all sums, or None."""
         if self.wraps:
             return None
         first = self.outputs(self.lowest)
@@ -158,7 +163,7 @@ class Requantization:
             shift = 31 + common
             found = self._fit(moves, shift)
             if found is not None:
-                # A channel that never moves takes the middle of its output's interval.
+                # A channel with a constant output gets the middle of that output's interval.
                 multipliers = np.zeros(len(moves), np.int64)
                 offsets = (first << shift) + (1 << (shift - 1))
                 multipliers[moves], offsets[moves] = found
@@ -166,26 +171,28 @@ class Requantization:
         return None
 
     def thresholds(self, channels: Array) -> Array:
-        """The sums at which the chosen channels' outputs first reach each value above `low`.
+        """Return the sums at which the chosen channels' outputs first reach each value above `low`.
+
+        A formula for the requantization is exact if, and only if, it rises with the sum and has the
+        same thresholds between `lowest` and `highest`.
 
         Args:
-            channels: bool `[o]`; their multipliers are positive.
+            channels: bool `[o]`; the multipliers of these channels must be positive.
 
         Returns:
-            int64 `[chosen, high - low]`; what lies outside of `lowest` and `highest` is not
-            reached (above), or reached by every sum (below). A form of the requantization is exact
-            if, and only if, it has the same thresholds within these limits and rises with the sum.
+            int64 `[chosen, high - low]`. A threshold above `highest` is never reached. A threshold
+            below `lowest` is always reached.
         """
         values = np.arange(self.low - self.zero_point + 1, self.high - self.zero_point + 1)
         if self.reals is not None:
             return self._bisected(channels, values)
         down, multiplier = -self.shifts[channels, None], self.multipliers[channels, None]
-        # The doubling high product, and the sum, at which each value is first reached.
+        # Compute the doubling high product at which each value is first reached, then the sum.
         product = np.where(down > 0, (values << down) - (1 << down >> 1) + (values <= 0), values)
         return -(-((product << 31) - (1 << 30)) // multiplier)
 
     def _fit(self, moves: Array, shift: int) -> tuple[Array, Array] | None:
-        """Multipliers and offsets of the chosen channels, right at every threshold."""
+        """Return multipliers and offsets that keep the channels' thresholds, or None."""
         multiplier = self.multipliers[moves, None]
         down = -self.shifts[moves, None]
         lowest, highest = self.lowest[moves, None], self.highest[moves, None]
@@ -206,9 +213,9 @@ class Requantization:
         return reduced[:, 0], np.clip(natural, least, most) + (self.zero_point << shift)
 
     def _bisected(self, moves: Array, values: Array) -> Array:
-        """The least sums, int64 `[o, values]`, whose outputs reach each value, less zero point.
+        """Return the thresholds of the chosen channels for `values` (outputs minus zero point).
 
-        One more than the highest sum where none does.
+        The result is int64 `[o, values]`. A value that is never reached has `highest + 1`.
         """
         if self.reals is None:
             raise ValueError("gemmlowp's thresholds need no search")
@@ -233,12 +240,12 @@ _MINIMUM = -(1 << 62)
 
 
 def folded_bias(bias: Array | None, weights: Array, zero_point: int) -> Array:
-    """int64 `[o]`: the bias less the part of every sum that the input's zero point adds.
+    """Return the bias minus the part of every sum that the input's zero point adds, int64 `[o]`.
 
     Args:
         bias: `[o]` or None.
-        weights: centred weights, output channels first.
-        zero_point: of the input.
+        weights: Weights minus zero points, output channels first.
+        zero_point: The input's zero point.
     """
     sums = weights.astype(np.int64).reshape(weights.shape[0], -1).sum(axis=1)
     start = np.zeros(len(weights), np.int64) if bias is None else bias.astype(np.int64).ravel()
@@ -246,7 +253,7 @@ def folded_bias(bias: Array | None, weights: Array, zero_point: int) -> Array:
 
 
 def sum_range(bias: Array, weights: Array, dtype: DType = DType.INT8) -> tuple[Array, Array]:
-    """int64 `[o]` each: smallest and largest `bias + weights * x` over all `x` of that type."""
+    """Return the smallest and largest `bias + weights * x` over all `x` of `dtype`, int64 `[o]`."""
     low, high = dtype.limits
     weights = weights.astype(np.int64).reshape(weights.shape[0], -1)
     positive, negative = weights.clip(0).sum(axis=1), weights.clip(max=0).sum(axis=1)
@@ -254,5 +261,5 @@ def sum_range(bias: Array, weights: Array, dtype: DType = DType.INT8) -> tuple[A
 
 
 def fits_int32(range_: tuple[Array, Array]) -> bool:
-    """Whether sums of this range, and their partial sums of whatever order, fit into int32."""
+    """Return whether these sums, and partial sums in any order, fit into int32."""
     return bool((range_[0] >= -INT32_MAX).all() and (range_[1] <= INT32_MAX).all())

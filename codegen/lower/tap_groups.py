@@ -1,10 +1,11 @@
-"""Groups of taps whose sums of products fit into halves of words.
+"""Groups of taps whose sums of products fit into halfwords.
 
-A half holds a sum if the magnitudes of its weights add up to 255 at most: 255 * 128 < 2^15. The
-fewer groups there are, the cheaper a convolution; since the order in which taps are summed is free,
-finding them is bin packing in as many dimensions as there are output channels. Here it is greedy:
-the tap with the largest weight that is left is joined by those that leave most room, the last one
-by what fills it best; groups of six taps first, then of five, and so on.
+A sum fits into a halfword if the magnitudes of its weights add up to at most 255: 255 * 128 < 2^15.
+A convolution is cheaper with fewer groups. Taps may be summed in any order, so grouping them is bin
+packing with one dimension per output channel. The packing here is greedy. It forms groups of six
+taps first, then of five, and so on. A group starts with the remaining tap with the largest weight.
+Each next tap is the one that leaves most space, and the last tap is the one that fills the group
+best.
 """
 
 from __future__ import annotations
@@ -15,51 +16,54 @@ from math import gcd
 
 import numpy as np
 
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.ir import Array
 from smelt.targets import Optimize
 
 LARGEST_GROUP = 255
-"""What the magnitudes of a group's weights may add up to."""
+"""Largest sum of the magnitudes of a group's weights."""
 
 STATE_BYTES = 16
-"""Totals of a channel whose window is summed in slices."""
+"""Bytes of a channel's totals, for a window that is summed in slices."""
 
 _LARGEST = 6
-"""Taps in a group."""
+"""Largest number of taps in a group."""
 
 _UNROLLED = {"speed": 32, "ram": 32, "size": 8}
-"""Taps in a turn of the loop over taps, about; twice as many are written out without a loop."""
+"""Approximate taps per loop iteration.
+
+With `speed`, up to twice as many taps are unrolled without a loop.
+"""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Groups of equally many taps that are written out, and how often they are run through."""
+    """Groups with equal numbers of taps, unrolled inside a loop of `turns` iterations."""
 
     groups: tuple[int, ...]
     turns: int
 
     @property
     def taps(self) -> int:
-        """Taps in a turn."""
+        """Taps per iteration."""
         return sum(self.groups)
 
     def period(self, loaded: int) -> int:
-        """Groups after which as many taps are through as a multiple of those loaded at a time."""
+        """Return after how many groups the number of taps is a multiple of `loaded`."""
         return loaded // gcd(self.groups[0], loaded)
 
     def periods(self, loaded: int) -> int:
-        """Whole periods in a turn."""
+        """Return the number of full periods per iteration."""
         return len(self.groups) // self.period(loaded)
 
 
 @dataclass(frozen=True)
 class Taps:
-    """How the taps of a window, or of some of its rows, are summed.
+    """The order in which the taps of a window, or of some of its rows, are summed.
 
     Attributes:
-        stretches: one after the other.
-        order: the taps in the order of the groups.
+        stretches: The loops, in sequence.
+        order: The taps in the order of the groups.
     """
 
     stretches: tuple[Stretch, ...]
@@ -67,36 +71,36 @@ class Taps:
 
     @property
     def length(self) -> int:
-        """Taps in all."""
+        """The number of taps."""
         return len(self.order)
 
     @property
     def groups(self) -> int:
-        """How often totals take in what has been summed up."""
+        """The number of groups, after each of which the sum is added to the totals."""
         return sum(len(s.groups) * s.turns for s in self.stretches)
 
     @property
     def ordered(self) -> bool:
-        """Whether taps are summed in their own order."""
+        """Whether taps are summed in their original order."""
         return self.order == tuple(range(self.length))
 
     @property
     def places(self) -> Array:
-        """int64: where each tap stands in the order."""
+        """The position of each tap in the order, int64."""
         return np.argsort(np.asarray(self.order))
 
 
 @dataclass(frozen=True)
 class BlockSums:
-    """What a function over a block of pixels sums.
+    """The sums that a function computes for a block of pixels.
 
     Attributes:
-        taps: of the window, or of a slice of it.
-        scaling: of the sums.
-        words: of packed inputs a tap, two pixels in each.
-        outputs: channels.
-        state: whether sums go on from totals in front of the packed inputs.
-        ends: whether outputs are made of the sums; else they are left there.
+        taps: The taps of the window or of a slice of it.
+        scaling: The requantization of the sums.
+        words: Words of packed inputs per tap, with two pixels in each.
+        outputs: Output channels.
+        state: Whether sums start from totals stored before the packed inputs.
+        ends: Whether the sums are requantized to outputs; otherwise totals are stored.
     """
 
     taps: Taps
@@ -108,7 +112,7 @@ class BlockSums:
 
 
 def grouped(weights: Array, optimize: Optimize) -> Taps:
-    """The taps of `[o, k]` weights in few groups; for size, groups of one size, in their order."""
+    """Group the taps of `[o, k]` weights; for size, in equal groups and original order."""
     magnitudes = np.abs(weights.astype(np.int64))
     length = weights.shape[1]
     own = _uniform(magnitudes)
@@ -134,7 +138,7 @@ def grouped(weights: Array, optimize: Optimize) -> Taps:
 
 
 def _uniform(magnitudes: Array) -> list[list[int]]:
-    """Groups of neighbours, equally many but for the last one."""
+    """Return groups of consecutive taps of equal size; the last one may be smaller."""
     length, size = magnitudes.shape[1], 1
     for larger in range(2, 1 + min(_LARGEST, length)):
         filled = np.pad(magnitudes, ((0, 0), (0, -length % larger)))
@@ -144,7 +148,7 @@ def _uniform(magnitudes: Array) -> list[list[int]]:
 
 
 def _packed(magnitudes: Array) -> list[list[int]]:
-    """Groups of any taps, the largest groups first."""
+    """Return groups of arbitrary taps, the largest groups first."""
     order = np.lexsort((magnitudes.sum(axis=0), magnitudes.max(axis=0)))[::-1]
     left: list[int] = order.tolist()
     groups: list[list[int]] = []
@@ -162,7 +166,7 @@ def _packed(magnitudes: Array) -> list[list[int]]:
 
 
 def _joined(magnitudes: Array, taps: Sequence[int], size: int) -> list[int]:
-    """The first tap with others that fit, at most `size` in all."""
+    """Return the first tap with others that fit, at most `size` in all."""
     group, others = [taps[0]], np.asarray(taps[1:], np.int64)
     sums = magnitudes[:, taps[0]]
     while len(group) < size and len(others):

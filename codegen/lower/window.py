@@ -1,4 +1,4 @@
-"""The geometry of a convolution, as kernels and templates know it; dense layers are 1x1 ones."""
+"""The geometry of a convolution's window; dense layers are 1x1 convolutions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Window:
     """A window that slides over an image.
 
     Attributes:
-        kernel: height and width, in taps.
-        stride, padding, dilation: as in the operator.
-        size: height and width of the input.
-        depth: input channels that one output channel sees.
-        outputs: output channels.
-        groups: of channels; 1 for a depthwise convolution.
+        kernel: Height and width, in taps.
+        stride, padding, dilation: As in the operator.
+        size: Height and width of the input.
+        depth: Input channels per output channel.
+        outputs: Output channels.
+        groups: Groups of channels; 1 for a depthwise convolution.
     """
 
     kernel: Pair
@@ -33,7 +33,7 @@ class Window:
 
     @staticmethod
     def of(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> Window:
-        """The window of a node; that of a dense layer is one tap."""
+        """Return the window of a node; for a dense layer, a single tap."""
         op = node.op
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         if isinstance(op, FullyConnected):
@@ -52,7 +52,7 @@ class Window:
 
     @staticmethod
     def dense(rows: int, depth: int, outputs: int) -> Window:
-        """A dense layer: a 1x1 convolution of an image of one row."""
+        """Return the window of a dense layer: a 1x1 convolution of an image with one row."""
         return Window(
             kernel=(1, 1),
             stride=(1, 1),
@@ -70,28 +70,28 @@ class Window:
 
     @property
     def end(self) -> Pair:
-        """Row and column just past the last tap and its dilation, from the first tap on."""
+        """Rows and columns from the window's first tap to just after its last tap and dilation."""
         return self.kernel[0] * self.dilation[0], self.kernel[1] * self.dilation[1]
 
     @property
     def padded(self) -> bool:
-        """Whether the window can lie partly outside of the image."""
+        """Whether the window can be partly outside of the image."""
         return any(map(any, self.padding))
 
     @property
     def pointwise(self) -> bool:
-        """Whether every output pixel sees the input pixel in its place, and no other."""
+        """Whether every output pixel depends only on the input pixel at the same position."""
         return self.taps == 1 and self.stride == (1, 1) and not self.padded
 
     @property
     def outside(self) -> str:
-        """The C condition that pixel (y, x) lies outside of the image."""
+        """The C condition that pixel (y, x) is outside of the image."""
         height, width = self.size
         return f"y < 0 || y >= {height} || x < 0 || x >= {width}"
 
     @property
     def text(self) -> str:
-        """The window in words, as `3x3, stride 2x2, padding 0+1 rows`."""
+        """The window in words, for example `3x3, stride 2x2, padding 0+1 rows`."""
         parts = [f"{self.kernel[0]}x{self.kernel[1]}"]
         if self.stride != (1, 1):
             parts.append(f"stride {self.stride[0]}x{self.stride[1]}")
@@ -105,20 +105,23 @@ class Window:
         return ", ".join(parts)
 
     def title(self, node: Node) -> str:
-        """What a function computes that serves the node."""
+        """Return the description of a function that computes the node."""
         return f"{node.op.name}: {node.input(0).type} -> {node.output.type}, {self.text}"
 
     def loop(self, axis: int, variable: str) -> str:
-        """The C line that opens a loop over the window's rows (axis 0) or columns (1)."""
+        """Return the C line that opens a loop over the window's rows (axis 0) or columns (1)."""
         end, step = self.end[axis], self.dilation[axis]
         return f"for (int32_t {variable} = 0; {variable} < {end}; {variable} += {step}) {{"
 
     def origin(self, axis: int, output: str) -> str:
-        """The C expression of the first row (axis 0) or column (1) under the window."""
+        """Return the C expression of the first row (axis 0) or column (1) under the window."""
         return self.tap(axis, output, "")
 
     def tap(self, axis: int, output: str, tap: str) -> str:
-        """The C expression of the input row (axis 0) or column (1) under a tap (or the first)."""
+        """Return the C expression of the input row (axis 0) or column (1) under a tap.
+
+        Without a tap, it is the first row or column.
+        """
         stride, dilation = self.stride[axis], self.dilation[axis]
         before = self.padding[axis][0]
         text = output if stride == 1 else f"{output} * {stride}"

@@ -1,7 +1,7 @@
-"""The kernels that serve a node: what each costs, which one is best, and why a faster one lost.
+"""The candidate kernels for a node: their cost, their ranking, and why a faster one was rejected.
 
-What a candidate costs is estimated from the work that its call declares and from prices that were
-measured on the target (`smelt.targets.prices`); one without prices comes after those with some.
+The cost is estimated from the work that the kernel call declares and from prices measured on the
+target (`smelt.targets.prices`). Candidates without prices rank last.
 """
 
 from __future__ import annotations
@@ -11,25 +11,30 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import PurePosixPath
 
-from smelt.codegen.lower.offer import KernelCall
+from smelt.codegen.lower.kernel import KernelCall
 from smelt.ir import Node
 from smelt.targets import Optimize
 
 EXPANSION = 2
-"""How many times larger than the weights constants may be that are not asked to be."""
+"""Candidates with constants above this multiple of the weights are chosen last."""
 
 
 SLOWDOWN = 1.3
-"""How much slower than the fastest candidate the smallest one may be to be taken for size."""
+"""Largest slowdown, relative to the fastest candidate, that `--optimize size` accepts."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel that serves a node.
+    """A kernel that can compute a node.
 
-    `cycles` is the estimate for one inference; None where the target has no prices for it.
-    What a plugin serves is taken before anything else; what is `unwanted`, because its constants
-    are much larger than the weights, only if there is nothing else.
+    Attributes:
+        backend: The name of the backend.
+        call: The kernel call.
+        cycles: The estimate for one inference; None if the target has no prices for the call's
+            form.
+        plugin: Whether a plugin provides the kernel. Such kernels rank first.
+        unwanted: Whether the constants are much larger than the weights. Such kernels are chosen
+            only if there is no other.
     """
 
     backend: str
@@ -40,7 +45,7 @@ class Candidate:
 
     @property
     def text(self) -> str:
-        """The candidate and what it takes, in words."""
+        """The candidate and its cycles, for messages."""
         name = f"{self.backend}'s {self.call.form or self.call.stem}"
         return name if self.cycles is None else f"{name} ({self.cycles:,} cycles)"
 
@@ -50,11 +55,11 @@ class Choice:
     """The candidate that computes a node.
 
     Attributes:
-        taken: the one chosen.
-        lost: the other candidates of its group, the better ones first.
-        reason: why no backend of higher preference serves the node, and why a candidate that would
-            be faster lost; empty where there is nothing to say. Of later groups it tells once the
-            choice is final (`Partitioner.explained`).
+        taken: The chosen candidate.
+        lost: The other candidates of its group, best first.
+        reason: Why preferred backends do not serve the node and why faster candidates lost. Empty
+            if there is nothing to explain. Candidates of later groups are included only in the
+            result of `Partitioner.explained`.
     """
 
     taken: Candidate
@@ -63,7 +68,7 @@ class Choice:
 
 
 def with_work(backend: str, node: Node, call: KernelCall) -> KernelCall:
-    """The call with what it does not say: its template's name as form, what any kernel does."""
+    """Return the call with defaults for a missing form (the template's name) and missing work."""
     form = call.form or f"{backend}_{PurePosixPath(call.template).stem}"
     if call.work:
         return replace(call, form=form)
@@ -73,24 +78,24 @@ def with_work(backend: str, node: Node, call: KernelCall) -> KernelCall:
 
 
 def expands(node: Node, call: KernelCall) -> bool:
-    """Whether a product's constants are much larger than its weights and bias."""
+    """Return whether a call's constants are much larger than the node's weights and bias."""
     own = sum(v.type.bytes for v in node.inputs if v is not None and v.data is not None)
     return node.macs > 0 and call.constant_bytes > EXPANSION * own + _SMALL
 
 
 _SMALL = 2048
-"""Bytes that are no matter."""
+"""Expansion below this number of bytes is ignored."""
 
 
 def cycles_of(call: KernelCall, prices: Mapping[str, float] | None) -> int | None:
-    """What a call costs in cycles; None where its form has no prices."""
+    """Return the estimated cycles of a call; None if its form has no prices."""
     if prices is None:
         return None
     return round(sum(prices.get(unit, 0.0) * count for unit, count in call.work.items()))
 
 
 def ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candidate]:
-    """The candidates, best first; those that cost the same, or nobody knows, stay in order."""
+    """Return the candidates, best first; the sort is stable."""
     known = [c.cycles for c in candidates if c.cycles is not None and not c.unwanted]
     allowed = SLOWDOWN * min(known, default=0)
 
@@ -115,14 +120,14 @@ def ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candidat
 
 
 def not_better(answer: Sequence[Candidate], taken: Candidate) -> str:
-    """That a preferred backend of the same group has nothing better; empty where it is faster."""
+    """Return why a preferred backend of the same group was not chosen; empty if it is faster."""
     if any(_is_faster(candidate, taken) for candidate in answer):
         return ""
     return f"{answer[0].text} is not better than {taken.text}."
 
 
 def passed_over(lost: Sequence[Candidate], taken: Candidate, optimize: Optimize) -> Iterator[str]:
-    """Why no faster candidate is taken: for each rule, the fastest that it bars, in a sentence."""
+    """Yield a sentence for each rule that excludes a faster candidate: it names the fastest one."""
     barred: dict[bool, Candidate] = {}
     for candidate in sorted(lost, key=lambda c: inf if c.cycles is None else c.cycles):
         if _is_faster(candidate, taken):
@@ -132,9 +137,9 @@ def passed_over(lost: Sequence[Candidate], taken: Candidate, optimize: Optimize)
 
 
 def preferred(later: Sequence[Candidate], taken: Candidate, optimize: Optimize) -> str:
-    """That --backends prefers what is taken to the fastest of a later group, and what takes that.
+    """Return why `--backends` excludes the fastest candidate of a later group, with the remedy.
 
-    Empty where none of them is faster.
+    Returns an empty string if no candidate of that group is faster.
     """
     faster = [candidate for candidate in later if _is_faster(candidate, taken)]
     if not faster:
@@ -147,7 +152,7 @@ def preferred(later: Sequence[Candidate], taken: Candidate, optimize: Optimize) 
 
 
 def _rule_against(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
-    """The rule by which a faster candidate is not taken, and the option by which it is."""
+    """Return which rule excludes a faster candidate, and the option that would choose it."""
     there, here = lost.call, taken.call
     option = "" if optimize == "speed" else "--optimize speed"
     if taken.plugin:
@@ -167,5 +172,5 @@ def _rule_against(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
 
 
 def _is_faster(one: Candidate, other: Candidate) -> bool:
-    """Whether both are estimated, and the first takes fewer cycles."""
+    """Return whether both candidates have estimates and the first takes fewer cycles."""
     return one.cycles is not None and other.cycles is not None and one.cycles < other.cycles

@@ -1,7 +1,7 @@
-"""Operators in terms of other operators, for backends that do not serve them as they are.
+"""Rewrites of operators into others, for backends that do not serve the original operator.
 
-Each rewrite gives nodes that compute the same, every bit of it for integers, or None where it does
-not apply. The last node makes the value that the one node made.
+Each rewrite returns nodes with the same result, bit-exact for integers, or None if it does not
+apply. The last node computes the value that the original node computed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from smelt.codegen.passes.quantized.functions import tabulated
+from smelt.codegen.passes.quantized.function_chains import tabulated
 from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import Requantizer, convolution_scales
@@ -29,13 +29,13 @@ from smelt.ops.tensor.slice import Slice
 from smelt.ops.tensor.transpose import Transpose
 
 MOST_GROUPS = 8
-"""Groups of a convolution beyond which slices and concatenation would cost more than they bring."""
+"""Largest number of groups to split: more would cost more in slices and concatenation."""
 
 Legalization = Callable[[Node, Names], "list[Node] | None"]
 
 
 class _Sequence:
-    """Nodes in the making that take the place of one."""
+    """A list of nodes under construction that replaces one node."""
 
     def __init__(self, node: Node, names: Names) -> None:
         self._node = node
@@ -43,7 +43,7 @@ class _Sequence:
         self.nodes: list[Node] = []
 
     def add(self, op: Op, *inputs: Value | None, like: Value | None = None) -> Value:
-        """The value that an operator makes, quantized like another one."""
+        """Append a node; return its output, quantized like another value."""
         (type_,) = op.infer([None if v is None else v.type for v in inputs])
         quant = None if like is None else like.type.quant
         value = Value(self._names.fresh(self._node.name), replace(type_, quant=quant))
@@ -51,19 +51,19 @@ class _Sequence:
         return value
 
     def constant(self, data: Array, quant: Quant | None) -> Value:
-        """A new constant."""
+        """Return a new constant."""
         name = self._names.fresh(f"{self._node.name}:part")
         return Value.constant(name, np.ascontiguousarray(data), quant)
 
     def end(self) -> list[Node]:
-        """The nodes, the last of which makes the replaced node's value."""
+        """Return the nodes; the last one outputs the replaced node's value."""
         last = self.nodes[-1]
         self.nodes[-1] = replace(last, outputs=self._node.outputs)
         return self.nodes
 
 
 def split_groups(node: Node, names: Names) -> list[Node] | None:
-    """A convolution in groups: slices, a convolution for each group, and their concatenation."""
+    """Split a grouped convolution into slices, one convolution per group, and a concatenation."""
     op = node.op
     weights, bias = node.inputs[1] if len(node.inputs) > 1 else None, node.optional(2)
     if not isinstance(op, Conv2D) or weights is None or weights.data is None:
@@ -89,7 +89,7 @@ def split_groups(node: Node, names: Names) -> list[Node] | None:
 
 
 def dense_to_convolution(node: Node, names: Names) -> list[Node] | None:
-    """A dense layer: a 1x1 convolution of an image of one row."""
+    """Convert a dense layer to a 1x1 convolution of an image with one row."""
     op = node.op
     if not isinstance(op, FullyConnected) or op.sums or node.input(1).data is None:
         return None
@@ -108,7 +108,7 @@ def dense_to_convolution(node: Node, names: Names) -> list[Node] | None:
 
 
 def convolution_to_dense(node: Node, names: Names) -> list[Node] | None:
-    """A convolution whose window is the whole image, or one element of it: a dense layer."""
+    """Convert a convolution to a dense layer if its window is the whole image or one pixel."""
     op = node.op
     if not isinstance(op, Conv2D) or op.groups > 1 or op.padding != NO_PADDING or op.sums:
         return None
@@ -132,7 +132,7 @@ def convolution_to_dense(node: Node, names: Names) -> list[Node] | None:
 
 
 def explicit_padding(node: Node, names: Names) -> list[Node] | None:
-    """A window that pads more on one side than on the other: Pad, then the window without."""
+    """Convert asymmetric padding of a window to a `Pad` node before it."""
     op = node.op
     if not isinstance(op, Conv2D | DepthwiseConv2D | Pool2D):
         return None
@@ -150,7 +150,7 @@ def explicit_padding(node: Node, names: Names) -> list[Node] | None:
 
 
 def function_to_table(node: Node, names: Names) -> list[Node] | None:
-    """A function of 8-bit numbers: a table of its 256 results."""
+    """Convert a function of 8-bit numbers to a table of its 256 results."""
     results = tabulated(node) if isinstance(node.op, Unary) else None
     if results is None:
         return None
@@ -160,7 +160,7 @@ def function_to_table(node: Node, names: Names) -> list[Node] | None:
 
 
 def matmul_to_dense(node: Node, names: Names) -> list[Node] | None:
-    """A stack of products of matrices: a dense layer for each, and their concatenation."""
+    """Convert a stack of matrix products to one dense layer each, and a concatenation."""
     op = node.op
     if not isinstance(op, MatMul) or op.left or op.result:
         return None
@@ -192,18 +192,18 @@ def matmul_to_dense(node: Node, names: Names) -> list[Node] | None:
 
 
 _MOST_MATRICES = 64
-"""Those of a longer stack are not computed one by one: each is several layers of the program."""
+"""Longer stacks are not converted: each matrix becomes several layers of the program."""
 
 
 def _chosen(quant: Quant | None, part: slice) -> Quant | None:
-    """The quantization of some of the output channels, which are the first axis."""
+    """Return the quantization of a slice of the output channels (axis 0)."""
     if quant is None or quant.axis is None:
         return quant
     return Quant(quant.scale[part], quant.zero_point[part], quant.axis)
 
 
 def _scaled_alike(x: TensorType, weights: TensorType, node: Node) -> bool:
-    """Whether a dense layer and a convolution requantize alike.
+    """Return whether a dense layer and a convolution of these operands requantize equally.
 
     TensorFlow Lite Micro rounds the product of the scales of a dense layer to float32.
     """
@@ -228,4 +228,4 @@ LEGALIZATIONS: Mapping[str, Legalization] = {
         matmul_to_dense,
     )
 }
-"""By name, in the order in which they are tried."""
+"""The rewrites by name, in the order in which they are tried."""

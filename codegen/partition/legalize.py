@@ -1,4 +1,4 @@
-"""Operators rewritten for backends that do not serve them, or not well."""
+"""Rewriting of operators that a backend does not serve, or serves faster in another form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smelt.ir import Graph, Node, Origin, Rewrite, verify
 
 @dataclass(frozen=True)
 class Legalized:
-    """An operator that was rewritten, how, and what that brings, in a sentence."""
+    """A rewritten operator, the name of the rewrite, and its benefit in a sentence."""
 
     origin: Origin
     operator: str
@@ -21,14 +21,14 @@ class Legalized:
 
 
 def legalize(graph: Graph, partitioner: Partitioner) -> tuple[Graph, tuple[Legalized, ...]]:
-    """Rewrite what that brings to a better place; see `Standing`.
+    """Apply the rewrites that improve a node's `PartitionScore`.
 
     Args:
-        graph: after the passes.
-        partitioner: tells where a node is served, and what that costs.
+        graph: The graph after the passes.
+        partitioner: Chooses a kernel for each candidate node and estimates its cost.
 
     Returns:
-        The graph, verified, and what was done to it.
+        The graph, verified, and the list of rewrites.
     """
     names = Names(graph)
     done: list[Legalized] = []

@@ -1,9 +1,9 @@
-"""Which backend's kernel computes each node, and why no other one does.
+"""The choice of a kernel for each node, and why others were not chosen.
 
-Backends stand in groups. A node goes to the first group that serves it; within a group all kernels
-that serve it are candidates, and the best one for `--optimize` is taken. A target's own backends
-are one group: only what they cost counts. Backends that are asked for by name are a group each:
-their order is a preference. What candidates cost, and which is best, is in `candidates`.
+Backends are in groups. The first group that serves a node computes it. Within a group, all kernels
+that serve the node are candidates, and the best one for `--optimize` is chosen. The target's own
+backends form one group, so that only cost matters. Backends named in `--backends` form a group
+each, so that their order is a preference. See `candidates` for costs and ranking.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from smelt.codegen.lower.backend import Answers, Backend
+from smelt.codegen.lower.backend import Backend, OfferCache
 from smelt.codegen.lower.device import DeviceCall, DeviceShare
-from smelt.codegen.lower.offer import MOST_ENTRIES, Refusal, Request
+from smelt.codegen.lower.kernel import MOST_ENTRIES, Refusal, Request
 from smelt.codegen.partition.candidates import (
     Candidate,
     Choice,
@@ -33,26 +33,26 @@ from smelt.ir import Graph, Node
 
 @dataclass(frozen=True)
 class Place:
-    """What must serve a layer: a backend, and one form of its kernels where `form` is not empty."""
+    """The backend that must serve a layer, and the form of its kernel if `form` is not empty."""
 
     backend: Backend
     form: str = ""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How well nodes are served together.
+class PartitionScore:
+    """How well some nodes are served together.
 
     Attributes:
-        group: the last group that one of them needs; None where one is not served at all.
-        cycles: what they take together; None where that is not known of all.
+        group: The index of the last group that one of them needs; None if one is not served.
+        cycles: The sum of their cycles; None if one is unknown.
     """
 
     group: int | None
     cycles: int | None
 
-    def better_than(self, other: Standing) -> bool:
-        """Whether a group of higher preference serves, or the same one in fewer cycles."""
+    def better_than(self, other: PartitionScore) -> bool:
+        """Return whether a preferred group serves the nodes, or the same group in fewer cycles."""
         if self.group is None or other.group is None:
             return self.group is not None
         if self.group != other.group:
@@ -60,72 +60,73 @@ class Standing:
         ours, theirs = self.cycles, other.cycles
         return ours is not None and theirs is not None and ours < theirs
 
-    def gain(self, before: Standing) -> str:
-        """What nodes bring that stand better than those before them, in a sentence."""
+    def gain(self, before: PartitionScore) -> str:
+        """Return a sentence that says why these nodes are better than those `before`."""
         if before.group is None:
-            return "No backend serves it as it is."
+            return "No backend serves the original operator."
         if self.group != before.group:
-            return "A backend that --backends prefers serves it so."
-        return f"It takes {self.cycles or 0:,} cycles so, not {before.cycles or 0:,}."
+            return "A backend that --backends prefers serves the rewritten nodes."
+        return f"The rewrite takes {self.cycles or 0:,} cycles instead of {before.cycles or 0:,}."
 
 
 @dataclass(frozen=True)
 class Partitioner:
-    """Chooses among backends; each node is chosen for once.
+    """Chooses a kernel for each node, once per node.
 
-    What it does not know yet, `dataclasses.replace` tells it later: `rooms`, `share`. All that come
-    from one share the answers of kernels, each of which is asked once about a node and a room.
+    Settings that are known only later (`scratch_limits`, `share`) are added by
+    `dataclasses.replace`. The resulting partitioners share the kernels' answers, so that each
+    kernel is asked once about a node and a scratch limit.
 
     Attributes:
-        groups: backends, by preference.
-        request: what is asked of every kernel.
-        placed: what must serve certain layers, by a layer's name or a pattern of it (`fnmatch`).
-        rooms: `Request.room` of nodes that may take more scratch than others.
-        share: which nodes an accelerator computes beside the CPU, and why; None: all it serves.
-        answers: what kernels have answered.
+        groups: The backends, preferred groups first.
+        request: The question that every kernel is asked.
+        placed: Forced places, by layer name or `fnmatch` pattern.
+        rooms: `Request.scratch_limit` of nodes that may take more scratch than others.
+        share: The nodes that an accelerator computes, with reasons; None: all that it serves.
+        answers: The kernels' answers so far.
     """
 
     groups: Sequence[Sequence[Backend]]
     request: Request
     placed: Mapping[str, Place] = field(default_factory=dict[str, Place])
-    rooms: Mapping[Node, int] = field(default_factory=dict[Node, int])
+    scratch_limits: Mapping[Node, int] = field(default_factory=dict[Node, int])
     share: DeviceShare | None = None
-    answers: Answers = field(default_factory=Answers)
+    answers: OfferCache = field(default_factory=OfferCache)
     _known: dict[Node, Choice] = field(init=False, default_factory=dict[Node, Choice])
     _explained: dict[Node, Choice] = field(init=False, default_factory=dict[Node, Choice])
     _entries: list[int] = field(init=False, default_factory=list[int])
     _explaining: list[int] = field(init=False, default_factory=list[int])
 
     def on_cpu(self) -> Partitioner:
-        """The same partitioner without the backends of accelerators.
+        """Return the same partitioner without the backends of accelerators.
 
         Raises:
-            ConfigError: no other is left.
+            ConfigError: No backend is left.
         """
         groups = [[backend for backend in group if not backend.on_device] for group in self.groups]
         if not any(groups):
-            raise ConfigError("without --fallback no backend is left that computes on the CPU")
+            raise ConfigError("--no-fallback leaves no backend that computes on the CPU")
         placed = {p: place for p, place in self.placed.items() if not place.backend.on_device}
         return replace(self, groups=[group for group in groups if group], placed=placed)
 
     def choose(self, node: Node) -> Choice:
-        """The choice for a node.
+        """Return the choice for a node.
 
         Raises:
-            UnsupportedError: no backend serves it; names the node and each backend's reason.
+            UnsupportedError: No backend serves it; the message has each backend's reason.
         """
         if node not in self._known:
             self._known[node] = self._choose(node)
         return self._known[node]
 
     def explained(self, node: Node) -> Choice:
-        """The choice for a node; its reason tells of faster kernels in groups of lower preference.
+        """Return the choice for a node, with a reason that includes faster kernels of later groups.
 
-        These groups are asked for that alone, so only about nodes that are going to be computed.
-        What their tables take is counted apart: it must not change what is chosen for others.
+        Later groups are asked only here, so call this only for nodes that are actually computed.
+        Their table entries are counted separately, so that they do not change other choices.
 
         Raises:
-            UnsupportedError: no backend serves it.
+            UnsupportedError: No backend serves it.
         """
         if node not in self._explained:
             choice = self.choose(node)
@@ -134,7 +135,7 @@ class Partitioner:
         return self._explained[node]
 
     def _preferred(self, node: Node, taken: Candidate) -> Iterator[str]:
-        """Of each later group, why a kernel that would be faster is not taken."""
+        """Yield, for each later group, why its faster kernel is not chosen."""
         if taken.cycles is None or self.is_placed(node):
             return
         for group in self.groups[self._group_of(taken) + 1 :]:
@@ -143,19 +144,20 @@ class Partitioner:
             yield preferred(candidates, taken, self.request.optimize)
 
     def is_placed(self, node: Node) -> bool:
-        """Whether a certain backend must serve the node."""
+        """Return whether `--place` forces the node's backend."""
         return any(_matches(node.name, pattern) for pattern in self.placed)
 
-    def standing(self, nodes: Sequence[Node]) -> Standing:
-        """How well nodes are served; only those that multiply decide the group, if there are any.
+    def standing(self, nodes: Sequence[Node]) -> PartitionScore:
+        """Return how well nodes are served together.
 
-        Views cost nothing and are not asked about.
+        If any node multiplies, only those that multiply determine the group. Views cost nothing and
+        need no kernel.
         """
         asked = [node for node in nodes if not node.op.is_view]
         try:
             choices = [self.choose(node) for node in asked]
         except UnsupportedError:
-            return Standing(None, None)
+            return PartitionScore(None, None)
         multiplies = any(node.macs for node in asked)
         groups = [
             self._group_of(choice.taken)
@@ -164,22 +166,22 @@ class Partitioner:
         ]
         known = [c.taken.cycles for c in choices]
         total = None if None in known else sum(count or 0 for count in known)
-        return Standing(max(groups, default=0), total)
+        return PartitionScore(max(groups, default=0), total)
 
     def _group_of(self, taken: Candidate) -> int:
         names = [{backend.name for backend in group} for group in self.groups]
         return next(i for i, group in enumerate(names) if taken.backend in group)
 
     def require_layers(self, graph: Graph, before: Graph) -> None:
-        """Check that each pattern of `placed` is that of a layer, in a branch or loop perhaps.
+        """Check that each pattern of `placed` matches a layer, possibly inside a branch or loop.
 
         Args:
-            graph: with the layers that are computed.
-            before: without those that only convert to float16 and back, which no other backend has,
-                so that their names are of no use to whoever places layers.
+            graph: The graph with the layers that are computed.
+            before: The graph without the layers that only convert to and from float16. Only its
+                names are suggested, because no other backend serves the conversions.
 
         Raises:
-            ConfigError: it is not; the message names layers of similar names.
+            ConfigError: A pattern matches no layer; the message suggests similar names.
         """
         layers = [*graph.nodes, *nodes_inside(graph)]
         control = [node.name for node in layers if node.op.subgraphs]
@@ -189,12 +191,12 @@ class Partitioner:
             if not any(_matches(name, pattern) for name in names):
                 if any(_matches(name, pattern) for name in control):
                     raise ConfigError(
-                        f"--place {pattern}=…: branches and loops are the CPU's and have no "
+                        f"--place {pattern}=…: branches and loops run on the CPU and have no "
                         "kernel; the layers inside them can be placed"
                     )
                 close = get_close_matches(pattern, useful, n=3, cutoff=0.3) or useful[:3]
                 raise ConfigError(
-                    f"--place {pattern}=…: no layer is called so; there are "
+                    f"--place {pattern}=…: no layer has this name; there are "
                     f"{', '.join(repr(name) for name in close)}, … (`smelt partition` lists all)"
                 )
 
@@ -222,12 +224,12 @@ class Partitioner:
 
     def _forced(self, node: Node, place: Place) -> Choice:
         name = place.backend.name
-        where = f" by backend '{name}', where --place wants it"
+        where = f" by backend '{name}', which --place requires"
         found = self._candidates(place.backend, node, self._entries)
         if isinstance(found, Refusal):
             raise self._refusal(node, where, found.reason)
         taken, *lost = ranked(found, self.request.optimize)
-        reasons = ["--place wants it so."]
+        reasons = ["--place requires this backend."]
         if place.form:
             taken = next((c for c in found if c.call.form == place.form), None)
             lost = [c for c in found if c is not taken]
@@ -235,7 +237,7 @@ class Partitioner:
             reasons += passed_over(lost, taken, self.request.optimize)
         if taken is None:
             forms = ", ".join(candidate.call.form for candidate in found)
-            raise self._refusal(node, where, f"there it has {forms}, not {place.form}.")
+            raise self._refusal(node, where, f"the backend offers {forms}, not {place.form}.")
         reasons.append(taken.call.missed)
         return Choice(taken, tuple(lost), _together(reasons))
 
@@ -248,11 +250,13 @@ class Partitioner:
     def _candidates(
         self, backend: Backend, node: Node, entries: list[int]
     ) -> list[Candidate] | Refusal:
-        """What a backend offers, or why it offers nothing; its tables are counted in `entries`."""
+        """Return a backend's candidates or its refusal; count their table entries in `entries`."""
         why = self.share.stays(node) if backend.on_device and self.share else ""
         if why:
             return Refusal(why)
-        request = replace(self.request, room=self.rooms.get(node, self.request.room))
+        request = replace(
+            self.request, scratch_limit=self.scratch_limits.get(node, self.request.scratch_limit)
+        )
         left = MOST_ENTRIES - sum(entries)
         offers = backend.offers(node, request, left, self.answers.ask)
         if isinstance(offers, Refusal):
@@ -271,7 +275,7 @@ class Partitioner:
 
 
 def nodes_inside(graph: Graph) -> Iterator[Node]:
-    """The nodes of a graph's branches and loops, at whatever depth."""
+    """Yield the nodes of a graph's branches and loops, at any depth."""
     for node in graph.nodes:
         for subgraph in node.op.subgraphs:
             yield from subgraph.nodes
@@ -279,7 +283,7 @@ def nodes_inside(graph: Graph) -> Iterator[Node]:
 
 
 def _together(reasons: Sequence[str]) -> str:
-    """Each reason once: several backends may have the same."""
+    """Join the reasons without repeats: several backends may give the same reason."""
     return " ".join(dict.fromkeys(filter(None, reasons)))
 
 

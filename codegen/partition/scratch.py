@@ -1,25 +1,25 @@
-"""How much scratch each node of a network may take without making the arena larger."""
+"""How much scratch each node may take without making the arena larger."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from smelt.codegen.lower.offer import ROOM
+from smelt.codegen.lower.kernel import ROOM
 from smelt.codegen.passes.loops import root_of
 from smelt.ir import Graph, Node, Value
 
 
-def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
-    """Bytes between what lives while a node runs and the most that ever does.
+def scratch_limits(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
+    """Return the scratch limit of nodes in bytes: the arena's peak minus what is live at the node.
 
-    Nodes run in the graph's order, each on whole tensors. Only convolutions and dense layers say
-    how large an arena has to be: others may be computed in place. States have a memory of their
-    own. What has no more room than any call may take is left out; so is everything where graphs
-    stand inside.
+    Nodes run in the graph's order, each on whole tensors. Only convolutions and dense layers
+    determine the peak, because other operators may be computed in place. States have memory of
+    their own. Nodes whose limit is not above the default `ROOM` are left out. If the graph has
+    branches or loops, the result is empty.
 
     Args:
-        graph: what is going to be scheduled.
-        keep_inputs: whether an inference must leave the inputs as they were.
+        graph: The graph that is going to be scheduled.
+        keep_inputs: Whether an inference must leave its inputs unchanged.
     """
     if any(node.op.subgraphs for node in graph.nodes):
         return {}
@@ -46,7 +46,7 @@ def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
 
 
 def _last_reads(graph: Graph) -> dict[Value, int]:
-    """The place of the node that reads each value last; past all of them for results."""
+    """Return the index of the last node that reads each value; for results, the number of nodes."""
     last: dict[Value, int] = {}
     for i, node in enumerate(graph.nodes):
         last |= {root_of(graph, value): i for value in node.inputs if value is not None}

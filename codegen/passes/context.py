@@ -1,4 +1,4 @@
-"""What every pass is given beside the graph."""
+"""The context that every pass takes beside the graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from smelt.ir import Graph, Origin
 
 @dataclass(frozen=True)
 class Removal:
-    """Channels of a layer's result that are not computed any more."""
+    """Channels of one layer's result that are no longer computed.
+
+    Attributes:
+        origin: The layer.
+        channels: The number of channels that the layer had.
+        constant: How many were removed because they are constant.
+        unread: How many were removed because nothing reads them.
+    """
 
     origin: Origin
     channels: int
@@ -23,11 +30,11 @@ def _ignore(removals: Sequence[Removal]) -> None: ...
 
 @dataclass(frozen=True)
 class PassContext:
-    """What is known of the compilation that passes are a part of.
+    """Settings of the compilation that passes depend on.
 
     Attributes:
-        granularity: channels of a layer that stay or go together.
-        report: is told which channels go.
+        granularity: The number of channels of a layer is kept a multiple of this.
+        report: Called with the channels that are removed.
     """
 
     granularity: int = 1

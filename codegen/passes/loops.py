@@ -1,4 +1,4 @@
-"""What loops carry without a change, and which results a body may write over what it carries."""
+"""Values that loops carry unchanged, and results that a body may write in place."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from smelt.ir import Graph, Node, Value
 from smelt.ops.control.loop_form import LoopForm
 
 InPlace = Callable[[Node], Sequence[tuple[int, int]]]
-"""The `(output, input)` pairs of a node whose kernel may be given one address for both."""
+"""Returns the `(output, input)` pairs of a node that may share one address in its kernel."""
 
 
 def kept(form: LoopForm) -> frozenset[int]:
-    """Indices of what is carried without a change."""
+    """Return the indices of the carried values that the loop does not change."""
     return frozenset(
         k
         for k in range(len(form.carried))
@@ -22,11 +22,12 @@ def kept(form: LoopForm) -> frozenset[int]:
 
 
 def written_early(form: LoopForm, in_place: InPlace) -> dict[Value, int]:
-    """Values of the body that may be written to their place among the results at once.
+    """Return the values of the body that may be written directly to their result's buffer.
 
-    Gives the index of a result by the value, which a node of the body makes: one that is
-    stacked, or one that is carried if nothing reads what was carried before, later than that
-    node (or together with it, unless its kernel works in place).
+    The mapping is from a value, which a node of the body computes, to the index of its result. A
+    stacked result always qualifies. A carried result qualifies if no later node reads the old
+    carried value. The node that computes the result may read the old value itself if its kernel
+    works in place.
     """
     early: dict[Value, int] = {}
     for k, value in enumerate(form.results):
@@ -39,7 +40,7 @@ def written_early(form: LoopForm, in_place: InPlace) -> dict[Value, int]:
 
 
 def _is_free(body: Graph, old: Value, root: Value, in_place: InPlace) -> bool:
-    """Whether `root` may be written where `old` was, which it replaces in the next turn."""
+    """Return whether `root` may overwrite `old`, the carried value that it replaces."""
     if any(root_of(body, value) is old for value in body.outputs):
         return False
     maker = body.nodes.index(body.producer[root])
@@ -58,20 +59,20 @@ def _is_free(body: Graph, old: Value, root: Value, in_place: InPlace) -> bool:
 
 
 def _operands(body: Graph, node: Node, old: Value) -> list[int]:
-    """The operands of a node that are `old`, reshaped or not."""
+    """Return the indices of the node's operands that are `old` or a reshape of it."""
     roots = (None if v is None else root_of(body, v) for v in node.inputs)
     return [index for index, root in enumerate(roots) if root is old]
 
 
 def root_of(graph: Graph, value: Value) -> Value:
-    """The value that a view is of; another value itself."""
+    """Return the value at the start of a chain of views; if it is no view, the value itself."""
     while value in graph.producer and graph.producer[value].op.is_view:
         value = graph.producer[value].input(0)
     return value
 
 
 def is_read(graph: Graph, value: Value) -> bool:
-    """Whether a node or the graph's caller reads a value."""
+    """Return whether a node reads a value or the graph returns it."""
     return value in graph.results or any(value in node.inputs for node in graph.nodes)
 
 
@@ -81,9 +82,10 @@ PlaceT = TypeVar("PlaceT", bound=Hashable)
 def in_safe_order(
     sources: Mapping[PlaceT, PlaceT], spare: Callable[[PlaceT], PlaceT]
 ) -> Iterator[tuple[PlaceT, PlaceT]]:
-    """Orders copies that are meant to happen at once, of a source by its target.
+    """Order copies that must behave as if they all happened at once.
 
-    A copy waits for those that read its target. In a cycle, `spare` names a place that keeps one.
+    `sources` gives the source of each target. A copy is emitted when no other copy still reads its
+    target. To break a cycle, one value is first saved to the place that `spare` returns.
 
     Yields:
         `(source, target)`.

@@ -1,4 +1,4 @@
-"""Graphs inside operators: passes reach them, and they become part of the graph around them."""
+"""Running passes on graphs inside operators, and inlining such graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smelt.ops.tensor.copy import Copy
 
 
 def everywhere(transform: Pass, context: PassContext = DEFAULT) -> Callable[[Graph], Graph]:
-    """The pass on every graph: those inside operators first, then the one that they are in."""
+    """Return a transform that runs the pass on inner graphs first, then on the graph itself."""
 
     def run(graph: Graph) -> Graph:
         def descend(node: Node) -> Rewrite:
@@ -26,14 +26,14 @@ def everywhere(transform: Pass, context: PassContext = DEFAULT) -> Callable[[Gra
 
 
 def with_graphs(op: Op, change: Callable[[Graph], Graph]) -> Op:
-    """The operator with every graph in its fields changed."""
+    """Return the operator with `change` applied to every graph in its fields."""
     graphs = {item.name: getattr(op, item.name) for item in fields(op)}
     changed = {name: change(g) for name, g in graphs.items() if isinstance(g, Graph)}
     return replace(op, **changed)
 
 
 def bind(graph: Graph, constants: Mapping[int, Value]) -> Graph:
-    """The graph with some of its inputs constant, and no longer inputs."""
+    """Return the graph with the inputs at the given indices replaced by constants."""
     known = {
         graph.inputs[i]: Value.constant(graph.inputs[i].name, value.array, value.type.quant)
         for i, value in constants.items()
@@ -50,13 +50,13 @@ def bind(graph: Graph, constants: Mapping[int, Value]) -> Graph:
 
 
 class Names:
-    """Names that are not yet taken in a graph."""
+    """Generates value names that are unused in a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._taken = {value.name for value in graph.values()}
 
     def fresh(self, name: str) -> str:
-        """The name, or one like it."""
+        """Return the name, with a number appended if it is already used."""
         found, count = name, 1
         while found in self._taken:
             count += 1
@@ -72,14 +72,14 @@ def inline(
     names: Names,
     results: AbstractSet[Value],
 ) -> tuple[list[Node], list[Value]]:
-    """The nodes of `graph` in the place of `node`, and the values that stand for its outputs.
+    """Return the nodes of `graph` to replace `node`, and the values that replace its outputs.
 
     Args:
-        graph: what is computed instead.
-        arguments: its inputs.
-        node: what computed it, in the graph around it.
-        names: of the graph around it.
-        results: values that must stay, since they are results of the graph around it.
+        graph: The graph to inline.
+        arguments: The values for its inputs.
+        node: The node to replace, in the surrounding graph.
+        names: Names of the surrounding graph.
+        results: Values that must stay, because the surrounding graph returns them.
     """
     known: dict[Value, Value] = dict(zip(graph.inputs, arguments, strict=True))
     for value, output in zip(graph.outputs, node.outputs, strict=True):
@@ -103,7 +103,10 @@ def inline(
 def stand_for(
     node: Node, values: Sequence[Value], results: AbstractSet[Value]
 ) -> tuple[list[Node], list[Value]]:
-    """Values in place of the node's outputs, copied where an output's own name must stay."""
+    """Return values that replace the node's outputs, and the copies that they need.
+
+    A result of the graph keeps its name: it becomes a copy of the replacement, or a constant.
+    """
     copies: list[Node] = []
     standing: list[Value] = []
     for output, value in zip(node.outputs, values, strict=True):

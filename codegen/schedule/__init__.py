@@ -1,4 +1,4 @@
-"""From a graph to ordered steps over buffers, and the planning problem that they pose.
+"""Scheduling: from a graph to ordered steps over buffers, and the memory planning problem.
 
 It renders the functions of kernels, each once, and writes no other C.
 May import `codegen.partition`, `codegen.passes`, `codegen.arena`, `codegen.lower`, `codegen.text`,

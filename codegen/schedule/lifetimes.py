@@ -1,4 +1,4 @@
-"""When buffers are in use, in slots of time, and the planning problem that follows."""
+"""Buffer lifetimes in slots of time, and the overlaps that they allow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smelt.codegen import arena
 
 @dataclass(frozen=True)
 class Reuse:
-    """In slot `time`, `target` may be written over `source` if that is read for the last time."""
+    """Permission to write `target` over `source` in slot `time`, if `source` is not read later."""
 
     time: int
     source: str
@@ -19,10 +19,10 @@ class Reuse:
 
 
 class Lifetimes:
-    """Slots of time, buffers, and the slots that each buffer is first and last used in.
+    """Slots of time, buffers, and the first and last slot in which each buffer is used.
 
-    Branches that exclude each other come one after the other in time, so that what either needs
-    for itself may share memory; a loop's body comes once.
+    Branches that exclude each other get consecutive slots, so that their buffers may share memory.
+    The body of a loop gets its slots once.
     """
 
     def __init__(self) -> None:
@@ -33,12 +33,12 @@ class Lifetimes:
         self._reuses: list[Reuse] = []
 
     def slot(self, name: str) -> int:
-        """The next slot of time; the name is for messages."""
+        """Append a slot of time and return its index; the name is for messages."""
         self.slots.append(name)
         return len(self.slots) - 1
 
     def buffer(self, name: str, size: int) -> str:
-        """A new buffer of `size` bytes; its name is `name`, with a number if that is taken."""
+        """Add a buffer of `size` bytes; return its name, made unique by a number if necessary."""
         unique, count = name, 1
         while unique in self._sizes:
             count += 1
@@ -47,35 +47,35 @@ class Lifetimes:
         return unique
 
     def size(self, buffer: str) -> int:
-        """Bytes of a buffer."""
+        """Return the size of a buffer in bytes."""
         return self._sizes[buffer]
 
     def use(self, buffer: str, time: int) -> None:
-        """The buffer is read or written in slot `time`."""
+        """Record that the buffer is read or written in slot `time`."""
         self._first.setdefault(buffer, time)
         self._end[buffer] = max(self._end.get(buffer, 0), time + 1)
 
     def repeat(self, head: int, tail: int) -> None:
-        """The slots from `head` to `tail` are a loop: keep what they take from before it."""
+        """Mark slots `head` to `tail` as a loop: buffers that it reads stay live to its end."""
         for buffer, first in self._first.items():
             if first <= head and self._end[buffer] > head + 1:
                 self._end[buffer] = max(self._end[buffer], tail + 1)
 
     def allow(self, reuse: Reuse) -> None:
-        """Note where a buffer may be written over another."""
+        """Record where a buffer may be written over another."""
         self._reuses.append(reuse)
 
     def buffers(self, memory: str, alignment: int) -> Iterator[arena.Buffer]:
-        """The buffers in use, in order of their first use."""
+        """Yield the used buffers in order of their first use."""
         for name, first in self._first.items():
             size = self._sizes[name]
             yield arena.Buffer(name, size, first, self._end[name], (memory,), alignment)
 
     def overlaps(self, fixed: AbstractSet[str]) -> tuple[arena.Overlap, ...]:
-        """Where a buffer may be written over another, neither being `fixed`.
+        """Return the permitted overlaps; neither buffer is `fixed`.
 
-        The target must start its life then: earlier writes, in another branch or as what a loop
-        carries, would destroy the source.
+        The target's lifetime must start at the overlap. An earlier write, in another branch or as a
+        carried value of a loop, would destroy the source.
         """
         found = {
             (reuse.source, reuse.target): arena.Overlap(reuse.source, reuse.target, deltas=(0,))

@@ -1,8 +1,8 @@
-"""Lays the nodes of a graph, and of the graphs inside, out in time and memory.
+"""Assigns time slots and buffers to the nodes of a graph and of its inner graphs.
 
-Where values are is in `places`. Reshapes cost nothing. What a branch or a loop's body makes is
-written straight to where it is read afterwards, where that cannot destroy what is still needed, and
-else copied there.
+`locations` has where values are stored. Reshapes produce no step. The result of a branch or a loop
+body is written directly to its final buffer if that cannot destroy data that is still needed, and
+is copied there otherwise.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.partition.candidates import Choice
 from smelt.codegen.passes.loops import in_safe_order, is_read, kept, root_of, written_early
-from smelt.codegen.passes.rows import Rows
+from smelt.codegen.passes.run_time_rows import Rows
 from smelt.codegen.schedule.lifetimes import Lifetimes
-from smelt.codegen.schedule.places import (
+from smelt.codegen.schedule.locations import (
     Places,
     ValueView,
     ValueViews,
@@ -23,38 +23,43 @@ from smelt.codegen.schedule.places import (
     view_of,
     views_in_turn,
 )
+from smelt.codegen.schedule.shared_symbols import Constants, Functions
 from smelt.codegen.schedule.steps import (
     Actions,
     Argument,
     Branch,
     Call,
+    FallbackCall,
     Move,
     Repeat,
     RowLoop,
-    Spare,
+    SetLength,
     Step,
-    TellLength,
 )
-from smelt.codegen.schedule.symbols import Constants, Functions
 from smelt.ir import DType, Graph, Node, TensorType, Value
 from smelt.ops.control.branches import If, Loop, While
 from smelt.ops.control.loop_form import LoopForm
 from smelt.ops.control.run_time_length import LengthOf
 
 _COUNTERS = "ijkmnpqrstuvwxyz"
-"""C variables that count the turns of nested loops, outermost first."""
+"""C variables that count the iterations of nested loops, outermost first."""
 
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """What the steps of a graph stand in."""
+    """The control flow around a graph.
+
+    Attributes:
+        inside: The index of the enclosing branch or loop step, or None.
+        depth: The number of enclosing loops.
+    """
 
     inside: int | None = None
     depth: int = 0
 
 
 class Linearizer:
-    """Turns graphs into actions."""
+    """Converts graphs to actions."""
 
     def __init__(
         self,
@@ -65,7 +70,17 @@ class Linearizer:
         rows: Callable[[Node], Rows | None],
         spare: Callable[[Node], Choice] | None = None,
     ) -> None:
-        """Prepare; `spare` chooses a kernel of the CPU for what goes elsewhere, if wanted."""
+        """Set up.
+
+        Args:
+            choose: Returns the kernel of a node.
+            functions: Collects the C functions.
+            constants: Collects the constant arrays.
+            lifetimes: Collects slots, buffers and lifetimes.
+            rows: Returns how a node is computed row by row, or None.
+            spare: Returns a CPU kernel for a node of an accelerator; None if no such kernel is
+                wanted.
+        """
         self._choose = choose
         self._spare = spare
         self._functions = functions
@@ -77,7 +92,10 @@ class Linearizer:
     def actions(
         self, graph: Graph, scope: ValueViews, around: _Surroundings | None = None
     ) -> Actions:
-        """The steps of a graph with its inputs in `scope`, which is told where other values are."""
+        """Return the steps of a graph.
+
+        `scope` has the locations of the inputs; the locations of all other values are added to it.
+        """
         around = around or _Surroundings()
         actions: list[Step | Move] = []
         for node in graph.nodes:
@@ -132,7 +150,7 @@ class Linearizer:
             own = [
                 self._places.operand(operand, node, owner, time, seen) for operand in twin.operands
             ]
-            spare = Spare(twin, self._functions.add(node, twin), tuple(own))
+            spare = FallbackCall(twin, self._functions.add(node, twin), tuple(own))
         results = self._places.results(node, scope)
         return Call(
             index=index,
@@ -148,12 +166,12 @@ class Linearizer:
 
     def _length(
         self, node: Node, op: LengthOf, scope: ValueViews, around: _Surroundings
-    ) -> TellLength:
-        """Tells the graph a length that the caller has set."""
+    ) -> SetLength:
+        """Return the step that writes a length, set by the caller, to a tensor."""
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         self._places.use(self._places.define(node.output, scope), time)
         target = self._places.target(scope[node.output], node.output.type)
-        return TellLength(index, node, self._places.results(node, scope), around.inside, op, target)
+        return SetLength(index, node, self._places.results(node, scope), around.inside, op, target)
 
     # --- branches --------------------------------------------------------------------------------
 
@@ -186,7 +204,7 @@ class Linearizer:
         targets: Sequence[ValueView],
         around: _Surroundings,
     ) -> Actions:
-        """A branch: its graph's steps, and copies of results that no step can write in place."""
+        """Return the steps of a branch, then copies of results that cannot be written in place."""
         scope: ValueViews = dict(zip(graph.inputs, arguments, strict=True))
         moved: list[tuple[Value, ValueView]] = []
         for value, target in zip(graph.outputs, targets, strict=True):
@@ -203,7 +221,7 @@ class Linearizer:
     def _repeat(
         self, node: Node, form: LoopForm, graph: Graph, scope: ValueViews, around: _Surroundings
     ) -> tuple[Repeat, Actions]:
-        """The loop; and copies, after it, of operands that it hands on as they are."""
+        """Return the loop, and copies after it of operands that it returns unchanged."""
         index = self._next()
         inner = _Surroundings(index, around.depth + 1)
         counter = _counter(around.depth)
@@ -258,7 +276,7 @@ class Linearizer:
     def _test(
         self, form: LoopForm, entries: Sequence[ValueView], index: int, around: _Surroundings
     ) -> tuple[Actions | None, Argument | None]:
-        """What runs before every turn of While, and the bool that it computes."""
+        """Return the actions before every iteration of a While, and the bool that they compute."""
         if form.test is None:
             return None, None
         scope: ValueViews = dict(zip(form.test.inputs, entries, strict=True))
@@ -275,10 +293,10 @@ class Linearizer:
         index: int,
         around: _Surroundings,
     ) -> tuple[Actions, Argument | None]:
-        """What a turn does, and the bool of Loop that it computes.
+        """Return the actions of one iteration, and the bool that a Loop computes.
 
-        The steps; then copies of what is stacked, which may be what was carried before; then
-        copies of what is carried next.
+        The steps come first. Then stacked results are copied, because they may be old carried
+        values. Copies of the new carried values are last.
         """
         scope: ValueViews = dict(zip(form.entries, entries, strict=True))
         if form.number is not None and number is not None:
@@ -304,7 +322,7 @@ class Linearizer:
     def _moves(
         self, carried: Mapping[ValueView, Value], scope: ValueViews, index: int
     ) -> list[Move]:
-        """Copies of results to their places, none of which destroys what another one reads."""
+        """Return copies of results to their buffers, ordered so that no source is overwritten."""
         types = dict(carried)
 
         def spare(place: ValueView) -> ValueView:

@@ -1,19 +1,22 @@
-"""From a graph to ordered steps over buffers, and the planning problem that they pose."""
+"""Scheduling: from a graph to ordered steps over buffers, and the memory planning problem."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from smelt.codegen import arena
 from smelt.codegen.lower.device import DeviceFunctions
-from smelt.codegen.partition.partitioner import Partitioner
-from smelt.codegen.passes.rows import rows_of
+from smelt.codegen.partition.candidates import Choice
+from smelt.codegen.partition.partitioner import Partitioner, nodes_inside
+from smelt.codegen.partition.sharing import share
+from smelt.codegen.passes.run_time_rows import Rows, rows_of
 from smelt.codegen.schedule.lifetimes import Lifetimes
 from smelt.codegen.schedule.linearize import Linearizer
-from smelt.codegen.schedule.places import ValueView, ValueViews
+from smelt.codegen.schedule.locations import ValueView, ValueViews
+from smelt.codegen.schedule.shared_symbols import Constants, Functions
 from smelt.codegen.schedule.steps import (
     Actions,
     Argument,
@@ -24,13 +27,14 @@ from smelt.codegen.schedule.steps import (
     InFlash,
     Move,
     Repeat,
+    SetLength,
     Step,
-    TellLength,
+    StructType,
     flatten,
 )
-from smelt.codegen.schedule.symbols import Constants, Functions
 from smelt.errors import DoesNotFit
-from smelt.ir import Array, Graph, Value
+from smelt.ir import Array, Graph, Node, Value
+from smelt.ops.control.run_time_length import LengthOf
 from smelt.targets import Platform
 
 ARENA = "arena"
@@ -39,10 +43,20 @@ STATE = "state"
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """What an inference does in order, with what code and constants, and where values live.
+    """The steps of an inference in order, their code and constants, and the locations of values.
 
-    `storage` gives the buffer of every value of the outermost graph that is not constant; values
-    of one buffer are views of each other (reshape). `device` is what an accelerator executes.
+    Attributes:
+        graph: The scheduled graph.
+        actions: The steps and copies in order.
+        functions: The C functions.
+        device: The code for an accelerator, if there is one.
+        constants: The constant arrays by C name.
+        constant_comments: A comment for each of them.
+        structs: The types of the constants that are structs.
+        initial_states: The constant with the initial value of each state.
+        storage: The buffer of every non-constant value of the outermost graph. Values in one buffer
+            are views of each other (reshape).
+        problem: The memory planning problem.
     """
 
     graph: Graph
@@ -51,13 +65,14 @@ class Schedule:
     device: DeviceFunctions[Any] | None
     constants: Mapping[str, Array]
     constant_comments: Mapping[str, str]
+    structs: Mapping[str, StructType]
     initial_states: Mapping[Value, str]
     storage: Mapping[Value, str]
     problem: arena.Problem
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """All steps, those inside branches and loops too, by `Step.index`."""
+        """All steps by `Step.index`, including those inside branches and loops."""
         return tuple(flatten(self.actions))
 
     @cached_property
@@ -67,7 +82,7 @@ class Schedule:
 
     @property
     def alignment(self) -> int:
-        """Alignment of every memory, in bytes."""
+        """The largest alignment of all memories, in bytes."""
         return max(memory.alignment for memory in self.problem.memories)
 
 
@@ -81,19 +96,19 @@ def schedule(
     spare: Partitioner | None = None,
     device: DeviceFunctions[Any] | None = None,
 ) -> Schedule:
-    """Lay out steps, functions, constants and buffers.
+    """Create the steps, functions, constants and buffers of a graph.
 
     Args:
-        graph: a legalized, verified graph.
-        platform: target and memories.
-        partitioner: chooses a kernel for every node.
-        prefix: the network's name, in front of every C identifier.
-        keep_inputs: whether an inference must leave the inputs as they were.
-        spare: chooses a kernel of the CPU besides, for every node that goes to an accelerator.
-        device: collects what an accelerator executes.
+        graph: A legalized, verified graph.
+        platform: The target and its memories.
+        partitioner: Chooses a kernel for every node.
+        prefix: The prefix of every C identifier.
+        keep_inputs: Whether an inference must leave its inputs unchanged.
+        spare: Chooses an additional CPU kernel for every node of an accelerator, if given.
+        device: Collects the code for an accelerator.
 
     Raises:
-        UnsupportedError: no backend serves a node; names the node and each backend's reason.
+        UnsupportedError: No backend serves a node; the message has each backend's reason.
     """
     functions, constants, lifetimes = Functions(prefix, device), Constants(prefix), Lifetimes()
     scope: ValueViews = {}
@@ -101,16 +116,18 @@ def schedule(
         scope[value] = ValueView(lifetimes.buffer(value.name, value.type.bytes))
     for value in graph.inputs:
         lifetimes.use(_buffer(scope, value), 0)
+    rows = rows_of(graph)
+    choices = _choices(graph, partitioner, rows)
     linearizer = Linearizer(
-        partitioner.explained,
+        lambda node: choices.get(node) or partitioner.explained(node),
         functions,
         constants,
         lifetimes,
-        rows_of(graph),
+        rows,
         None if spare is None else spare.choose,
     )
     actions = linearizer.actions(graph, scope)
-    # What the caller reads afterwards lives one slot longer than the last one that may destroy it.
+    # Values that the caller reads afterwards stay live for one slot after the last step.
     for value in (*graph.results, *(graph.inputs if keep_inputs else ())):
         if value.data is None:
             lifetimes.use(_buffer(scope, value), len(lifetimes.slots))
@@ -126,14 +143,31 @@ def schedule(
         device=device,
         constants=constants.arrays,
         constant_comments=constants.comments,
+        structs=constants.structs,
         initial_states=initial,
         storage={value: view.place for value, view in scope.items() if isinstance(view.place, str)},
         problem=_problem(lifetimes, persistent, platform, device),
     )
 
 
+def _choices(
+    graph: Graph, partitioner: Partitioner, rows: Callable[[Node], Rows | None]
+) -> dict[Node, Choice]:
+    """Return the kernel choice of each layer, after layers with equal bodies are merged.
+
+    Layers that are computed row by row are left out: they have their own bodies.
+    """
+    called = (
+        node
+        for node in (*graph.nodes, *nodes_inside(graph))
+        if not (node.op.is_view or node.op.subgraphs or isinstance(node.op, LengthOf))
+    )
+    chosen = {node: partitioner.explained(node) for node in called if rows(node) is None}
+    return share(chosen, partitioner.request.optimize)
+
+
 def _buffer(scope: ValueViews, value: Value) -> str:
-    """The buffer of a value of the outermost graph."""
+    """Return the buffer of a value of the outermost graph."""
     return str(scope[value].place)
 
 
@@ -145,7 +179,7 @@ def _problem(
 ) -> arena.Problem:
     alignment = platform.target.alignment
     end = len(lifetimes.slots) + 1
-    # Where there is one memory, what is kept lives there too, in bytes that nothing else uses.
+    # If the accelerator has only one memory, states are in the arena too, live all the time.
     kept = ARENA if device is not None and device.shares_arena else STATE
     buffers = [b for b in lifetimes.buffers(ARENA, alignment) if b.name not in persistent]
     buffers += [
@@ -160,7 +194,7 @@ def _problem(
 
 
 def _budget(platform: Platform) -> int | None:
-    """Bytes that the board leaves for the arena; None where nothing limits it."""
+    """Return the bytes that the board has for the arena; None for no limit."""
     memory = platform.memory_of("arena")
     if memory is None:
         return None
@@ -168,7 +202,11 @@ def _budget(platform: Platform) -> int | None:
 
 
 def require_weights_fit(scheduled: Schedule, platform: Platform) -> None:
-    """Raise DoesNotFit if the constants alone are larger than the memory they go to."""
+    """Raise if the constants alone are larger than their memory.
+
+    Raises:
+        DoesNotFit: The message has both sizes and the largest constants.
+    """
     memory = platform.memory_of("weights")
     sizes = sorted(((a.nbytes, name) for name, a in scheduled.constants.items()), reverse=True)
     needed = sum(size for size, _ in sizes)
@@ -199,8 +237,9 @@ __all__ = [
     "Move",
     "Repeat",
     "Schedule",
+    "SetLength",
     "Step",
-    "TellLength",
+    "StructType",
     "require_weights_fit",
     "schedule",
 ]

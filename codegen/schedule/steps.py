@@ -1,4 +1,4 @@
-"""What an inference does, in order: calls, copies, branches and loops over arguments in memory."""
+"""The actions of an inference in order: calls, copies, branches and loops."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from smelt.codegen.lower.offer import KernelCall
+from smelt.codegen.lower.kernel import KernelCall
 from smelt.codegen.partition.candidates import Choice
 from smelt.ir import DType, Node
 from smelt.ops.control.run_time_length import LengthOf
 
 
 @dataclass(frozen=True)
-class Turn:
-    """An offset that grows with a loop's turns, by so many `elements` of the argument's type.
+class IterationOffset:
+    """An offset of an argument that grows by `elements` with each iteration of a loop.
 
-    With `last` it shrinks: the first turn has the slice of index `last`.
+    If `last` is given, the offset shrinks instead: the first iteration has slice number `last`.
     """
 
     counter: str
@@ -31,31 +31,50 @@ class InBuffer:
     buffer: str
     dtype: DType
     constant: bool
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[IterationOffset, ...] = ()
 
 
 @dataclass(frozen=True)
 class InFlash:
-    """An argument that points to a constant array."""
+    """An argument that points to a constant array, or to a struct if `is_struct`."""
 
     constant: str
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[IterationOffset, ...] = ()
+    is_struct: bool = False
 
 
 Argument = InBuffer | InFlash
 
 
 @dataclass(frozen=True)
-class Function:
-    """One C function: a specialization of a kernel, shared by every step that needs it.
+class StructType:
+    """The C type of the structs that a shared body reads: see `LayerStruct`.
 
     Attributes:
-        name: of the function.
-        definition: its C text, and that of the functions that only serve it.
-        signature: its parameters.
-        uses: the helpers and headers that the text uses (see `KernelCall`), and `FLOAT` where
-            there are floating-point numbers among its operands.
-        users: the layers that it computes.
+        name: of the type.
+        fields: all of them int32.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Its size without gaps."""
+        return 4 * len(self.fields)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A C function: a specialization of a kernel, shared by all steps with equal parameters.
+
+    Attributes:
+        name: The name of the function.
+        definition: Its C text, including helper functions that only it uses.
+        signature: Its parameters.
+        uses: The helpers and headers that the text uses (see `KernelCall`), and `FLOAT` if an
+            operand is floating-point.
+        users: The layers that it computes.
     """
 
     name: str
@@ -67,9 +86,13 @@ class Function:
 
 @dataclass(frozen=True)
 class RowLoop:
-    """Calls a function for `at_once` rows at a time; `counter` counts those of a length.
+    """A loop that calls a function for `at_once` rows at a time.
 
-    `most` is how many rows there can be.
+    Attributes:
+        counter: The C variable that counts the rows.
+        length: The name of the run-time length.
+        at_once: Rows per call.
+        most: The maximum of the length.
     """
 
     counter: str
@@ -79,8 +102,8 @@ class RowLoop:
 
 
 @dataclass(frozen=True)
-class Spare:
-    """What computes an accelerator's step where there is none: a kernel of the CPU."""
+class FallbackCall:
+    """A CPU kernel that computes an accelerator's step on machines without the accelerator."""
 
     call: KernelCall
     function: str
@@ -89,7 +112,7 @@ class Spare:
 
 @dataclass(frozen=True)
 class Move:
-    """Copies `bytes`; nothing to do where the plan puts source and target in one place."""
+    """A copy of `bytes` bytes; a no-op if the plan assigns source and target the same address."""
 
     source: Argument
     target: InBuffer
@@ -99,13 +122,13 @@ class Move:
 
 @dataclass(frozen=True)
 class _StepBase:
-    """What all steps have.
+    """Fields of all steps.
 
     Attributes:
-        index: position among all steps; those inside a branch or a loop come after it.
-        node: what is computed.
-        results: where the node's outputs are afterwards.
-        inside: index of the branch or loop that it stands in, or None.
+        index: The position among all steps; steps inside a branch or a loop come after it.
+        node: The node that is computed.
+        results: The locations of the node's outputs afterwards.
+        inside: The index of the enclosing branch or loop, or None.
     """
 
     index: int
@@ -116,21 +139,21 @@ class _StepBase:
 
 @dataclass(frozen=True)
 class Call(_StepBase):
-    """Calls a C function.
+    """A call of a C function.
 
     Attributes:
-        choice: the kernel, and those that were not taken.
-        function: name of the C function.
-        arguments: of the function.
-        rows: where the function computes a few of the rows that there are at run time.
-        spare: for a step of an accelerator, if that is asked for.
+        choice: The chosen kernel and the other candidates.
+        function: The name of the C function.
+        arguments: The arguments of the function.
+        rows: The loop around the call, if the function computes a few rows of a run-time length.
+        spare: The CPU's kernel for a step of an accelerator, if requested.
     """
 
     choice: Choice
     function: str
     arguments: tuple[Argument, ...]
     rows: RowLoop | None = None
-    spare: Spare | None = None
+    spare: FallbackCall | None = None
 
     @property
     def call(self) -> KernelCall:
@@ -139,17 +162,17 @@ class Call(_StepBase):
 
     @property
     def backend(self) -> str:
-        """Whose kernel it is."""
+        """The name of the backend."""
         return self.choice.taken.backend
 
     @property
     def reason(self) -> str:
-        """Why no backend of higher preference serves the node, or a faster candidate lost."""
+        """Why preferred backends do not serve the node, or why faster candidates lost."""
         return self.choice.reason
 
 
 @dataclass(frozen=True)
-class TellLength(_StepBase):
+class SetLength(_StepBase):
     """Writes a length that the caller has set, `op.length`, to `target`."""
 
     op: LengthOf
@@ -158,7 +181,7 @@ class TellLength(_StepBase):
 
 @dataclass(frozen=True)
 class Branch(_StepBase):
-    """Runs one of two sequences by the bool that `condition` points to."""
+    """Executes one of two sequences, depending on the bool that `condition` points to."""
 
     condition: Argument
     then: Actions
@@ -167,19 +190,19 @@ class Branch(_StepBase):
 
 @dataclass(frozen=True)
 class Repeat(_StepBase):
-    """Runs `before` once and then `body` again and again; C's variable `counter` counts its turns.
+    """Executes `before` once and then `body` in a loop with the C variable `counter`.
 
     Attributes:
-        word: the statement of C: `for` or `while`.
-        counter: name of the variable.
-        before: copies that initialize what is carried.
-        turns: how many turns there are at most; None if only `limit` or the conditions tell.
-        limit: points to the largest number of turns, an int64.
-        start: points to a bool that must be true for the first turn.
-        number: where the body wants the turn's number.
-        test: runs before every turn to compute `again`; None if the body computes it.
-        body: what a turn does, with the copies at its end.
-        again: points to the bool that says whether there is another turn.
+        word: The C statement: `for` or `while`.
+        counter: The name of the variable.
+        before: Copies that initialize the carried values.
+        turns: The maximum number of iterations; None if only `limit` or the conditions bound it.
+        limit: Points to the maximum number of iterations, an int64.
+        start: Points to a bool that must be true for the first iteration.
+        number: Where the body reads the iteration number.
+        test: Actions that compute `again` before every iteration; None if the body computes it.
+        body: The actions of an iteration, with the copies at its end.
+        again: Points to the bool that is true if there is another iteration.
     """
 
     word: str
@@ -194,15 +217,15 @@ class Repeat(_StepBase):
     again: Argument | None
 
 
-Step = Call | TellLength | Branch | Repeat
-"""What computes one node."""
+Step = Call | SetLength | Branch | Repeat
+"""The action that computes one node."""
 
 Actions = tuple[Step | Move, ...]
-"""What an inference, or a part of it, does in order."""
+"""The actions of an inference, or of a part of it, in order."""
 
 
 def flatten(actions: Actions) -> Iterator[Step]:
-    """Every step of a sequence, a branch or loop before what stands in it: by rising `index`."""
+    """Yield every step of a sequence by rising `index`: a branch or loop before its inner steps."""
     for action in actions:
         if isinstance(action, Move):
             continue
@@ -214,5 +237,5 @@ def flatten(actions: Actions) -> Iterator[Step]:
             case Repeat():
                 yield from flatten(action.test or ())
                 yield from flatten(action.body)
-            case Call() | TellLength():
+            case Call() | SetLength():
                 pass

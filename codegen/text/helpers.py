@@ -1,6 +1,6 @@
-"""What the C of kernels uses beside its own: shared functions and macros, the libraries' headers.
+"""Dependencies of generated C: helper functions and macros, and headers.
 
-Shared ones are helpers, each in one block of `text/helpers.c.j2`.
+Each helper is one block of `text/helpers.c.j2`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from smelt.codegen.text.render import environment
 TEMPLATE = "text/helpers.c.j2"
 
 FLOAT = "float"
-"""Among what C uses: it computes in floating point."""
+"""The name in `uses` for code that computes in floating point."""
 
 _LIBRARY = {
     "string.h": "memcpy memmove memset",
     "math.h": "acos acosh asin asinh atan atanh ceil copysign cos cosh erf erfc exp expm1 fabs "
     "floor fma fmod log log1p pow rint round sin sinh sqrt tan tanh INFINITY NAN",
 }
-"""The C library's headers, as they are included, and what kernels use of them."""
+"""The headers of the C library, in the order of inclusion, and the names that kernels use."""
 
 _NEEDS: dict[str, tuple[str, ...]] = {
     "logistic_int16": ("sampled_sigmoid",),
@@ -71,20 +71,20 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "erf_float": (FLOAT, "math.h", "expm1_float", "log_erfc"),
     "gelu_float": (FLOAT, "math.h", "either", "exp_float", "log_erfc"),
     "mish_float": (FLOAT, "either", "exp_float"),
-    "sum_of": (FLOAT, "math.h"),  # calls nothing of it
+    "sum_of": (FLOAT, "math.h"),  # calls no function of math.h
     "sum_of_squares": (FLOAT,),
 }
-"""What helpers use in their turn; the helpers among them stand before them in the C file."""
+"""The helpers and headers that each helper uses. Helpers come before their users in the C file."""
 
 
 @dataclass(frozen=True)
 class Preamble:
-    """What stands before functions in their C file, and whether anything computes floats.
+    """The includes and helpers before the functions of a C file.
 
     Attributes:
-        headers: of libraries, in the order in which they are included.
-        helpers: C text, callees first.
-        floats: whether a function or a helper computes in floating point.
+        headers: Header names in the order of inclusion.
+        helpers: C texts, callees first.
+        floats: Whether a function or a helper computes in floating point.
     """
 
     headers: tuple[str, ...]
@@ -93,10 +93,10 @@ class Preamble:
 
 
 def preamble(*uses: AbstractSet[str]) -> Preamble:
-    """What functions need before them that use helpers and headers of these names.
+    """Return the includes and helpers for functions with these `uses`.
 
     Raises:
-        KeyError: there is no helper and no header of a name.
+        KeyError: There is no helper or header of that name.
     """
     blocks, names = helper_blocks(), sorted(frozenset[str]().union(*uses))
     for name in names:
@@ -112,7 +112,7 @@ def preamble(*uses: AbstractSet[str]) -> Preamble:
 
 
 def needed_first(names: Iterable[str], needs: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
-    """The names, in their order, each behind what it needs."""
+    """Return the names in order, each after its dependencies."""
     found: dict[str, None] = {}
     for name in names:
         if name not in found:
@@ -121,29 +121,29 @@ def needed_first(names: Iterable[str], needs: Callable[[str], tuple[str, ...]]) 
 
 
 def needs(helper: str) -> tuple[str, ...]:
-    """The helpers and headers that a helper uses."""
+    """Return the helpers and headers that a helper uses."""
     return _NEEDS.get(helper, ())
 
 
 def uses_in(fragments: Iterable[str]) -> frozenset[str]:
-    """The helpers and headers that lines and expressions of C use, as a kernel has made them."""
+    """Return the helpers and headers that these lines and expressions of C use."""
     known = _known()
     words = (word for text in fragments for word in _NAME.findall(text))
     return frozenset(known[word] for word in words if word in known)
 
 
 def when(condition: object, *uses: str) -> frozenset[str]:
-    """The names where the condition holds, none where it does not."""
+    """Return the names if the condition holds, else the empty set."""
     return frozenset(uses if condition else ())
 
 
 _NAME = re.compile(r"\b(?:\w+(?=\()|[A-Z]\w+)")
-"""A function that is called, or a macro."""
+"""Matches the name of a called function, or a macro."""
 
 
 @cache
 def _known() -> dict[str, str]:
-    """What makes a line of C need a helper or a header: the names of all of both."""
+    """Map each name that a line of C may use to the helper or header that defines it."""
     found = {name: name for name in helper_blocks()}
     for header, names in _LIBRARY.items():
         for name in names.split():
@@ -155,7 +155,7 @@ def _known() -> dict[str, str]:
 
 @cache
 def helper_blocks() -> dict[str, str]:
-    """Every helper's C text by name, in the order of the file: one Jinja block each."""
+    """Return every helper's C text by name, in the order of the file: one Jinja block each."""
     template = environment().get_template(TEMPLATE)
     context = template.new_context()
     return {name: "".join(block(context)).strip() + "\n" for name, block in template.blocks.items()}

@@ -1,4 +1,4 @@
-"""How constants, names and comments are written in C."""
+"""C notation of constants, names and comments."""
 
 from __future__ import annotations
 
@@ -13,11 +13,20 @@ from smelt.errors import ModelError
 from smelt.ir import Array, DType
 
 _COLUMNS = 96
-"""The longest line of an array's elements."""
+"""Maximum length of a line of array elements."""
+
+_ASSEMBLY_COLUMNS = 86
+"""Maximum length of a line of assembly, without its quotes and indentation."""
+
+_TESTS = ("cmp ", "subs ", "tst ", "ands ", "lsrs ")
+"""How instructions begin that a conditional branch tests."""
+
+_BRANCHES = ("beq ", "bne ", "blo ", "bhi ")
+"""How conditional branches begin."""
 
 
 def c_float(value: float) -> str:
-    """A float32 constant: shortest decimal that reads back as the same float32."""
+    """Return a float32 constant: the shortest decimal that reads back as the same float32."""
     number = np.float32(value)
     if isnan(number):
         raise ModelError("a NaN cannot be written as a C constant")
@@ -28,7 +37,7 @@ def c_float(value: float) -> str:
 
 
 def c_double(value: float) -> str:
-    """A double constant: shortest decimal that reads back as the same number."""
+    """Return a double constant: the shortest decimal that reads back as the same number."""
     if isnan(value):
         raise ModelError("a NaN cannot be written as a C constant")
     if isinf(value):
@@ -37,29 +46,29 @@ def c_double(value: float) -> str:
 
 
 def c_int(value: int) -> str:
-    """An int32 constant; INT32_MIN has no literal of its own in C."""
+    """Return an int32 constant; INT32_MIN has no literal of its own in C."""
     return "INT32_MIN" if int(value) == -(2**31) else str(int(value))
 
 
 def c_comment(text: str) -> str:
-    """Text made safe inside a C comment: printable ASCII that cannot open or close one."""
+    """Return text that is safe inside a C comment: printable ASCII without comment delimiters."""
     text = text.replace("…", "...")
     printable = "".join(c if " " <= c <= "~" else "_" for c in text)
     return re.sub(r"\?(?=\?)", "? ", printable.replace("*/", "* /").replace("/*", "/ *"))
 
 
 def grouped(number: int) -> str:
-    """A number for people: its digits in groups of three."""
+    """Return a number with its digits in groups of three."""
     return f"{number:,}"
 
 
 def code_span(text: str) -> str:
-    """Text made safe between the backticks of Markdown, where nothing but these has a meaning."""
+    """Return text that is safe between Markdown backticks: only backticks have a meaning there."""
     return c_comment(text).replace("`", "'")
 
 
 def c_elements(array: Array) -> list[str]:
-    """Every element of an array, flattened, as a C initializer."""
+    """Return every element of an array, flattened, as a C initializer."""
     flat: list[Any] = array.reshape(-1).tolist()
     dtype = DType.of(array)
     if dtype is DType.FLOAT32:
@@ -78,9 +87,9 @@ def c_elements(array: Array) -> list[str]:
 
 
 def c_lines(elements: Iterable[str]) -> list[str]:
-    """Initializers joined by commas, wrapped into lines of at most `_COLUMNS`.
+    """Return initializers joined by commas, wrapped into lines of at most `_COLUMNS`.
 
-    An element has no spaces, and fits into a line.
+    An element must have no spaces and fit into a line.
     """
     text, lines, start = ", ".join(elements), list[str](), 0
     while len(text) - start >= _COLUMNS:
@@ -97,3 +106,31 @@ def _wide(value: int, dtype: DType) -> str:
     if value == low:
         return "INT32_MIN" if dtype is DType.INT32 else "INT64_MIN"
     return str(value)
+
+
+def c_assembly(lines: Iterable[str]) -> str:
+    """Return lines of assembly as C strings in an `__asm__` statement.
+
+    Up to four instructions of one kind that follow each other share a string, and so do a
+    conditional branch and what it tests.
+    """
+    rows: list[list[str]] = []
+    for line in lines:
+        text = line.replace("\\", "\\\\")
+        row = rows[-1] if rows else []
+        alike = bool(row) and not text.startswith(".") and _kind(text) == _kind(row[0])
+        alike |= text.startswith(_BRANCHES) and len(row) == 1 and row[0].startswith(_TESTS)
+        if alike and len(row) < 4 and len("; ".join((*row, text))) <= _ASSEMBLY_COLUMNS:
+            row.append(text)
+        else:
+            rows.append([text])
+    return "".join(f'        "{"; ".join(row)}\\n"\n' for row in rows)
+
+
+def _kind(instruction: str) -> str:
+    """Return what an Arm instruction has in common with others: load, store, product, its name."""
+    mnemonic = instruction.split(" ")[0]
+    for start in ("ld", "st", "sm"):
+        if mnemonic.startswith(start):
+            return start
+    return mnemonic

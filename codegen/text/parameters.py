@@ -1,4 +1,4 @@
-"""What templates are rendered with."""
+"""The base class of template parameters."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class Parameters:
-    """The variables of templates: a subclass for each template, or for a few that share them.
+    """Variables of templates: one subclass per template, or for a few that share it.
 
-    A field holds what is printed, computed: text, numbers, tuples of them, or dataclasses of such
-    fields, whose attributes templates read. They call no method. Of kernels' functions, those of
-    equal parameters are equal, and those of different ones differ.
+    Fields contain what is printed, already computed: text, numbers, tuples of them, or dataclasses
+    of such fields. Templates read attributes and call no methods. Two functions from one kernel's
+    template are equal if, and only if, their parameters are equal.
     """
 
     @property

@@ -1,7 +1,7 @@
 """Trains the digits network and writes every file of this folder that is not text.
 
 One small convolutional network is trained on scikit-learn's 8x8 digits and exported as float32 ONNX
-and as TensorFlow Lite in four arithmetics, with held-out images and reference outputs beside it.
+and as TensorFlow Lite in four arithmetic, with held-out images and reference outputs beside it.
 Nothing is written unless the exports agree with the trained network. Run it as ``make train``.
 """
 

@@ -1,4 +1,4 @@
-"""ONNX: operator sets 7 to 28.
+"""ONNX frontend, for operator sets 7 to 28.
 
 May import `frontend`, `ops` and `ir`; `frontend`, `api`, `cli` and `bench` may import it.
 """
@@ -8,24 +8,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from smelt.errors import UnsupportedError
-from smelt.frontend.imported import Imported
+from smelt.frontend.import_result import Imported
 from smelt.frontend.onnx.options import InputOptions
 
 __all__ = ["LARGEST_FILE", "InputOptions", "load", "refuse_large"]
 
 LARGEST_FILE = 2**31 - 1
-"""Bytes that a protocol buffer may have."""
+"""Largest size of an ONNX file in bytes: protocol buffers cannot be larger."""
 
 
 def load(data: bytes, folder: Path | None, name: str, options: InputOptions) -> Imported:
-    """Read an ONNX file as a graph called `name`; `folder` is where its external data lies.
+    """Read an ONNX file as a graph called `name`; `folder` is where its external data is.
 
     Raises:
-        ModelError: the file is truncated, corrupted or contradicts itself.
-        UnsupportedError: the network asks for something that Smelt cannot do.
+        ModelError: the file is truncated or corrupted, or contradicts itself.
+        UnsupportedError: the network needs something that Smelt does not support.
         ConfigError: `options` do not fit the network.
     """
-    # The package onnx takes long to import, which users of other formats should not wait for.
+    # The package onnx takes long to import, so it is imported for ONNX files only.
     from smelt.frontend.onnx.file import read
     from smelt.frontend.onnx.importer import load as load_graph
 
@@ -33,13 +33,13 @@ def load(data: bytes, folder: Path | None, name: str, options: InputOptions) -> 
 
 
 def refuse_large(path: Path) -> None:
-    """Raise UnsupportedError for a file above 2 GB, before it is read."""
+    """Raise `UnsupportedError` for a file above 2 GB, before it is read."""
     try:
         size = path.stat().st_size if path.is_file() else 0
     except OSError:
-        return  # to be said when it is read
+        return  # the error is reported when the file is read
     if size > LARGEST_FILE:
         raise UnsupportedError(
             f"{path} has {size:,} bytes: ONNX files above 2 GB cannot be read; a network of this "
-            "size is none for an embedded device"
+            "size is too large for an embedded device"
         )

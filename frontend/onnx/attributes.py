@@ -1,4 +1,4 @@
-"""The attributes of an ONNX node, read with their types checked."""
+"""Attributes of an ONNX node; their types are checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ATTRIBUTE = onnx.AttributeProto
 
 
 class _Required:
-    """Marks an attribute that has no default."""
+    """Marks an attribute without a default."""
 
 
 _REQUIRED = _Required()
@@ -24,14 +24,14 @@ _REQUIRED = _Required()
 class Attributes:
     """Named attributes of an operator.
 
-    Every reader takes the attribute's name and a default, without which it is required; it raises
-    `ModelError` where a required one is missing, or one is of another type.
+    Every reader takes the attribute's name and a default; without a default, the attribute is
+    required. It raises `ModelError` if a required attribute is missing or has another type.
     """
 
     attributes: dict[str, onnx.AttributeProto]
 
     def has(self, name: str) -> bool:
-        """Whether the file gives the attribute."""
+        """Return whether the file has the attribute."""
         return name in self.attributes
 
     @overload
@@ -39,11 +39,11 @@ class Attributes:
     @overload
     def integer(self, name: str, default: T) -> int | T: ...
     def integer(self, name: str, default: object = _REQUIRED) -> object:
-        """An integer."""
+        """Return an integer."""
         return self._read(name, _ATTRIBUTE.INT, "i", default)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """An integer that means a truth value."""
+        """Return an integer as a bool."""
         return bool(self.integer(name, int(default)))
 
     @overload
@@ -51,7 +51,7 @@ class Attributes:
     @overload
     def real(self, name: str, default: T) -> float | T: ...
     def real(self, name: str, default: object = _REQUIRED) -> object:
-        """A real number."""
+        """Return a real number."""
         return self._read(name, _ATTRIBUTE.FLOAT, "f", default)
 
     @overload
@@ -59,7 +59,7 @@ class Attributes:
     @overload
     def text(self, name: str, default: T) -> str | T: ...
     def text(self, name: str, default: object = _REQUIRED) -> object:
-        """A string."""
+        """Return a string."""
         found = self._read(name, _ATTRIBUTE.STRING, "s", default)
         return found.decode(errors="replace") if isinstance(found, bytes) else found
 
@@ -68,7 +68,7 @@ class Attributes:
     @overload
     def integers(self, name: str, default: T) -> tuple[int, ...] | T: ...
     def integers(self, name: str, default: object = _REQUIRED) -> object:
-        """A list of integers."""
+        """Return a list of integers."""
         return self._list(name, _ATTRIBUTE.INTS, "ints", default)
 
     @overload
@@ -76,26 +76,26 @@ class Attributes:
     @overload
     def reals(self, name: str, default: T) -> tuple[float, ...] | T: ...
     def reals(self, name: str, default: object = _REQUIRED) -> object:
-        """A list of real numbers."""
+        """Return a list of real numbers."""
         return self._list(name, _ATTRIBUTE.FLOATS, "floats", default)
 
     def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """A list of strings."""
+        """Return a list of strings."""
         found: Any = self._list(name, _ATTRIBUTE.STRINGS, "strings", default)
         return tuple(t.decode(errors="replace") if isinstance(t, bytes) else t for t in found)
 
     def stored_tensor(self, name: str) -> onnx.TensorProto:
-        """A tensor as the file has it."""
+        """Return a tensor as the file has it."""
         found: Any = self._read(name, _ATTRIBUTE.TENSOR, "t", _REQUIRED)
         return found
 
     def stored_sparse_tensor(self, name: str) -> onnx.SparseTensorProto:
-        """A sparse tensor as the file has it."""
+        """Return a sparse tensor as the file has it."""
         found: Any = self._read(name, _ATTRIBUTE.SPARSE_TENSOR, "sparse_tensor", _REQUIRED)
         return found
 
     def graph(self, name: str) -> onnx.GraphProto:
-        """A graph."""
+        """Return a graph."""
         found: Any = self._read(name, _ATTRIBUTE.GRAPH, "g", _REQUIRED)
         return found
 
@@ -112,6 +112,6 @@ class Attributes:
         if attribute.type != kind:
             found, wanted = (_ATTRIBUTE.AttributeType.Name(k) for k in (attribute.type, kind))
             raise ModelError(
-                f"{self}: attribute '{name}' is of type {found.lower()}, not {wanted.lower()}"
+                f"{self}: attribute '{name}' is {found.lower()}, but must be {wanted.lower()}"
             )
         return getattr(attribute, field)

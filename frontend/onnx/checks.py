@@ -1,4 +1,4 @@
-"""What is checked of an ONNX file before its operators are converted."""
+"""Checks of an ONNX file before its operators are converted."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from smelt.errors import ModelError, UnsupportedError
 
 LARGEST_NETWORK = 1 << 16
-"""Operators that a network may have, with functions inlined and loops written out."""
+"""Largest number of operators, with functions inlined and loops unrolled."""
 
 LONGEST_NAME = 1 << 14
-"""Characters of a name; names made by joining those of a network's parts are shorter."""
+"""Largest length of a name in characters; names that join those of several modules are shorter."""
 
 _IGNORED = frozenset({"doc_string"})
-"""Texts that nothing reads."""
+"""Text fields that are not read."""
 
 
 def messages(message: Any) -> Iterator[Any]:
-    """A message and all those inside of it, whatever field holds them."""
-    # A stack of its own: recursion by message would be slow.
+    """Yield a message and all messages nested in it, in any field."""
+    # Use an explicit stack, because recursion would be slow.
     waiting = [message]
     while waiting:
         owner = waiting.pop()
@@ -36,10 +36,10 @@ def messages(message: Any) -> Iterator[Any]:
 
 
 def require_text(message: Any) -> None:
-    """Check that every name in a message is UTF-8, which protocol buffers leave to their reader.
+    """Check that every name in a message is UTF-8, which protocol buffers do not check.
 
     Raises:
-        ModelError: one is not, or is longer than `LONGEST_NAME`.
+        ModelError: a name is not UTF-8, or is longer than `LONGEST_NAME`.
     """
     for owner in messages(message):
         for name, repeated in _fields(owner.DESCRIPTOR)[0]:
@@ -47,18 +47,18 @@ def require_text(message: Any) -> None:
             for text in found if repeated else (found,):
                 if isinstance(text, bytes):
                     raise ModelError(
-                        f"the file holds the {name} {text!r}, which is not UTF-8: it is damaged"
+                        f"the file has {name} {text!r}, which is not UTF-8: it is damaged"
                     )
                 if len(text) > LONGEST_NAME:
                     raise ModelError(
-                        f"the file holds the {name} '{text[:40]}…' of {len(text):,} characters; "
-                        f"{LONGEST_NAME:,} are the most that a name may have"
+                        f"the file has {name} '{text[:40]}…' of {len(text):,} characters; "
+                        f"a name may have at most {LONGEST_NAME:,}"
                     )
 
 
 @cache
 def _fields(kind: Descriptor) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:
-    """The fields of a message that are texts, those that are messages; whether each repeats."""
+    """Return the text fields and the message fields of a message, and whether each repeats."""
 
     def of(wanted: int) -> list[tuple[str, bool]]:
         return [
@@ -71,11 +71,11 @@ def _fields(kind: Descriptor) -> tuple[list[tuple[str, bool]], list[tuple[str, b
 
 
 def require_size(operators: int) -> None:
-    """Raise UnsupportedError for more operators than `LARGEST_NETWORK`."""
+    """Raise `UnsupportedError` for more operators than `LARGEST_NETWORK`."""
     if operators > LARGEST_NETWORK:
         raise UnsupportedError(
-            f"the network has more than {LARGEST_NETWORK:,} operators once its functions and "
-            "loops are written out: it is none for an embedded device"
+            f"the network has more than {LARGEST_NETWORK:,} operators, after its functions are "
+            "inlined and its loops unrolled: it is too large for an embedded device"
         )
 
 
@@ -86,23 +86,23 @@ def require_known_attributes(
     where: str,
     declared: Sequence[str] | None = None,
 ) -> None:
-    """Check that an operator has the attributes that a node gives it.
+    """Check that a node has only attributes that its operator defines.
 
     Args:
-        node: of the file.
-        domain: of its operator set, ONNX's own as "".
-        version: of its operator set.
-        where: the node in messages.
-        declared: the operator's attributes where the standard does not know it.
+        node: a node of the file.
+        domain: domain of its operator, "" for ONNX's own.
+        version: version of its operator set.
+        where: name of the node in messages.
+        declared: the operator's attributes, if the standard does not define the operator.
 
     Raises:
-        ModelError: it has not. A misspelt attribute would silently keep its default.
+        ModelError: an attribute is unknown. A misspelled one would otherwise be ignored.
     """
     known = _attributes(node.op_type, domain, version) if declared is None else declared
     if known is None:
         return
     for attribute in node.attribute:
-        # The standard leaves names that begin like this to tools.
+        # The standard reserves names with this prefix for tools.
         if attribute.name not in known and not attribute.name.startswith("__"):
             raise ModelError(
                 f"{where}: operator {node.op_type} of operator set {version}"
@@ -113,7 +113,7 @@ def require_known_attributes(
 
 @cache
 def _attributes(kind: str, domain: str, version: int) -> Sequence[str] | None:
-    """The attributes of a standard operator; None where the standard has none of that name."""
+    """Return the attributes of a standard operator; None if the standard has no such operator."""
     try:
         schema: Any = onnx.defs.get_schema(kind, version, domain)
     except onnx.defs.SchemaError:

@@ -1,4 +1,4 @@
-"""The converter table: from an ONNX operator to the function that brings it into the graph."""
+"""Table of the converters of all ONNX operators."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def _collected() -> dict[str, OnnxConverter]:
 
 
 CONVERTERS: dict[str, OnnxConverter] = _collected()
-"""Operator's name (`domain::Name` outside of ONNX's own domain) to its converter; a plugin adds
-its operators here."""
+"""Converter of each operator, by its name (`domain::Name` outside of ONNX's own domain). A plugin
+adds its operators here."""

@@ -1,4 +1,4 @@
-"""Operators without a converter: by their function in the ONNX standard, or at compile time."""
+"""Operators without a converter: replaced by the standard's function, or computed at import."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STRUCTURAL = frozenset({"If", "Loop", "Scan"})
 
 @dataclass(frozen=True)
 class FunctionBody:
-    """A function's nodes with its attributes filled in, and its own opset versions."""
+    """A function's nodes with its attributes filled in, and the opset versions that it uses."""
 
     inputs: Sequence[str]
     outputs: Sequence[str]
@@ -35,23 +35,23 @@ class FunctionBody:
 
 
 def is_computable(node: onnx.NodeProto) -> bool:
-    """Whether the operator can be computed on constants, by ONNX's own reference."""
+    """Return whether ONNX's own reference may compute the operator on constants."""
     return node.op_type in _EFFORTS and node.domain in STANDARD_DOMAINS
 
 
 def has_function(node: onnx.NodeProto) -> bool:
-    """Whether the ONNX standard defines an operator by others."""
+    """Return whether the ONNX standard defines the operator by a function of others."""
     schema = _schema(node, None)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
 def constant_only() -> set[str]:
-    """Names of operators that are computed where their operands are constant."""
+    """Return the names of operators that are supported only on constants."""
     return set(_EFFORTS)
 
 
 def defined() -> set[str]:
-    """Names of the standard's own operators that are replaced by their definition."""
+    """Return the names of standard operators that are replaced by their function."""
     schemas: Sequence[Any] = onnx.defs.get_all_schemas()
     return {
         str(schema.name)
@@ -62,7 +62,7 @@ def defined() -> set[str]:
 
 
 def body(node: onnx.NodeProto, operation: Operation) -> FunctionBody | None:
-    """The function that defines an operator, or None where the standard has none."""
+    """Return the function that defines an operator, or None if the standard has none."""
     schema = _schema(node, operation.version)
     if schema is None:
         return None
@@ -77,7 +77,7 @@ def body(node: onnx.NodeProto, operation: Operation) -> FunctionBody | None:
             )
         except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
             raise ModelError(
-                f"{operation}: ONNX has no definition of it for these operands: {error}"
+                f"{operation}: ONNX does not define it for these operands: {error}"
             ) from error
         function.ParseFromString(text)
     elif schema.has_function:
@@ -101,13 +101,13 @@ def _size(operation: Operation) -> int:
 
 
 def _overlaps(operation: Operation) -> int:
-    """Every box of an image may be compared with every other, for each class."""
+    """Return the number of comparisons of a box with every other, for each class."""
     scores = operation.value(1).type
     return scores.size * max(scores.shape, default=0)
 
 
 def _filters(operation: Operation) -> int:
-    """A matrix: triangular filters of the bins of a spectrum."""
+    """Return the size of the matrix of triangular filters for the bins of a spectrum."""
     bins = operation.whole_number(0, "number of bins")
     return max(bins, 0) * max(operation.whole_number(1, "length of the transform"), 0)
 
@@ -118,21 +118,21 @@ _EFFORTS: Mapping[str, Callable[[Operation], int]] = {
     "NonMaxSuppression": _overlaps,
     "MelWeightMatrix": _filters,
 }
-"""What ONNX's reference computes on constants, and how many elements it looks at meanwhile.
+"""Operators that ONNX's reference computes on constants, with the number of elements it visits.
 
-The reference itself bounds nothing, so that only what is counted here may be given to it.
+The reference has no limits of its own, so it is used only if this number is within the budget.
 """
 
 _EACH = 1 << 7
-"""Elementary operations that each of them takes: the reference looks at them one by one."""
+"""Elementary operations for each element, because the reference loops in Python."""
 
 
 def computed(node: onnx.NodeProto, operation: Operation) -> list[Array]:
-    """The results of an operator whose operands are all constant, by ONNX's own reference.
+    """Return the results of an operator with constant operands, by ONNX's own reference.
 
     Raises:
-        ModelError: the reference cannot compute it.
-        UnsupportedError: it is too much to compute.
+        ModelError: the reference failed.
+        UnsupportedError: it would take more operations than the budget allows.
     """
     operation.afford((_EFFORTS[node.op_type](operation),), _EACH)
     fed = {name: operation.value(index) for index, name in enumerate(node.input) if name}
@@ -145,7 +145,7 @@ def computed(node: onnx.NodeProto, operation: Operation) -> list[Array]:
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid(node.domain, operation.version)]
     )
-    # Few networks need it, and it takes long to import.
+    # Imported here because it takes long to import, and few networks need it.
     from onnx.reference import ReferenceEvaluator
 
     try:
@@ -153,7 +153,9 @@ def computed(node: onnx.NodeProto, operation: Operation) -> list[Array]:
             None, {name: value.array for name, value in fed.items()}
         )
     except Exception as error:
-        raise ModelError(f"{operation} cannot be computed: {error}") from error
+        raise ModelError(
+            f"{operation}: ONNX's reference failed to compute it from its constants: {error}"
+        ) from error
     named = dict(zip([n for n in node.output if n], made, strict=True))
     return [_array(named[n], n, operation) if n else np.zeros(0, np.float32) for n in node.output]
 
@@ -162,7 +164,7 @@ def _array(made: object, name: str, operation: Operation) -> Array:
     array: Array = np.zeros(0, np.object_) if isinstance(made, list) else np.asarray(made)
     if array.dtype.kind in "OSU":
         raise operation.refuse(
-            f"its output '{name}' is no tensor of numbers (a sequence, an optional, or strings)"
+            f"its output '{name}' is not a tensor of numbers (but a sequence, optional or strings)"
         )
     return array_of(numpy_helper.from_array(array), f"output '{name}' of {operation}")
 
@@ -202,7 +204,7 @@ def _defaults(schema: Any) -> dict[str, onnx.AttributeProto]:
 def _with_attributes(
     node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]
 ) -> onnx.NodeProto:
-    """The node with attributes that refer to the function's own replaced by what is given."""
+    """Return the node with references to the function's attributes replaced by their values."""
     result = onnx.NodeProto()
     result.CopyFrom(node)
     del result.attribute[:]

@@ -1,4 +1,4 @@
-"""Constants that lie in files beside the model: checked and read once, when it is opened."""
+"""Constants in files beside the model: checked and read once, when the model is opened."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import onnx
 
 from smelt.errors import ModelError, UnsupportedError
+from smelt.formatting import number
 from smelt.frontend.onnx.checks import messages
 from smelt.frontend.onnx.tensors import is_external, needed_bytes, type_name
 from smelt.ir.budget import current
-from smelt.wording import number
 
 MOST_BYTES = 1 << 30
-"""Bytes that all constants together may take from other files, as in a `.smelt` archive."""
+"""Largest total size of constants in other files, in bytes; as in a `.smelt` archive."""
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """The bytes of a file that a tensor takes."""
+    """The range of bytes in a file that a tensor is stored in."""
 
     file: Path
     offset: int
@@ -30,17 +30,17 @@ class _Piece:
 
 
 def load_external(model: onnx.ModelProto, folder: Path | None) -> None:
-    """Put the data of every external tensor, wherever in the model it stands, into the model.
+    """Read the data of every external tensor, anywhere in the model, into the model.
 
-    The data must be in regular files inside `folder`, with links followed. Otherwise a model from a
-    stranger could copy other files of the user into the generated code.
+    The data must be in regular files inside `folder`, after links are resolved. Otherwise a hostile
+    model could copy other files of the user into the generated code.
 
     Args:
-        model: changed in place; no tensor of it refers to another file afterwards.
-        folder: that of the model's file; None where the model came from memory.
+        model: changed in place; afterwards, none of its tensors refers to another file.
+        folder: folder of the model's file; None if the model was given as bytes.
 
     Raises:
-        ModelError: there is no folder, or a tensor's data are not in it.
+        ModelError: there is no folder, or a tensor's data is not in it.
         UnsupportedError: the tensors take more than `MOST_BYTES`.
     """
     found = list(_external(model))
@@ -48,16 +48,16 @@ def load_external(model: onnx.ModelProto, folder: Path | None) -> None:
         return
     if folder is None:
         raise ModelError(
-            f"{_called(found[0])} lies in a file of its own, and a model given as bytes has no "
+            f"{_called(found[0])} is stored in another file, but a model given as bytes has no "
             "folder to find it in: give the path of the model"
         )
     pieces = [_piece(tensor, folder) for tensor in found]
-    # Known before anything is read: tensors may all take the same bytes of one file.
+    # Sum the sizes before reading, because many tensors may refer to the same bytes of a file.
     total = sum(piece.size for piece in pieces)
     if total > MOST_BYTES:
         raise UnsupportedError(
-            f"the model's constants take {total:,} bytes of other files; {MOST_BYTES:,} are the "
-            "most that Smelt reads"
+            f"the model's constants take {total:,} bytes of other files; Smelt reads at most "
+            f"{MOST_BYTES:,}"
         )
     budget = current()
     if budget is not None:
@@ -83,7 +83,7 @@ def _wrong(tensor: onnx.TensorProto, reason: str) -> ModelError:
 
 
 def _piece(tensor: onnx.TensorProto, folder: Path) -> _Piece:
-    """What a tensor takes of which file: from its offset so many bytes, or all that follow."""
+    """Return the range of bytes of a tensor: a given length from an offset, or all that follows."""
     said = {entry.key: entry.value for entry in tensor.external_data}
     file = _file(tensor, said.get("location", ""), folder)
     offset = _number(tensor, said, "offset") or 0
@@ -96,15 +96,16 @@ def _piece(tensor: onnx.TensorProto, folder: Path) -> _Piece:
     size = max(has - offset, 0) if length is None else length
     if offset + size > has:
         raise _wrong(
-            tensor, f"it is said to be bytes {offset} to {offset + size} of {file}, which has {has}"
+            tensor,
+            f"it should be bytes {offset} to {offset + size} of {file}, which has only {has}",
         )
     needed = needed_bytes(tensor)
     if size != needed:
         raise _wrong(
             tensor,
-            f"its shape {list(tensor.dims)} of {type_name(tensor.data_type)} takes "
-            f"{number(needed)} bytes, but it is said to be {size:,} of {file}, from byte "
-            f"{offset:,} on",
+            f"its shape {list(tensor.dims)} of {type_name(tensor.data_type)} needs "
+            f"{number(needed)} bytes, but the model refers to {size:,} bytes of {file} from byte "
+            f"{offset:,}",
         )
     return _Piece(file, offset, size)
 
@@ -113,17 +114,17 @@ def _number(tensor: onnx.TensorProto, said: Mapping[str, str], key: str) -> int 
     text = said.get(key)
     if text is None:
         return None
-    # More than 18 digits are no file's size, and int() takes long for very many.
+    # More than 18 digits cannot be a file's size, and int() is slow for very many digits.
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise _wrong(tensor, f"its {key} is {text[:40]!r}, not a number of bytes")
+        raise _wrong(tensor, f"its {key} is {text[:40]!r}, which is not a number of bytes")
     return int(text)
 
 
 def _file(tensor: onnx.TensorProto, location: str, folder: Path) -> Path:
-    """The file that a tensor names, inside of the folder with all links followed."""
+    """Return the path that a tensor refers to; it must be inside of the folder."""
     parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
     if not parts or "\0" in location:
-        raise _wrong(tensor, f"it names the file {location!r}")
+        raise _wrong(tensor, f"it refers to the invalid file name {location!r}")
     is_absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
     if is_absolute or ".." in parts:
         raise _wrong(
@@ -137,13 +138,13 @@ def _file(tensor: onnx.TensorProto, location: str, folder: Path) -> Path:
     if not file.is_relative_to(home):
         raise _wrong(
             tensor,
-            f"'{location}' is a link to {file}, outside of the model's folder: put a copy there",
+            f"'{location}' is a link to {file}, outside of the model's folder: copy the file there",
         )
     return file
 
 
 def _open(tensor: onnx.TensorProto, file: Path) -> int:
-    """A descriptor of a regular file; opening a pipe must not wait for somebody to write."""
+    """Return a descriptor of a regular file; O_NONBLOCK avoids waiting for a pipe's writer."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(file, flags | getattr(os, "O_NOFOLLOW", 0))

@@ -1,4 +1,4 @@
-"""Reads an ONNX file: size, order, external data, opsets, local functions."""
+"""Reads an ONNX file: checks it, sorts operators, reads external data, inlines functions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.checks import require_text
 from smelt.frontend.onnx.external import load_external
 from smelt.frontend.onnx.functions import inlined
-from smelt.frontend.onnx.order import sort_operators
+from smelt.frontend.onnx.topological_order import sort_operators
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28
-"""Versions of the operator set `ai.onnx` that are imported."""
+"""Supported versions of operator set `ai.onnx`."""
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 
@@ -25,7 +25,7 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 class OnnxFile:
     """A file's graph, with its constants in memory and its local functions inlined.
 
-    `opsets` gives the version of every operator domain; that of ONNX's own is called "".
+    `opsets` has the version of each operator domain; ONNX's own domain is "".
     """
 
     graph: onnx.GraphProto
@@ -37,20 +37,20 @@ def read(data: bytes, folder: Path | None) -> OnnxFile:
 
     Args:
         data: the contents of the file.
-        folder: where external data lies; None where the model came from memory.
+        folder: folder of external data; None if the model was given as bytes.
 
     Raises:
-        ModelError: the file is truncated, corrupted, or its external data are missing or not
-            beside it.
-        UnsupportedError: it is too large, or asks for an operator set that is not imported.
+        ModelError: the file is truncated or corrupted, or its external data is missing or outside
+            of the folder.
+        UnsupportedError: it is too large, or uses an unsupported operator set.
     """
     model = _parse(data)
     if not model.HasField("graph") or not model.graph.output:
-        raise ModelError("the file holds no network with outputs: it is damaged, or not ONNX")
+        raise ModelError("the file has no network with outputs: it is damaged, or not ONNX")
     sort_operators(model)
     load_external(model, folder)
     _require_versions(model)
-    if model.functions:  # before anything else that writes out what functions call
+    if model.functions:  # before anything that would expand calls of functions
         model = inlined(model)
     model = _upgraded(model)
     return OnnxFile(model.graph, _opsets(model))
@@ -62,14 +62,14 @@ def _parse(data: bytes) -> onnx.ModelProto:
         model.ParseFromString(data)
     except (DecodeError, ValueError, RecursionError) as error:
         raise ModelError(f"not a readable ONNX file: {error}") from error
-    # Nothing of how it was trained is read.
+    # Information about training is not read.
     model.ClearField("training_info")
     require_text(model)
     return model
 
 
 def _upgraded(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model of an operator set before 7 in terms of that one; any other as it is."""
+    """Convert a model of an operator set before 7 to operator set 7; return others unchanged."""
     if not 0 < _standard_opset(model) < OLDEST_OPSET:
         return model
     try:
@@ -77,12 +77,12 @@ def _upgraded(model: onnx.ModelProto) -> onnx.ModelProto:
     except Exception as error:
         raise UnsupportedError(
             f"the network uses operator set {_standard_opset(model)} of ai.onnx, and cannot be "
-            f"brought to {OLDEST_OPSET}, the oldest that Smelt imports: {error}"
+            f"converted to {OLDEST_OPSET}, the oldest that Smelt supports: {error}"
         ) from error
 
 
 def _standard_opset(model: onnx.ModelProto) -> int:
-    """The version of ONNX's own operators; 0 where the file does not say."""
+    """Return the version of ONNX's own operators; 0 if the file does not declare it."""
     versions = [o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS]
     return max(versions, default=1 if model.ir_version < 3 else 0)
 
@@ -92,7 +92,7 @@ def _require_versions(model: onnx.ModelProto) -> None:
         if not 0 <= entry.version < 1 << 31:
             raise ModelError(
                 f"the network uses operator set {entry.version} of '{entry.domain or 'ai.onnx'}', "
-                "which cannot be: the file is damaged"
+                "which does not exist: the file is damaged"
             )
 
 
@@ -105,7 +105,7 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
     uses_standard = any(node.domain in STANDARD_DOMAINS for node in model.graph.node)
     if uses_standard and not OLDEST_OPSET <= version <= NEWEST_OPSET:
         raise UnsupportedError(
-            f"the network uses operator set {version} of ai.onnx; Smelt imports "
+            f"the network uses operator set {version} of ai.onnx; Smelt supports "
             f"{OLDEST_OPSET} to {NEWEST_OPSET}: export it with another opset"
         )
     return opsets

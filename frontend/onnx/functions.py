@@ -1,4 +1,4 @@
-"""A model's own functions: what their calls become is counted, then they are inlined."""
+"""Inlines a model's own functions, after computing how large the result would be."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ import onnx
 import onnx.inliner
 
 from smelt.errors import ModelError, UnsupportedError
+from smelt.formatting import number
 from smelt.frontend.onnx.checks import messages, require_size
-from smelt.wording import number
 
 LEAST_BYTES = 1 << 25
-"""Bytes that functions may take once they are inlined, whatever size the model has."""
+"""Bytes that inlined functions may take in a model of any size."""
 
 MOST_FUNCTIONS = 4096
-"""Functions of a model that are called, at most."""
+"""Largest number of functions of a model that are called."""
 
 MOST_DEPTH = 64
-"""Levels of functions that call functions, at most: ONNX's own inliner takes a hundred."""
+"""Deepest nesting of calls of functions; ONNX's own inliner supports a hundred levels."""
 
 _LARGER = 2
-"""How many times the model's own size they may take beside `LEAST_BYTES`."""
+"""Inlined functions may take this many times the model's own size, plus `LEAST_BYTES`."""
 
 _NOTES = ("doc_string", "metadata_props")
-"""Fields that nothing reads, and that each call would copy."""
+"""Fields that are not read, and that each call would copy."""
 
 _FunctionKey = tuple[str, str, str]
-"""A function's domain, name and overload."""
+"""Domain, name and overload of a function."""
 
 _FunctionProtos = Mapping[_FunctionKey, onnx.FunctionProto]
 
 
 @dataclass
 class _Extent:
-    """What nodes become when the functions that they call stand in the place of the calls.
+    """Size of a list of nodes after the functions that they call are inlined.
 
     Attributes:
-        operators: how many they are.
-        growth: bytes that are added to those of the nodes.
-        names: how many names of values the nodes have.
-        copies: how often each attribute of the function around them is copied into them.
+        operators: number of operators.
+        growth: bytes that inlining adds to those of the nodes.
+        names: number of names of values in the nodes.
+        copies: how often each attribute of the function around the nodes is copied into them.
     """
 
     operators: int = 0
@@ -54,19 +54,19 @@ class _Extent:
 
 @dataclass(frozen=True)
 class _FunctionExtent:
-    """A function's extent, and the bytes of its nodes with that."""
+    """The extent of a function's body, and the bytes of its nodes after inlining."""
 
     extent: _Extent
     size: int
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the calls of its own functions replaced by their bodies.
+    """Return the model with the calls of its own functions replaced by their bodies.
 
     Raises:
-        ModelError: functions call one another in a circle, or cannot be inlined.
-        UnsupportedError: there are more operators then than `checks.LARGEST_NETWORK`, or many
-            more bytes than the model has.
+        ModelError: functions call each other in a cycle, or cannot be inlined.
+        UnsupportedError: the result would have more operators than `checks.LARGEST_NETWORK`, or
+            many more bytes than the model.
     """
     functions = _called(model)
     del model.functions[:]
@@ -76,8 +76,8 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
                 if name in message.DESCRIPTOR.fields_by_name:
                     message.ClearField(name)
     _inherit_defaults(functions)
-    # Known before anything is copied: a function that calls another twice, which does so in turn,
-    # is small in the file only.
+    # Compute the size before anything is copied: if each of several functions calls the next one
+    # twice, only the file is small.
     _require_small(model, functions)
     for nodes in (model.graph.node, *(f.node for f in functions.values())):
         _fill_defaults(nodes, functions)
@@ -89,7 +89,7 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _called(model: onnx.ModelProto) -> dict[_FunctionKey, onnx.FunctionProto]:
-    """Copies of the functions that the graph needs, each after those that it calls."""
+    """Return copies of the functions that the graph needs, each after those that it calls."""
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     calls: dict[_FunctionKey, set[_FunctionKey]] = {}
     waiting = _keys(model.graph.node) & functions.keys()
@@ -113,27 +113,27 @@ def _called(model: onnx.ModelProto) -> dict[_FunctionKey, onnx.FunctionProto]:
 def _require_shallow(
     order: Iterable[_FunctionKey], calls: Mapping[_FunctionKey, set[_FunctionKey]]
 ) -> None:
-    """Refuse what ONNX's own inliner refuses, in words that say what it is."""
+    """Raise `UnsupportedError` for calls that are too many or too deep for ONNX's own inliner."""
     depth: dict[_FunctionKey, int] = {}
     for key in order:
         depth[key] = 1 + max((depth[called] for called in calls[key]), default=0)
     deepest = max(depth, key=lambda key: depth[key], default=None)
     if deepest is not None and (depth[deepest] > MOST_DEPTH or len(depth) > MOST_FUNCTIONS):
         raise UnsupportedError(
-            f"the model has {len(depth):,} functions, which call one another {depth[deepest]:,} "
-            f"levels deep (from '{deepest[1]}'); Smelt takes {MOST_FUNCTIONS:,} functions and "
-            f"{MOST_DEPTH} levels at most: export the model without functions"
+            f"the model has {len(depth):,} functions, with calls nested {depth[deepest]:,} levels "
+            f"deep (from '{deepest[1]}'); Smelt supports at most {MOST_FUNCTIONS:,} functions and "
+            f"{MOST_DEPTH} levels: export the model without functions"
         )
 
 
 def _inherit_defaults(functions: _FunctionProtos) -> None:
-    """Give attributes that a function only hands on the defaults of where they go.
+    """Give attributes that a function only passes on the defaults of the functions it passes to.
 
-    A call that leaves such an attribute out leaves it out in the function's own calls too, where
-    the default of what is called holds. The inliner knows of none of that.
+    If a call omits such an attribute, the function's own calls omit it too, so that the default of
+    the called function applies. The inliner does not implement this.
 
     Raises:
-        UnsupportedError: an attribute goes to several places, which differ where it is left out.
+        UnsupportedError: an attribute is passed to several operators with different defaults.
     """
     for key, function in functions.items():
         known = {attribute.name for attribute in function.attribute_proto}
@@ -157,9 +157,9 @@ def _inherit_defaults(functions: _FunctionProtos) -> None:
         for name, defaults in found.items():
             if len(defaults) > 1 or name in bare:
                 raise UnsupportedError(
-                    f"attribute '{name}' of the model's function '{key[1]}' has no default of its "
-                    "own, and goes to operators that have different ones: give it a default, or "
-                    "export the model without functions"
+                    f"attribute '{name}' of the model's function '{key[1]}' has no default, and is "
+                    "passed to operators with different defaults: give it a default, or export "
+                    "the model without functions"
                 )
             function.attribute_proto.append(*defaults.values())
             rest = [own for own in function.attribute if own != name]
@@ -180,9 +180,9 @@ def _require_small(model: onnx.ModelProto, functions: _FunctionProtos) -> None:
     if whole.growth > most:
         key = max(functions, key=lambda key: bodies[key].size)
         raise UnsupportedError(
-            f"the model's functions take {number(whole.growth)} bytes once each call of them is "
-            f"replaced by what the function does (one call of '{key[1]}' takes "
-            f"{number(bodies[key].size)}); {number(most)} are the most that Smelt takes of a model "
+            f"the model's functions take {number(whole.growth)} bytes after each call is replaced "
+            f"by the function's body (a call of '{key[1]}' takes "
+            f"{number(bodies[key].size)}); Smelt accepts at most {number(most)} for a model "
             "of this size: pass large constants to the functions as inputs, or export the model "
             "without functions"
         )
@@ -193,7 +193,7 @@ def _extent(
     functions: _FunctionProtos,
     bodies: Mapping[_FunctionKey, _FunctionExtent],
 ) -> _Extent:
-    """What nodes become, the functions that they call being known."""
+    """Return the extent of nodes; `bodies` has those of all functions that they call."""
     found = _Extent()
     for node in nodes:
         key = _key(node)
@@ -201,7 +201,7 @@ def _extent(
         found.operators += 1 if body is None else body.extent.operators
         found.names += len(node.input) + len(node.output)
         if body is not None:
-            # Names in the body become those that are passed, which may be longer.
+            # Names in the body are replaced by those that are passed, which may be longer.
             longest = max((len(name.encode()) for name in (*node.input, *node.output)), default=0)
             found.growth += body.size + body.extent.names * longest
             found.names += body.extent.names
@@ -225,13 +225,13 @@ def _extent(
 
 
 def _defaults(node: onnx.NodeProto, function: onnx.FunctionProto) -> list[onnx.AttributeProto]:
-    """The function's attributes that a call leaves out and that have a default."""
+    """Return the function's attributes that a call omits and that have a default."""
     given = {attribute.name for attribute in node.attribute}
     return [a for a in function.attribute_proto if a.name not in given]
 
 
 def _fill_defaults(nodes: Iterable[onnx.NodeProto], functions: _FunctionProtos) -> None:
-    """Write out the attributes that calls leave out: the inliner knows no defaults."""
+    """Add the attributes that calls omit, because the inliner ignores defaults."""
     for node in _nodes(nodes):
         function = functions.get(_key(node))
         if function is not None:
@@ -239,7 +239,7 @@ def _fill_defaults(nodes: Iterable[onnx.NodeProto], functions: _FunctionProtos) 
 
 
 def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Nodes, and those of the graphs inside of them."""
+    """Yield nodes, and those of the graphs nested in them."""
     for node in nodes:
         yield node
         for attribute in node.attribute:

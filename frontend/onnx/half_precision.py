@@ -1,4 +1,4 @@
-"""Which tensors the file has as float16 or bfloat16, where the graph has float32."""
+"""Tracks which tensors are float16 or bfloat16 in the file, where the graph has float32."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from smelt.frontend.onnx.tensors import NARROWED
 
 
 class ElementTypes:
-    """The file's element types of a graph's tensors, by name, as far as rounding asks for them.
+    """The file's element types of a graph's tensors, by name, as far as rounding needs them.
 
-    Those of inputs, constants and what the file declares are known. Else an operator's results are
-    taken for float16 or bfloat16 as the first such operand is.
+    The types of inputs, constants and declared tensors are known. Other results are assumed to have
+    the type of the first operand that is float16 or bfloat16.
     """
 
     def __init__(self, graph: onnx.GraphProto, outer: ElementTypes | None) -> None:
@@ -22,17 +22,17 @@ class ElementTypes:
         self._codes |= {tensor.name: tensor.data_type for tensor in constants}
 
     def code(self, name: str) -> int:
-        """ONNX's code of a tensor's element type; 0 where it is not known."""
+        """Return ONNX's code of a tensor's element type; 0 if it is unknown."""
         if name in self._codes or self._outer is None:
             return self._codes.get(name, onnx.TensorProto.UNDEFINED)
         return self._outer.code(name)
 
     def bind(self, name: str, code: int) -> None:
-        """Say what a tensor's element type is."""
+        """Set a tensor's element type."""
         self._codes[name] = code
 
     def follow(self, node: onnx.NodeProto) -> None:
-        """Say what the results of an operator are, unless that is known."""
+        """Derive the types of an operator's results, unless they are known."""
         code = self._result(node)
         for name in node.output:
             if not self._codes.get(name):

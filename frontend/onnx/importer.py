@@ -1,4 +1,4 @@
-"""The walk over an ONNX graph: finds converters, expands functions, builds the graph."""
+"""Importer of ONNX graphs: converts operators, expands functions, builds the graph."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import onnx
 from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.imported import Imported
+from smelt.frontend.import_result import Imported
 from smelt.frontend.onnx import expansion
 from smelt.frontend.onnx.checks import require_known_attributes, require_size
 from smelt.frontend.onnx.converters import CONVERTERS
 from smelt.frontend.onnx.file import OnnxFile
 from smelt.frontend.onnx.half_precision import ElementTypes
+from smelt.frontend.onnx.import_notes import import_notes
 from smelt.frontend.onnx.inputs import Inputs
-from smelt.frontend.onnx.lengths import checked
-from smelt.frontend.onnx.notes import import_notes
 from smelt.frontend.onnx.operation import Declared, Operation
 from smelt.frontend.onnx.options import InputOptions
-from smelt.frontend.onnx.quantizing import label_inputs
+from smelt.frontend.onnx.quantize_linear import label_inputs
+from smelt.frontend.onnx.run_time_lengths import checked
 from smelt.frontend.onnx.scope import OnnxValue, Scope, TensorSequence
 from smelt.frontend.onnx.supported import (
     converter_key,
@@ -32,7 +32,7 @@ from smelt.frontend.onnx.supported import (
     remedy,
 )
 from smelt.frontend.onnx.tensors import array_of, dense_array_of
-from smelt.frontend.unique import UniqueNames
+from smelt.frontend.unique_names import UniqueNames
 from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ir.budget import spend
 from smelt.ir.evaluate import compute
@@ -44,18 +44,18 @@ T = TypeVar("T")
 
 
 _EACH_ITEM = 16
-"""Elementary operations that an element of a sequence takes, whatever it is."""
+"""Elementary operations counted for each element of a sequence, whatever its size."""
 
 
 def load(model: OnnxFile, name: str, options: InputOptions) -> Imported:
-    """The network as a graph called `name`.
+    """Return the network as a graph called `name`.
 
-    A size that is known at run time only is the largest one in the graph. The file is imported at
-    other sizes too, to see that the network is the same.
+    Dimensions with a size known only at run time have their largest size in the graph. The file is
+    imported at other sizes too, to check that the network is the same.
 
     Raises:
         ModelError: the file contradicts itself.
-        UnsupportedError: the network asks for something that Smelt cannot do.
+        UnsupportedError: the network needs something that Smelt does not support.
         ConfigError: `options` do not fit the network's inputs.
     """
     imported = _load(model, name, options)
@@ -69,7 +69,7 @@ def _load(model: OnnxFile, name: str, options: InputOptions) -> Imported:
     inputs = Inputs(model.graph, options)
     if not inputs.tensors:
         raise UnsupportedError(
-            "the network has no inputs that change: its outputs are constants, and nothing is left "
+            "the network has no inputs that change: its outputs are constants, so there is nothing "
             "to compute on a device"
         )
     shared = _Shared(UniqueNames(), model.opsets)
@@ -93,13 +93,13 @@ def _load(model: OnnxFile, name: str, options: InputOptions) -> Imported:
 
 @dataclass
 class _Shared:
-    """What all graphs of one file share.
+    """State that all graphs of one file share.
 
     Attributes:
-        names: of values.
-        opsets: versions of operator sets.
-        converted: how many operators there have been.
-        added: how many nodes they became.
+        names: unique names of values.
+        opsets: versions of operator sets, by domain.
+        converted: number of operators converted so far.
+        added: number of nodes added so far.
     """
 
     names: UniqueNames
@@ -109,10 +109,10 @@ class _Shared:
 
 
 class _GraphScope(Scope):
-    """One graph while it is converted: its tensors by name, the nodes so far.
+    """A graph during conversion: its tensors by name, and its nodes so far.
 
     `outer` is the graph around it. A closed graph (`captures` is a dict) takes outer values as
-    further inputs; any other uses them directly.
+    additional inputs; any other graph uses them directly.
     """
 
     def __init__(
@@ -133,9 +133,9 @@ class _GraphScope(Scope):
         self.nodes: list[Node] = [] if closed or outer is None else outer.nodes
 
     def bind(self, name: str, value: OnnxValue) -> None:
-        """Let a value stand for a tensor of the file, or a sequence for one of its sequences."""
+        """Set the value of a tensor or sequence of the file."""
         if isinstance(value, TensorSequence):
-            # Each step of a sequence that grows is a copy of it.
+            # Each step that extends a sequence copies it.
             spend(f"sequence '{name}'", _EACH_ITEM * len(value.items))
         self._values[name] = value
 
@@ -143,7 +143,9 @@ class _GraphScope(Scope):
     def lookup(self, name: str) -> OnnxValue:
         found = self._find(name)
         if found is None:
-            raise ModelError(f"tensor '{name}' is used, but nothing makes it: the file is damaged")
+            raise ModelError(
+                f"tensor '{name}' is used, but no operator computes it: the file is damaged"
+            )
         return found
 
     def _find(self, name: str) -> OnnxValue | None:
@@ -151,7 +153,7 @@ class _GraphScope(Scope):
             return self._values[name]
         if name in self._stored:
             array = array_of(self._stored[name], f"constant '{name}'")
-            # A loop that is written out has its constants once a turn.
+            # An unrolled loop has its constants once for each iteration.
             spend(f"constant '{name}'", array.size)
             self._values[name] = Value.constant(self.unique(name), array)
             return self._values[name]
@@ -170,12 +172,12 @@ class _GraphScope(Scope):
         return self.captures[found]
 
     def _tensor(self, name: str) -> Value:
-        """The value of a tensor that leaves the graph; `UnsupportedError` for a sequence."""
+        """Return the value of an output. Raises `UnsupportedError` for a sequence."""
         found = self.lookup(name)
         if isinstance(found, TensorSequence):
             raise UnsupportedError(
-                f"output '{name}' is a sequence: the graphs of Smelt give tensors; let the network "
-                "take its elements out (SequenceAt) or join them (ConcatFromSequence)"
+                f"output '{name}' is a sequence, but Smelt's graphs have only tensors; let the "
+                "network select its elements (SequenceAt) or join them (ConcatFromSequence)"
             )
         return found
 
@@ -190,7 +192,7 @@ class _GraphScope(Scope):
         self.nodes.append(node)
 
     def transposed(self, value: Value, permutation: Sequence[int], origin: Origin) -> Value:
-        """The value with its axes in another order."""
+        """Return the value with its axes permuted."""
         op = Transpose(tuple(permutation))
         (type_,) = op.infer([value.type])
         result = Value(self.unique(value.name), replace(type_, quant=value.type.quant))
@@ -228,7 +230,7 @@ class _GraphScope(Scope):
     def apply(
         self, node: onnx.NodeProto, inputs: Sequence[Value | None], version: int, origin: Origin
     ) -> tuple[Value, ...]:
-        # Attributes that are handed on and not known would silently change nothing.
+        # An unknown attribute that is passed on would have no effect.
         require_known_attributes(node, "", version, str(origin))
         inner = _GraphScope(self._shared, onnx.GraphProto(), self)
         for index, value in enumerate(inputs):
@@ -276,7 +278,7 @@ class _GraphScope(Scope):
         return tuple(sorted(found, key=lambda source: source.name))
 
     def results(self, graph: onnx.GraphProto) -> tuple[Value, ...]:
-        """The values of a graph's outputs, each one's own and called by its name."""
+        """Return the values of a graph's outputs; each is a separate value with its own name."""
         outputs: list[Value] = []
         made = {value for node in self.nodes for value in node.outputs}
         for index, output in enumerate(graph.output):
@@ -335,15 +337,15 @@ class _GraphScope(Scope):
         wanted = [name for name in node.output if name]
         if len(results) < len(node.output):
             raise operation.refuse(
-                f"only the first {len(results)} of its outputs can be computed, the network uses "
-                f"{', '.join(wanted)}"
+                f"Smelt computes only the first {len(results)} of its outputs, but the network "
+                f"uses {', '.join(wanted)}"
             )
         pairs = [(n, v) for n, v in zip(node.output, results, strict=False) if n]
         for name, value in zip([n for n, _ in pairs], self._renamed(pairs, start), strict=True):
             self.bind(name, value)
 
     def _renamed(self, results: Sequence[tuple[str, OnnxValue]], start: int) -> list[OnnxValue]:
-        """The values under the file's names, where nodes from `start` on made them."""
+        """Return the values, renamed to the file's names if nodes from `start` on made them."""
         made = {value for node in self.nodes[start:] for value in node.outputs}
         renamed: dict[Value, Value] = {}
         for name, value in results:
@@ -366,7 +368,7 @@ class _GraphScope(Scope):
     def _expand(
         self, node: onnx.NodeProto, operation: Operation, opsets: Mapping[str, int]
     ) -> None:
-        """Convert an operator without a converter: it is computed, or replaced by its function."""
+        """Convert an operator without a converter: compute it, or replace it by its function."""
         constant = all(
             v is None or (isinstance(v, Value) and v.is_constant) for v in operation.operands
         )
@@ -379,8 +381,9 @@ class _GraphScope(Scope):
         body = expansion.body(node, operation)
         if body is None:
             raise operation.refuse(
-                f"operator {operator_name(node)} is not supported on what is computed as the "
-                f"network runs. `smelt ops` lists what is; {remedy(node)}"
+                f"operator {operator_name(node)} is supported only on constants, but its operands "
+                f"are computed at run time. `smelt ops` lists the supported operators; "
+                f"{remedy(node)}"
             )
         inner = _GraphScope(self._shared, onnx.GraphProto(), self)
         for name, value, given in zip(body.inputs, operation.operands, node.input, strict=False):
@@ -399,7 +402,7 @@ class _GraphScope(Scope):
 
 
 def _mapped(operand: OnnxValue, change: Callable[[Value], Value]) -> OnnxValue:
-    """The value changed, or each one of a sequence."""
+    """Apply `change` to a value, or to each value of a sequence."""
     if isinstance(operand, Value):
         return change(operand)
     return replace(operand, items=tuple(map(change, operand.items)))
@@ -408,6 +411,6 @@ def _mapped(operand: OnnxValue, change: Callable[[Value], Value]) -> OnnxValue:
 def _pairs(graph: onnx.GraphProto, given: Sequence[T]) -> Iterable[tuple[onnx.ValueInfoProto, T]]:
     if len(graph.input) != len(given):
         raise ModelError(
-            f"graph '{graph.name}' takes {len(graph.input)} inputs, {len(given)} are passed to it"
+            f"graph '{graph.name}' takes {len(graph.input)} inputs, but gets {len(given)}"
         )
     return zip(graph.input, given, strict=True)

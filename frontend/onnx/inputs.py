@@ -1,4 +1,4 @@
-"""The inputs of an ONNX network: their shapes, as the file and the user give them."""
+"""Inputs of an ONNX network: their shapes, from the file and from the user's options."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from smelt.ir import Array, DType, Length, TensorType
 from smelt.ir.budget import spend
 
 _CHANNELS_FIRST = (0, 3, 1, 2)
-"""Brings an image whose channels are last to the layout of the file."""
+"""Permutation from an image with channels last to the layout of the file."""
 
 _BATCH = re.compile(r"n|b|bs|.*batch.*", re.IGNORECASE)
-"""What exporters call a batch."""
+"""Names that exporters give to a batch dimension."""
 
 _UNNAMED = re.compile(r"(none|\?|unk__\d+|dynamicdimension\.\d+)?", re.IGNORECASE)
-"""What they call a dimension that has no name: it is the batch if it comes first."""
+"""Names of dimensions without a name; such a dimension is the batch if it comes first."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class InputTensor:
     """An input of the network.
 
     Attributes:
-        name: in the file.
-        type: as the user gives it.
-        permutation: brings it to the layout of the file; None if it has that.
-        open: the name of each of its axes whose size the file leaves open.
+        name: its name in the file.
+        type: its type as the user passes it.
+        permutation: permutation to the layout of the file; None if it already has that layout.
+        open: names of the axes with sizes that the file leaves open, by axis.
     """
 
     name: str
@@ -45,20 +45,20 @@ class InputTensor:
 
 
 class Inputs:
-    """The inputs that are fed at run time, in order, and those that the user makes constant.
+    """The inputs that are passed at run time, in order, and those that the user makes constant.
 
     Attributes:
-        tensors: those that are fed.
-        constants: those that are constant, by name.
-        narrowed: the types of some that Smelt widens.
-        batch: what an open batch is taken as.
-        batches: what the file calls the batch of each input whose batch was open, by the input's
-            name.
+        tensors: inputs passed at run time.
+        constants: constant inputs, by name.
+        narrowed: names of element types in the file that Smelt widens.
+        batch: size of an open batch dimension; None if it must not be assumed.
+        batches: the file's name of the batch dimension of each input whose batch was open, by the
+            input's name.
 
     Raises:
-        ModelError: the file does not say what an input is.
-        UnsupportedError: an input is no tensor, or has dimensions that nobody fixes.
-        ConfigError: the options name an input or a dimension that the network does not have.
+        ModelError: the file does not declare the type of an input.
+        UnsupportedError: an input is not a tensor, or has open dimensions.
+        ConfigError: the options name an input or dimension that the network does not have.
     """
 
     def __init__(self, graph: onnx.GraphProto, options: InputOptions) -> None:
@@ -88,7 +88,7 @@ class Inputs:
         if kind != "tensor_type":
             raise UnsupportedError(
                 f"input '{info.name}' is a {(kind or 'thing').removesuffix('_type')}; Smelt "
-                "supports tensors"
+                "supports only tensors as inputs"
             )
         code = info.type.tensor_type.elem_type
         dtype = dtype_of(code, f"input '{info.name}'")
@@ -106,13 +106,13 @@ class Inputs:
         return InputTensor(info.name, type_, None, names)
 
     def _names(self, info: onnx.ValueInfoProto) -> dict[int, str]:
-        """The names of the axes that are open and that --shape does not fix."""
+        """Return the names of the axes that are open and that --shape does not fix."""
         dims = () if info.name in self._options.shapes else info.type.tensor_type.shape.dim
         return {axis: dim.dim_param for axis, dim in enumerate(dims) if dim.dim_param}
 
     @property
     def lengths(self) -> tuple[Length, ...]:
-        """The dimensions whose size is known at run time only."""
+        """The dimensions with sizes that are known only at run time."""
         found: list[Length] = []
         for name, size in self._options.dims.items():
             axes = tuple(
@@ -126,55 +126,55 @@ class Inputs:
         return tuple(found)
 
     def _check_lengths(self) -> None:
-        """Every size that is left to run time is one of an input that is fed."""
+        """Check that every dimension with a range of sizes belongs to an input at run time."""
         found = {length.name for length in self.lengths}
         for name, size in self._options.dims.items():
             if not isinstance(size, int) and size[0] < size[1] and name not in found:
                 raise ConfigError(
-                    f"--dim leaves '{name}' from {size[0]} to {size[1]}, but no input that is fed "
-                    "as the network runs has that dimension: give it one size"
+                    f"--dim gives '{name}' sizes from {size[0]} to {size[1]}, but no input that is "
+                    "passed at run time has that dimension: give it a single size"
                 )
 
     def _constant(self, info: onnx.ValueInfoProto, values: tuple[float, ...]) -> Array:
-        """An input as a constant, in the layout of the file."""
+        """Return an input as a constant, in the layout of the file."""
         dtype = dtype_of(info.type.tensor_type.elem_type, f"input '{info.name}'")
         shape = self._shape(info)
         spend(f"--value {info.name}", prod(shape))
         try:
-            with np.errstate(all="ignore"):  # what has changed is refused below
+            with np.errstate(all="ignore"):  # changed values are refused below
                 array = np.asarray(values).astype(dtype.numpy)
         except OverflowError as error:
             raise ConfigError(
-                f"--value {info.name}: {list(values)} cannot be of type {dtype.numpy}"
+                f"--value {info.name}: {list(values)} cannot be converted to {dtype.numpy}"
             ) from error
         words = any(isinstance(value, bool) for value in values) and dtype is not DType.BOOL
         if words or not np.array_equal(array, values):
             raise ConfigError(
-                f"--value {info.name}: {list(values)} cannot be of type {array.dtype}"
+                f"--value {info.name}: {list(values)} cannot be converted to {array.dtype}"
             )
         if array.size not in (1, prod(shape)):
             raise ConfigError(
-                f"--value gives input '{info.name}' {array.size} elements, its shape "
-                f"{list(shape)} has {prod(shape)}"
+                f"--value gives input '{info.name}' {array.size} elements; its shape "
+                f"{list(shape)} needs {prod(shape)}, or one for all"
             )
         return np.broadcast_to(array.reshape(shape if array.size > 1 else ()), shape).copy()
 
     def _shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
-        """The input's shape in the layout of the file."""
+        """Return the input's shape in the layout of the file."""
         stored = info.type.tensor_type
         given = self._options.shapes.get(info.name)
         if not stored.HasField("shape"):
             if given is None:
                 raise UnsupportedError(
-                    f"the file gives no shape for input '{info.name}': give one with "
+                    f"the file declares no shape for input '{info.name}': give one with "
                     f"{_option('--shape', info.name, '1x3x96x96')}"
                 )
             return given
         dims = stored.shape.dim
         if given is not None and len(given) != len(dims):
             raise ConfigError(
-                f"--shape gives input '{info.name}' {len(given)} dimensions, the network's has "
-                f"{len(dims)}"
+                f"--shape gives input '{info.name}' {len(given)} dimensions, but the network's "
+                f"input has {len(dims)}"
             )
         return tuple(
             self._size(info.name, axis, dim, None if given is None else given[axis])
@@ -187,12 +187,14 @@ class Inputs:
         if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0:
             if given not in (None, dim.dim_value):
                 raise ConfigError(
-                    f"--shape gives dimension {axis} of input '{name}' size {given}, the network "
-                    f"fixes it at {dim.dim_value}"
+                    f"--shape gives dimension {axis} of input '{name}' size {given}, but the "
+                    f"network fixes it at {dim.dim_value}"
                 )
             return dim.dim_value
         if dim.WhichOneof("value") == "dim_value" and dim.dim_value < -1:
-            raise ModelError(f"dimension {axis} of input '{name}' is {dim.dim_value}")
+            raise ModelError(
+                f"dimension {axis} of input '{name}' is {dim.dim_value}: the file is damaged"
+            )
         size = self._options.dims.get(dim.dim_param)
         free = size is None and given is None
         if self.batch is not None and free and _is_batch(axis, dim.dim_param):
@@ -202,7 +204,7 @@ class Inputs:
             text = str(size) if isinstance(size, int) else f"{size[0]} to {size[1]}"
             raise ConfigError(
                 f"--shape gives dimension {axis} of input '{name}' size {given}, but --dim "
-                f"gives it, as '{dim.dim_param}', {text}"
+                f"gives it size {text}, as '{dim.dim_param}'"
             )
         if given is not None:
             return given
@@ -218,34 +220,37 @@ class Inputs:
             for name in table:
                 if name not in names:
                     raise ConfigError(
-                        f"--{option} names input '{name}'; the network has "
-                        f"{', '.join(names) or 'none'}"
+                        f"--{option} names input '{name}', which the network does not have; its "
+                        f"inputs are {', '.join(names) or 'all constant'}"
                     )
         open_ = {d.dim_param for i in fed for d in i.type.tensor_type.shape.dim if d.dim_param}
         for name, size in self._options.dims.items():
             if not isinstance(size, int) and not 1 <= size[0] <= size[1]:
-                raise ConfigError(f"dimension '{name}' cannot be from {size[0]} to {size[1]}")
+                raise ConfigError(
+                    f"--dim gives '{name}' sizes from {size[0]} to {size[1]}; it needs "
+                    "1 <= smallest <= largest"
+                )
             if name not in open_:
                 raise ConfigError(
-                    f"--dim names dimension '{name}'; the network's inputs have "
-                    f"{', '.join(sorted(open_)) or 'no open dimensions'}"
+                    f"--dim names dimension '{name}', which the network's inputs do not have; "
+                    f"their open dimensions are {', '.join(sorted(open_)) or 'none'}"
                 )
 
 
 def _remedy(name: str, dimension: str) -> str:
-    """What to do about an open dimension of an input."""
+    """Return what the user can do about an open dimension of an input."""
     shape = _option("--shape", name, "…")
     if not dimension:
         return f": fix the shape with {shape}"
     one, some = (_option("--dim", dimension, size) for size in ("1", "1..64"))
     return (
-        f" (called '{dimension}'): fix it with {one} or the shape with {shape}, or leave it open "
-        f"up to a greatest size with {some}"
+        f" (called '{dimension}'): fix it with {one} or the shape with {shape}, or allow sizes "
+        f"up to a maximum at run time with {some}"
     )
 
 
 def _option(option: str, name: str, given: str) -> str:
-    """A command line's option as a shell takes it, whatever the name holds."""
+    """Return a command-line option, quoted for a shell."""
     quoted = name if re.fullmatch(r"[\w.:/@%+,-]+", name, re.ASCII) else shlex.quote(name)
     return f"{option} {quoted}={given}"
 

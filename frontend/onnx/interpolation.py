@@ -1,4 +1,4 @@
-"""Interpolation along one axis as ONNX's Resize defines it: tables of positions and weights."""
+"""Tables of positions and weights for interpolation along an axis, as ONNX's Resize defines it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ COORDINATES = (
 MODES = ("nearest", "linear", "cubic")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 SIMPLE = "simple"
-"""Before operator set 11: upwards where the output is smaller than the input, else downwards."""
+"""Rounding before operator set 11: up if the output is smaller than the input, else down."""
 
 
 @dataclass(frozen=True)
 class InterpolationTable:
-    """For each output index its positions `i64[o,t]` along the input and their weights (float64).
+    """Positions `i64[o,t]` along the input for each output index, and their weights (float64).
 
-    A position of -1 in the first place stands for a coordinate outside of the input.
+    If the first position of an output is -1, its coordinate is outside of the input.
     """
 
     positions: Array
@@ -37,7 +37,7 @@ class InterpolationTable:
 
 @dataclass(frozen=True)
 class Interpolation:
-    """What Resize's attributes say; each field has the name of its attribute."""
+    """Attributes of Resize; each field has the name of its attribute."""
 
     mode: str
     coordinates: str
@@ -49,13 +49,13 @@ class Interpolation:
     def table(
         self, size: int, outputs: int, scale: np.float32, roi: tuple[float, float] = (0.0, 1.0)
     ) -> InterpolationTable:
-        """The table of an axis.
+        """Return the table of an axis.
 
         Args:
-            size: of the input.
+            size: size of the input.
             outputs: size of the output.
-            scale: output over input; their quotient need not be `outputs / size` exactly.
-            roi: begin and end of the region that is resized, of the input's size 1.
+            scale: output size divided by input size; it need not equal `outputs / size` exactly.
+            roi: begin and end of the region to resize, as fractions of the input's size.
         """
         at = self._coordinates(size, outputs, np.float32(scale), roi)
         if self.mode == "nearest":
@@ -77,7 +77,7 @@ class Interpolation:
     def _coordinates(
         self, size: int, outputs: int, scale: np.float32, roi: tuple[float, float]
     ) -> Array:
-        """Where each output lies along the input: float32, as ONNX Runtime computes it."""
+        """Return the coordinate of each output along the input: float32, as in onnxruntime."""
         x, half = np.arange(outputs, dtype=np.float32), np.float32(0.5)
         span = np.float32(size - 1)
         match self.coordinates:
@@ -90,10 +90,10 @@ class Interpolation:
             case "align_corners":
                 return x * span / np.float32(outputs - 1)
             case "half_pixel_symmetric":
-                # Of the output as it would be if its size were not rounded down.
+                # Use the length that the output would have if it were not rounded down.
                 length = scale * np.float32(size)
                 shift = np.float32(size) / 2 * (1 - np.float32(outputs) / length)
-                # Here in double precision, which tells on which side of an integer it lies.
+                # Double precision decides correctly on which side of an integer a coordinate is.
                 at = float(shift) + (x.astype(np.float64) + 0.5) / float(scale) - 0.5
                 return at.astype(np.float32)
             case "tf_crop_and_resize":
@@ -118,14 +118,15 @@ class Interpolation:
         return rounded.astype(np.int64)
 
     def taps(self, scale: float) -> int:
-        """How many elements of the input make one of the output, at most."""
+        """Return the largest number of input elements that an output element is computed from."""
         radius = {"nearest": 0, "linear": 1}.get(self.mode, 2)
         return 2 * ceil(radius / (min(scale, 1.0) if self.antialias else 1.0)) + 1
 
     def _neighbours(self, at: Array, scale: float) -> tuple[Array, Array]:
-        """Positions around each coordinate, perhaps beyond the input, and their weights.
+        """Return positions around each coordinate, and their weights.
 
-        With antialiasing the kernel is stretched by 1 / `scale`, and its weights brought to sum 1.
+        Positions may be outside of the input. With antialiasing, the kernel is stretched by
+        1 / `scale`, and its weights are normalized to sum 1.
         """
         radius = 1 if self.mode == "linear" else 2
         if not self.antialias:
@@ -140,7 +141,7 @@ class Interpolation:
         return positions, weights
 
     def _cubic(self, distance: Array) -> Array:
-        """Keys' cubic convolution kernel (1981), by the distance from its centre."""
+        """Return Keys' cubic convolution kernel (1981) at a distance from its center."""
         a = self.cubic_coeff_a
         near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
         far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a

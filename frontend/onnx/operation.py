@@ -1,6 +1,6 @@
-"""One operator of an ONNX graph while it is converted, and the nodes that it becomes.
+"""Conversion of one operator of an ONNX graph to nodes.
 
-A converter takes an `Operation` and returns the values that stand for the operator's outputs.
+A converter takes an `Operation` and returns the values of the operator's outputs.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from smelt.ops.tensor.transpose import Transpose
 
 Results = OnnxValue | Sequence[OnnxValue]
 OnnxConverter = Callable[["Operation"], Results | None]
-"""Emits nodes for an operator; returns the values of its outputs, in their order.
+"""Adds nodes for an operator, and returns the values of its outputs, in order.
 
-Or None, before it emits any, to leave the operator to its function in the standard.
+It may return None before it adds any node; then the operator is replaced by its function in the
+standard.
 """
 
 
 @dataclass(frozen=True)
 class Declared:
-    """The converter of an operator that ONNX does not define, with all attributes it may have."""
+    """Converter of an operator that ONNX does not define, with all attributes it may have."""
 
     convert: OnnxConverter
     attributes: tuple[str, ...]
@@ -43,12 +44,12 @@ class Declared:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation(Operands):
-    """An operator that is replaced by nodes."""
+    """An operator that a converter replaces by nodes."""
 
     def emit(self, op: Op, *inputs: Value | None, quant: Quant | None = None) -> Value:
-        """Add a node of one output and return that; `quant` is the output's quantization.
+        """Add a node with one output and return the output; `quant` is its quantization.
 
-        A node whose operands are all constant is computed at once, and its output is constant.
+        If all operands are constant, the node is computed at once, and its output is constant.
 
         Raises:
             ModelError: the operands do not fit the operator.
@@ -59,9 +60,9 @@ class Operation(Operands):
     def emit_all(
         self, op: Op, *inputs: Value | None, quants: Sequence[Quant | None] | None = None
     ) -> tuple[Value, ...]:
-        """Add a node of any number of outputs; see `emit`.
+        """Add a node with any number of outputs; see `emit`.
 
-        Where these have no elements, nothing is left to compute: they are constants too.
+        Outputs without elements are constants too, because there is nothing to compute.
         """
         try:
             types = op.infer([None if v is None else v.type for v in inputs])
@@ -97,17 +98,17 @@ class Operation(Operands):
         return next((name for name in self.outputs if name), self.kind.lower())
 
     def afford(self, shape: Sequence[int], each: int = 1) -> None:
-        """Count what is about to be made of constants: an array, and operations an element.
+        """Count the work of making an array of constants: `each` operations for each element.
 
         Raises:
-            UnsupportedError: it is too much; see `budget.Budget`.
+            UnsupportedError: it is more than the budget allows; see `budget.Budget`.
         """
         spend(self, prod(shape) * each)
 
     def filled(
         self, shape: Sequence[int], number: float, dtype: DType, quant: Quant | None = None
     ) -> Value:
-        """A constant whose elements, stored ones if there is a `quant`, are all the same."""
+        """Return a constant with equal elements, which are stored ones if there is a `quant`."""
         try:
             type_ = TensorType(tuple(shape), dtype)
         except UnsupportedError as error:
@@ -116,16 +117,16 @@ class Operation(Operands):
         return self.literal(np.full(type_.shape, number, dtype.numpy), quant)
 
     def literal(self, array: Array, quant: Quant | None = None) -> Value:
-        """A constant that the graph of the file does not have; see `afford` for large ones."""
+        """Return a new constant; call `afford` before making a large array."""
         spend(self, array.size)
         return Value.constant(self.scope.unique(f"{self._stem()}:constant"), array, quant)
 
     def scalar(self, number: float, like: Value) -> Value:
-        """A constant of one element and no axes, of the element type of `like`."""
+        """Return a constant of one element without axes, with the element type of `like`."""
         return self.literal(np.asarray(number, like.type.dtype.numpy))
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
-        """The value in another shape; itself where it has that shape."""
+        """Return the value with another shape; the value itself if it has that shape."""
         return (
             value
             if value.type.shape == tuple(shape)
@@ -133,18 +134,18 @@ class Operation(Operands):
         )
 
     def transpose(self, value: Value, permutation: Sequence[int]) -> Value:
-        """The value with its axes in another order; itself where they stay."""
+        """Return the value with its axes permuted; the value itself if no axis moves."""
         if list(permutation) == sorted(permutation):
             return value
         return self.emit(Transpose(tuple(permutation)), value, quant=value.type.quant)
 
     def channels_last(self, value: Value) -> Value:
-        """`[n, c, ...]` to `[n, ..., c]`."""
+        """Return `[n, c, ...]` transposed to `[n, ..., c]`."""
         rank = len(value.type.shape)
         return self.transpose(value, (0, *range(2, rank), 1))
 
     def channels_first(self, value: Value) -> Value:
-        """`[n, ..., c]` to `[n, c, ...]`."""
+        """Return `[n, ..., c]` transposed to `[n, c, ...]`."""
         rank = len(value.type.shape)
         return self.transpose(value, (0, rank - 1, *range(1, rank - 1)))
 
@@ -157,15 +158,15 @@ class Operation(Operands):
         outputs: int = 1,
         **numbers: int,
     ) -> tuple[Value, ...]:
-        """Convert another operator of the standard in this one's place.
+        """Convert another operator of the standard as part of this one, and return its outputs.
 
         Args:
             kind: its name.
             inputs: its operands.
-            version: of the operator set that defines it.
-            attributes: handed on to it.
-            outputs: how many of its outputs are wanted.
-            numbers: further attributes, which are integers.
+            version: version of the operator set that defines it.
+            attributes: attributes that are passed to it.
+            outputs: number of its outputs that are needed.
+            numbers: additional integer attributes.
         """
         node = onnx.NodeProto(op_type=kind, attribute=attributes)
         node.attribute.extend(onnx.helper.make_attribute(n, v) for n, v in numbers.items())
@@ -178,18 +179,18 @@ class Operation(Operands):
     def subgraph(
         self, attribute: str, inputs: Sequence[TensorType | Value] = ()
     ) -> tuple[Graph, tuple[Value, ...]]:
-        """The graph in an attribute as a closed one, with the outer values that it uses.
+        """Return the graph in an attribute as a closed graph, and the outer values that it uses.
 
         Args:
             attribute: name of the attribute.
-            inputs: types of what is passed to the graph's own inputs, or constants.
+            inputs: types of the graph's inputs, or constants for them.
 
         Returns:
-            The graph, whose inputs are its own and then one for each outer value it uses; and
+            The graph, with its own inputs followed by one for each outer value that it uses; and
             these outer values.
         """
         return self.scope.subgraph(self.graph(attribute), inputs)
 
     def inline(self, attribute: str, inputs: Sequence[OnnxValue] = ()) -> tuple[OnnxValue, ...]:
-        """Convert the graph in an attribute in place, and return what its outputs stand for."""
+        """Convert the graph in an attribute in place, and return the values of its outputs."""
         return self.scope.inline(self.graph(attribute), inputs)

@@ -1,4 +1,4 @@
-"""What the user says of a network's inputs."""
+"""The user's options for a network's inputs."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Literal, cast
 
 import numpy as np
 
-from smelt.arguments import as_choice, as_integer, as_items, as_table, wrong
+from smelt.argument_checks import as_choice, as_integer, as_items, as_table, wrong
 
 OnnxLayout = Literal["model", "nhwc"]
 
 
 @dataclass(frozen=True)
 class InputOptions:
-    """What the user says of a network's inputs.
+    """The user's options for a network's inputs.
 
     Attributes:
-        dims: sizes of symbolic dimensions; a pair is the least and the greatest of a size that
-            is known at run time only.
+        dims: sizes of symbolic dimensions, by name. A pair is the smallest and largest size of a
+            dimension with a size known only at run time.
         shapes: shapes of inputs, by name.
-        values: inputs that are made constant, with the value of each of their elements, or one
-            for all.
-        layout: `nhwc` gives images channels last, whatever the file says.
-        batch: size of leading dimensions that are open, called as a batch is, and not in `dims`;
-            None leaves them open.
+        values: inputs that are made constant, by name, with a value for each element or one for
+            all.
+        layout: `nhwc` if images are passed with channels last, whatever the file's layout is.
+        batch: size of open leading dimensions that are a batch by their name, and are not in
+            `dims`; None leaves them open.
 
     Raises:
-        ConfigError: one is of another type.
+        ConfigError: an option has the wrong type.
     """
 
     dims: Mapping[str, int | tuple[int, int]] = field(
@@ -44,7 +44,7 @@ class InputOptions:
         shapes = as_table(self.shapes, "shapes", "shapes by the names of inputs")
         values = as_table(self.values, "values", "numbers by the names of inputs")
         as_choice(self.layout, "input_layout", OnnxLayout)
-        # What was given as a list, or as numbers of numpy's, is brought to Python's.
+        # Convert lists and numpy numbers to tuples and Python numbers.
         object.__setattr__(self, "dims", {n: _size(d, f"dims['{n}']") for n, d in dims.items()})
         object.__setattr__(
             self, "shapes", {n: _shape(s, f"shapes['{n}']") for n, s in shapes.items()}
@@ -54,7 +54,7 @@ class InputOptions:
         )
 
     def at(self, sizes: Mapping[str, int]) -> InputOptions:
-        """The same with these sizes of symbolic dimensions."""
+        """Return the options with these sizes of symbolic dimensions."""
         return replace(self, dims={**self.dims, **sizes})
 
 
@@ -63,9 +63,9 @@ def _size(given: object, name: str) -> int | tuple[int, int]:
         return as_integer(given, name)
     found = as_items(cast("object", given), name, "a size")
     if len(found) != 2:
-        raise wrong(name, "a size, or the least and the greatest one", found)
+        raise wrong(name, "a size, or a pair of the smallest and largest size", found)
     least, greatest = found
-    # A range that cannot be is refused with the names that the network has.
+    # Invalid ranges are refused later, with the network's names of dimensions.
     return as_integer(least, name, None), as_integer(greatest, name, None)
 
 

@@ -1,4 +1,4 @@
-"""What operators of an ONNX graph know of the graph that they stand in."""
+"""Interface of the importer for converters of ONNX operators."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from smelt.ir import Array, DType, Graph, Node, Origin, TensorType, Value
 
 @dataclass(frozen=True)
 class TensorSequence:
-    """A sequence in ONNX's sense: tensors of one element type, their number and shapes known.
+    """A sequence as ONNX defines it: tensors of one element type; number and shapes are known.
 
-    It exists while the network is imported and leaves nothing in the graph.
+    It exists only during the import; graphs have no sequences.
     """
 
     dtype: DType
@@ -26,21 +26,21 @@ OnnxValue = Value | TensorSequence
 
 
 class Scope(Protocol):
-    """What an operation asks of the graph that it stands in.
+    """The graph that an operation is converted in.
 
-    `nodes` are those made so far; `captures` is None unless the graph is a closed one, which takes
-    what it uses from outside as inputs.
+    `nodes` are those added so far. `captures` is None unless the graph is closed; a closed graph
+    takes the outer values that it uses as inputs.
     """
 
     nodes: list[Node]
     captures: dict[Value, Value] | None
 
     def lookup(self, name: str) -> OnnxValue:
-        """What a name stands for, in this graph or one around it."""
+        """Return the value with a name, in this graph or one around it."""
         ...
 
     def unique(self, name: str) -> str:
-        """A value name that nothing in the graph has yet."""
+        """Return a name for a value that is not yet taken."""
         ...
 
     def add(self, node: Node) -> None:
@@ -50,27 +50,27 @@ class Scope(Protocol):
     def subgraph(
         self, graph: onnx.GraphProto, inputs: Sequence[TensorType | Value]
     ) -> tuple[Graph, tuple[Value, ...]]:
-        """A graph as a closed one, whose last inputs are the outer values that come second."""
+        """Return a graph as a closed graph, and the outer values that are its last inputs."""
         ...
 
     def inline(self, graph: onnx.GraphProto, inputs: Sequence[OnnxValue]) -> tuple[OnnxValue, ...]:
-        """Convert a graph in place, and return what its outputs stand for."""
+        """Convert a graph in place, and return the values of its outputs."""
         ...
 
     def apply(
         self, node: onnx.NodeProto, inputs: Sequence[Value | None], version: int, origin: Origin
     ) -> tuple[Value, ...]:
-        """Convert an operator of that version of its operator set, which the file does not hold."""
+        """Convert an operator that is not in the file, of a version of its operator set."""
         ...
 
     def element_type(self, name: str) -> int:
-        """ONNX's code of a tensor's element type in the file; 0 where it is not known."""
+        """Return ONNX's code of a tensor's element type in the file; 0 if it is unknown."""
         ...
 
     def known(self, value: Value) -> Array | None:
-        """The array of a constant, stored as integers or not; None for any other value."""
+        """Return the array of a constant, dequantized if need be; None for any other value."""
         ...
 
     def sources(self, value: Value) -> tuple[Value, ...]:
-        """The network's inputs that a value is computed from."""
+        """Return the network's inputs that a value is computed from."""
         ...

@@ -1,4 +1,4 @@
-"""Which operators of an ONNX graph are needed, and what to do of those that nothing serves."""
+"""Finds the operators that a graph needs, and refuses unsupported ones with a remedy."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from smelt.frontend.onnx.converters import CONVERTERS
 from smelt.frontend.onnx.file import STANDARD_DOMAINS
 
 _MACHINE_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
-"""Of operators whose tensors are laid out for one kind of processor."""
+"""Domains of operators with tensors laid out for one kind of processor."""
 
 _OF_SHAPES = frozenset({"Shape", "Size"})
-"""Operators whose results are known at compile time, whatever they are applied to."""
+"""Operators with results that are always known at compile time."""
 
 
 def needed_operators(graph: onnx.GraphProto) -> list[tuple[int, onnx.NodeProto]]:
-    """The operators that the outputs depend on, with their indices, in order."""
+    """Return the operators that the outputs depend on, with their indices, in order."""
     wanted = {output.name for output in graph.output}
     found: list[tuple[int, onnx.NodeProto]] = []
     for index, node in reversed(list(enumerate(graph.node))):
@@ -31,7 +31,7 @@ def needed_operators(graph: onnx.GraphProto) -> list[tuple[int, onnx.NodeProto]]
 
 
 def _used(node: onnx.NodeProto) -> Iterable[str]:
-    """Tensors that an operator reads, those that its graphs take from outside included."""
+    """Yield the tensors that an operator reads, including those its graphs use from outside."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
@@ -41,44 +41,50 @@ def _used(node: onnx.NodeProto) -> Iterable[str]:
 
 
 def domain_of(node: onnx.NodeProto) -> str:
-    """The domain of the operator's set, ONNX's own as ""."""
+    """Return the domain of an operator; "" for ONNX's own."""
     return "" if node.domain in STANDARD_DOMAINS else node.domain
 
 
 def converter_key(node: onnx.NodeProto) -> str:
-    """The operator's name in the converter table: with its domain unless that is ONNX's own."""
+    """Return an operator's key in the converter table: `Name`, or `domain::Name` if not ONNX's."""
     if node.domain in STANDARD_DOMAINS:
         return node.op_type
     return f"{node.domain}::{node.op_type}"
 
 
 def operator_name(node: onnx.NodeProto) -> str:
-    """What messages call an operator."""
+    """Return an operator's name in messages."""
     if node.domain in STANDARD_DOMAINS:
         return node.op_type
     return f"{node.op_type} of domain '{node.domain}'"
 
 
 def remedy(node: onnx.NodeProto) -> str:
-    """What helps where nothing serves an operator."""
+    """Return what the user can do about an unsupported operator."""
     if node.domain in STANDARD_DOMAINS:
-        return "build the network from operators that are listed, or add it by a plugin"
+        return (
+            "replace it by supported operators before export, or add it by a plugin "
+            "(--plugin file.py)"
+        )
     if node.domain in _MACHINE_DOMAINS:
         return (
-            "onnxruntime wrote it for the processor that it ran on: save the optimized network at "
-            "level extended (GraphOptimizationLevel.ORT_ENABLE_EXTENDED) instead of all"
+            "onnxruntime wrote it for the processor of this computer: save the optimized network "
+            "at level extended (GraphOptimizationLevel.ORT_ENABLE_EXTENDED) instead of all"
         )
-    return "load a plugin that adds it, or export without operators outside of ONNX's own domain"
+    return "load a plugin that adds it, or export with operators of ONNX's own domain only"
 
 
 def refuse_unsupported(
     nodes: Sequence[tuple[int, onnx.NodeProto]], is_fed: Callable[[str], bool]
 ) -> None:
-    """Refuse all operators at once that nothing serves, before any work is done.
+    """Refuse all unsupported operators at once, before any work is done.
 
     Args:
         nodes: operators with their indices.
-        is_fed: whether a tensor that none of them makes is known at run time only.
+        is_fed: returns whether a tensor from outside of these operators is known only at run time.
+
+    Raises:
+        UnsupportedError: an operator is not supported.
     """
     dynamic = _computed_at_run_time(nodes, is_fed)
     missing = [
@@ -95,14 +101,15 @@ def refuse_unsupported(
     raise UnsupportedError(
         f"operator {operator_name(first)} (#{index} of the file, from "
         f"{', '.join(first.input) or 'nothing'} to {', '.join(first.output)}) is not supported"
-        f"{f'; nor are {also}' if also else ''}. `smelt ops` lists what is; {remedy(first)}."
+        f"{f'; nor are {also}' if also else ''}. `smelt ops` lists the supported operators; "
+        f"{remedy(first)}."
     )
 
 
 def _computed_at_run_time(
     nodes: Sequence[tuple[int, onnx.NodeProto]], is_fed: Callable[[str], bool]
 ) -> set[str]:
-    """Results that depend on more than constants and shapes."""
+    """Return the results that depend on more than constants and shapes."""
     found: set[str] = set()
     for _, node in nodes:
         if node.op_type in _OF_SHAPES and node.domain in STANDARD_DOMAINS:

@@ -1,4 +1,4 @@
-"""Tensors of an ONNX file: element types, arrays, shapes."""
+"""Tensors of an ONNX file: element types and arrays."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from smelt.errors import ModelError, UnsupportedError
+from smelt.formatting import number
 from smelt.ir import Array, DType, TensorType
 from smelt.ir.budget import spend
-from smelt.wording import number
 
 _PROTO = onnx.TensorProto
 
@@ -31,7 +31,7 @@ DTYPES: dict[int, DType] = {
     _PROTO.UINT64: DType.UINT64,
     _PROTO.BOOL: DType.BOOL,
 }
-"""ONNX element type to that of the graph; floats below 32 bits become float32."""
+"""Element types of the graph by ONNX's code; floats below 32 bits become float32."""
 
 NARROWED: dict[int, str] = {
     _PROTO.FLOAT16: "float16",
@@ -42,11 +42,11 @@ NARROWED: dict[int, str] = {
 PROTO_TYPES: dict[DType, int] = {
     dtype: code for code, dtype in DTYPES.items() if code not in NARROWED
 }
-"""The inverse of `DTYPES`."""
+"""ONNX's codes by element type of the graph."""
 
 
 def type_name(code: int) -> str:
-    """ONNX's name of an element type, in lower case."""
+    """Return ONNX's name of an element type, in lower case."""
     try:
         return _PROTO.DataType.Name(code).lower()
     except ValueError:
@@ -54,51 +54,53 @@ def type_name(code: int) -> str:
 
 
 def dtype_of(code: int, what: str) -> DType:
-    """The graph's element type for ONNX's.
+    """Return the graph's element type for ONNX's code.
 
     Raises:
-        ModelError: the file leaves it open.
-        UnsupportedError: the graph has none (strings, complex numbers, floats below 16 bits).
+        ModelError: the file declares no element type.
+        UnsupportedError: the graph has no such type (strings, complex numbers, narrow floats).
     """
     if code == _PROTO.UNDEFINED:
         raise ModelError(f"{what} has no element type: the file is damaged")
     if code not in DTYPES:
         raise UnsupportedError(
-            f"{what} has element type {type_name(code)}, which Smelt does not support; it imports "
+            f"{what} has element type {type_name(code)}, which Smelt does not support; it supports "
             "float32, float64, float16 and bfloat16 (as float32), integers of 8 to 64 bits and bool"
         )
     return DTYPES[code]
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor's data lie in another file."""
+    """Return whether a tensor's data is in another file."""
     return tensor.data_location == _PROTO.EXTERNAL
 
 
 def needed_bytes(tensor: onnx.TensorProto) -> int:
-    """The bytes that a tensor's shape takes in its element type.
+    """Return the number of bytes of a tensor's shape and element type.
 
     Raises:
-        ModelError: it has no element type, or one whose elements have no size.
+        ModelError: the element type is missing or not a type of numbers.
     """
     name = type_name(tensor.data_type)
     try:
         each = 8 * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     except (KeyError, ValueError, TypeError) as error:
-        raise ModelError(f"constant '{tensor.name}' is of {name}, not of numbers") from error
+        raise ModelError(
+            f"constant '{tensor.name}' has element type {name}, but must have numbers"
+        ) from error
     packed = _PACKED.get(name, each)
     return -(-prod(tensor.dims) * packed // 8)
 
 
 _PACKED = {"int4": 4, "uint4": 4, "float4e2m1": 4, "int2": 2, "uint2": 2}
-"""Bits of an element, for types of which several share a byte."""
+"""Bits of an element, for types with several elements in a byte."""
 
 
 def array_of(tensor: onnx.TensorProto, what: str) -> Array:
-    """A constant of the file, in the graph's element type.
+    """Return a constant of the file, in the graph's element type.
 
     Raises:
-        ModelError: its data do not fit its shape, or it holds a NaN.
+        ModelError: its data does not fit its shape, or contains NaN.
         UnsupportedError: see `dtype_of`.
     """
     dtype = dtype_of(tensor.data_type, what)
@@ -106,18 +108,18 @@ def array_of(tensor: onnx.TensorProto, what: str) -> Array:
     if dtype.is_float and np.isnan(array).any():
         where = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
         raise ModelError(
-            f"{what} holds NaN at {list(where)}: the network has not been trained or saved right"
+            f"{what} contains NaN at {list(where)}: training failed, or the file was saved wrongly"
         )
     return array
 
 
 def stored_array(tensor: onnx.TensorProto, what: str) -> Array:
-    """A constant of the file in its own element type; `ModelError` if it is damaged."""
+    """Return a constant of the file in its own element type. Raises `ModelError` if damaged."""
     if min(tensor.dims, default=0) < 0:
         raise ModelError(f"{what} has shape {list(tensor.dims)}: the file is damaged")
     if is_external(tensor):
-        # The package onnx would look for the file in the current folder.
-        raise ValueError(f"{what} is still in a file of its own: load_external reads all of them")
+        # The package onnx would search for the file in the current folder.
+        raise ValueError(f"{what} is still in another file: load_external must run first")
     _require_filled(tensor, what)
     try:
         array = np.asarray(numpy_helper.to_array(tensor))
@@ -127,10 +129,10 @@ def stored_array(tensor: onnx.TensorProto, what: str) -> Array:
 
 
 def _require_filled(tensor: onnx.TensorProto, what: str) -> None:
-    """Check that a constant's data are as many as its shape takes.
+    """Check that a constant has as much data as its shape needs.
 
     Raises:
-        ModelError: they are not.
+        ModelError: it does not.
     """
     if tensor.HasField("raw_data"):
         unit, needed, found = "bytes", needed_bytes(tensor), len(tensor.raw_data)
@@ -139,27 +141,30 @@ def _require_filled(tensor: onnx.TensorProto, what: str) -> None:
         unit, needed, found = "elements", prod(tensor.dims), len(data)
     if found != needed:
         raise ModelError(
-            f"{what} has {found:,} {unit} of data, its shape {list(tensor.dims)} of "
-            f"{type_name(tensor.data_type)} takes {number(needed)}: the file is damaged"
+            f"{what} has {found:,} {unit} of data, but its shape {list(tensor.dims)} of "
+            f"{type_name(tensor.data_type)} needs {number(needed)}: the file is damaged"
         )
 
 
 def dense_array_of(sparse: onnx.SparseTensorProto, what: str) -> Array:
-    """A constant that the file has as places and values, with zeros everywhere else.
+    """Return a sparse constant (indices and values) as a dense array.
 
     Raises:
-        ModelError: places, values and shape do not fit.
-        UnsupportedError: see `array_of`; or it takes too much to compute.
+        ModelError: indices, values and shape do not fit each other.
+        UnsupportedError: see `array_of`; or the array is larger than the budget allows.
     """
     shape = tuple(sparse.dims)
     values, places = array_of(sparse.values, what), stored_array(sparse.indices, what)
     if values.ndim != 1 or places.shape not in ((values.size,), (values.size, len(shape))):
         raise ModelError(
-            f"{what} is sparse: its values have shape {list(values.shape)}, their places "
-            f"{list(places.shape)} in shape {list(shape)}: the file is damaged"
+            f"{what} is sparse, with values of shape {list(values.shape)} and indices of shape "
+            f"{list(places.shape)}, which do not fit shape {list(shape)}: the file is damaged"
         )
     if min(shape, default=0) < 0 or places.dtype != np.int64:
-        raise ModelError(f"{what} is sparse, of shape {list(shape)}: the file is damaged")
+        raise ModelError(
+            f"{what} is sparse, with shape {list(shape)} and indices of {places.dtype}: the file "
+            "is damaged"
+        )
     spend(what, prod(shape))
     dense = np.zeros(TensorType(shape, DType.of(values)).shape, values.dtype)
     bounds = np.asarray(shape if places.ndim > 1 else dense.size, np.int64)

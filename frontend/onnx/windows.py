@@ -1,4 +1,4 @@
-"""Windows that slide over the spatial axes of a tensor: what convolutions and pools share."""
+"""Windows that slide over the spatial axes of a tensor, as in convolutions and pools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from smelt.ops.core.convolution import Pair
 from smelt.ops.core.pool import taps_within
 
 LARGEST = 1 << 24
-"""No axis of an image is larger; what says so is damaged."""
+"""Largest size of an image's axis; larger ones only occur in damaged files."""
 _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
@@ -22,13 +22,13 @@ class OnnxWindow:
     """A window over spatial axes; every field has an entry for each axis.
 
     Attributes:
-        size: the input's.
-        kernel: taps.
+        size: size of the input.
+        kernel: number of taps.
         stride, dilation: in elements.
-        padding: what lies before and after the input, until the end of the last window.
-        outputs: how many windows there are.
-        padded: before and after, as the file gives it (`padding` also has what windows that
-            reach further need).
+        padding: elements before and after the input, up to the end of the last window.
+        outputs: number of windows.
+        padded: padding as the file gives it; `padding` may be larger at the end for the last
+            window.
     """
 
     size: tuple[int, ...]
@@ -41,15 +41,15 @@ class OnnxWindow:
 
     @staticmethod
     def of(operation: Operation, size: Sequence[int], kernel: Sequence[int]) -> OnnxWindow:
-        """The window of a convolution or a pool.
+        """Return the window of a convolution or a pool.
 
         Args:
-            operation: gives strides, dilations, pads, auto_pad and ceil_mode.
-            size: of the spatial axes.
-            kernel: taps along each.
+            operation: has the attributes strides, dilations, pads, auto_pad and ceil_mode.
+            size: sizes of the spatial axes.
+            kernel: number of taps along each.
 
         Raises:
-            ModelError: the attributes do not fit, or no window does.
+            ModelError: the attributes are invalid, or no window fits into the input.
         """
         stride = per_axis(operation, "strides", kernel)
         dilation = per_axis(operation, "dilations", kernel)
@@ -62,7 +62,7 @@ class OnnxWindow:
             spare = n + before + after - extent
             count = spare // step + 1
             if operation.flag("ceil_mode") and spare % step:
-                # One more, unless it would begin in the padding behind the input.
+                # Add a window, unless it would begin in the padding after the input.
                 count += count * step < n + before
                 after = max((count - 1) * step + extent - n - before, 0)
             if count < 1:
@@ -70,8 +70,11 @@ class OnnxWindow:
                     f"its window of {list(kernel)} does not fit into the input of {list(size)}"
                 )
             if max(count, extent) > LARGEST:
-                raise operation.refuse(f"{count} windows of {extent} elements each are too many")
-            # A stride that is never taken may be of any size.
+                raise operation.refuse(
+                    f"{count} windows of {extent} elements along an axis are not supported; "
+                    f"at most {LARGEST:,} of either are"
+                )
+            # With a single window, the stride is not used and may be too large.
             beyond = n + before + after - extent + 1
             strides.append(min(step, beyond) if count == 1 else step)
             padding.append((before, after))
@@ -87,7 +90,7 @@ class OnnxWindow:
         )
 
     def covered(self, axis: int, *, padded: bool) -> Array:
-        """Taps of each window on the input, or also on its padding as the file gives it."""
+        """Return the taps of each window in the input, or also in its padding from the file."""
         before, after = self.padded[axis] if padded else (0, 0)
         starts = np.arange(self.outputs[axis]) * self.stride[axis] - self.padding[axis][0]
         limits = -before, self.size[axis] + after
@@ -95,31 +98,37 @@ class OnnxWindow:
 
 
 def per_axis(operation: Operation, name: str, kernel: Sequence[int]) -> tuple[int, ...]:
-    """An attribute with a positive integer for each spatial axis; all 1 where it is left out."""
+    """Return an attribute with a positive integer for each spatial axis; by default all 1."""
     found = operation.integers(name, ()) or (1,) * len(kernel)
     if len(found) != len(kernel) or min(found) < 1:
-        raise operation.wrong(f"attribute '{name}' is {list(found)} for {len(kernel)} axes")
+        raise operation.wrong(
+            f"attribute '{name}' is {list(found)}; it needs {len(kernel)} numbers of at least 1"
+        )
     return found
 
 
 def pads(operation: Operation, rank: int) -> tuple[Pair, ...]:
-    """The attribute 'pads' as pairs of before and after; zeros where it is left out."""
+    """Return the attribute 'pads' as pairs of before and after; by default all 0."""
     found = operation.integers("pads", ()) or (0,) * (2 * rank)
     if len(found) != 2 * rank or min(found) < 0:
-        raise operation.wrong(f"attribute 'pads' is {list(found)} for {rank} axes")
+        raise operation.wrong(
+            f"attribute 'pads' is {list(found)}; it needs {2 * rank} numbers of at least 0"
+        )
     return tuple(zip(found[:rank], found[rank:], strict=True))
 
 
 def auto_pad(operation: Operation) -> str:
-    """The attribute 'auto_pad', which must be one that there is."""
+    """Return the attribute 'auto_pad', which must be a known one."""
     found = operation.text("auto_pad", "NOTSET") or "NOTSET"
     if found not in _AUTO_PADS:
-        raise operation.wrong(f"there is no auto_pad '{found}'; see {', '.join(_AUTO_PADS)}")
+        raise operation.wrong(
+            f"auto_pad '{found}' does not exist; use one of {', '.join(_AUTO_PADS)}"
+        )
     return found
 
 
 def halves(total: int, mode: str) -> Pair:
-    """Padding of an axis, split so that the odd element goes after (SAME_UPPER) or before."""
+    """Split padding of an axis; an odd element goes after, or before for SAME_LOWER."""
     smaller = total // 2
     return (total - smaller, smaller) if mode == "SAME_LOWER" else (smaller, total - smaller)
 

@@ -1,4 +1,4 @@
-"""TensorFlow Lite files: one converter an operator, in tables by family.
+"""TensorFlow Lite frontend: a converter for each operator, in one table for each family.
 
 May import `frontend`, `ops` and `ir`; `frontend`, `api` and `cli` may import it.
 """

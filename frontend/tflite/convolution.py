@@ -25,7 +25,7 @@ from smelt.ops.core.fully_connected import FullyConnected
 
 
 def _symmetric_weights(operation: TfliteOperation, channel_axis: int, data: int = 0) -> Value:
-    """Weights without zero points, which TFLite Micro's convolutions do not read."""
+    """Return weights without zero points; TFLite Micro's convolutions ignore zero points."""
     weights = operation.weights(channel_axis, data=data)
     if weights.type.quant is not None and any(weights.type.quant.zero_point):
         raise UnsupportedError(
@@ -38,7 +38,7 @@ def _symmetric_weights(operation: TfliteOperation, channel_axis: int, data: int 
 def _window(
     operation: TfliteOperation, options: OperatorOptions, x: Value, weights: Value
 ) -> tuple[Pair, Padding2D, Pair]:
-    """Stride, padding and dilation of a convolution."""
+    """Return stride, padding and dilation of a convolution."""
     if len(x.type.shape) != 4 or len(weights.type.shape) != 4 or 0 in x.type.shape:
         raise ModelError(f"{operation}: input {x.type} and weights {weights.type} must be 4-D")
     stride = options.pair("StrideH", "StrideW")
@@ -60,7 +60,10 @@ def _conv_2d(operation: TfliteOperation) -> None:
     stride, padding, dilation = _window(operation, options, x, weights)
     depth, group_depth = x.type.shape[3], weights.type.shape[3]
     if group_depth == 0 or depth % group_depth:
-        raise ModelError(f"{operation}: {depth} channels do not fit weights {weights.type}")
+        raise ModelError(
+            f"{operation}: input {x.type} has {depth} channels, which is not a multiple of the "
+            f"{group_depth} channels of weights {weights.type}"
+        )
     groups = depth // group_depth
     op = Conv2D(stride, padding, dilation, options.activation(), groups=groups)
     operation.emit(op, x, weights, operation.bias())
@@ -71,20 +74,20 @@ def _depthwise_conv_2d(operation: TfliteOperation) -> None:
     x, weights = operation.input(0), _symmetric_weights(operation, 3)
     stride, padding, dilation = _window(operation, options, x, weights)
     multiplier, filters = options.integer("DepthMultiplier"), weights.type.shape[3]
-    # Some exporters leave the multiplier at 0: the weights' shape says it as well.
+    # Some exporters leave the multiplier at 0; it also follows from the shape of the weights.
     if multiplier not in (0, filters / x.type.shape[3]):
         raise ModelError(
-            f"{operation}: {filters} filters over {x.type.shape[3]} channels contradict the "
-            f"depth multiplier {multiplier}"
+            f"{operation}: {filters} filters for {x.type.shape[3]} channels contradict depth "
+            f"multiplier {multiplier}"
         )
     op = DepthwiseConv2D(stride, padding, dilation, options.activation())
     operation.emit(op, x, weights, operation.bias())
 
 
 def _transpose_conv(operation: TfliteOperation) -> None:
-    """TRANSPOSE_CONV: the output's shape comes first, then the weights, then the image.
+    """Convert TRANSPOSE_CONV, with operands output shape, weights and image.
 
-    The padding is that of the convolution which would make the image out of the output.
+    Its padding is defined by the convolution that computes the image from the output.
     """
     options = operation.options(tflite.TransposeConvOptions)
     x, weights = operation.input(2), _symmetric_weights(operation, 0, data=2)
@@ -96,7 +99,10 @@ def _transpose_conv(operation: TfliteOperation) -> None:
     elif -1 in shape[1:3]:
         operation.refuse_open_shapes()
     if len(shape) != 4 or min(shape[1:3]) < 1:
-        raise ModelError(f"{operation}: {list(shape)} is no shape of an image")
+        raise ModelError(
+            f"{operation}: output shape {list(shape)} is not [batch, height, width, channels] with "
+            "height and width of at least 1"
+        )
     stride, window = options.pair("StrideH", "StrideW"), weights.type.shape[1:3]
     padding = NO_PADDING
     if options.same_padding():
@@ -112,7 +118,7 @@ def _transpose_conv(operation: TfliteOperation) -> None:
 
 
 def _taps(operation: TfliteOperation, weights: Value) -> Value:
-    """Weights `[o, kh, kw, i]` as `[kh, kw, i, o]`."""
+    """Return weights `[o, kh, kw, i]` transposed to `[kh, kw, i, o]`."""
     quant = weights.type.quant
     if quant is not None and quant.axis is not None:
         quant = replace(quant, axis=3)
@@ -127,7 +133,7 @@ def _fully_connected(operation: TfliteOperation) -> None:
             f"{operation}: shuffled weights are not supported; convert the network without them"
         )
     op = FullyConnected(options.activation(), options.flag("KeepNumDims"))
-    # Files by old converters give the output leading dimensions of 1, without the flag.
+    # Files of old converters have outputs with leading dimensions of 1, without the flag.
     x, weights, bias = operation.input(0), operation.weights(0), operation.bias()
     operation.emit(op, x, weights, bias, same_rows=True)
 

@@ -1,12 +1,14 @@
-"""Dilated convolutions, as converters write them where the batch is unknown.
+"""Rewrites dilated convolutions that a converter has split into three operators.
 
-`SPACE_TO_BATCH_ND` deals the pixels out to `block` images, a plain convolution runs over each,
-`BATCH_TO_SPACE_ND` collects what comes out. Image `r` of an axis holds the pixels `r + i * block`
-of the padded input, so that the window meets just the pixels that a window of dilation `block`
-does. Of the padding before the image, the crop takes away as many results. With one spatial axis,
-a reshape before the convolution and one after it add the other.
+Converters do this if the batch size is unknown. `SPACE_TO_BATCH_ND` distributes the pixels to
+`block` images, a plain convolution runs on each, and `BATCH_TO_SPACE_ND` collects the results.
+Along an axis, image `r` has pixels `r + i * block` of the padded input. So the window reads the
+pixels that a window of dilation `block` would read. Results that come from padding are cropped. If
+there is one spatial axis, a reshape before the convolution adds a second one, and a reshape after
+it removes it again.
 
-The rewritten file leaves open what was the shape of the pieces; the import finds it.
+In the rewritten file, shapes of tensors between these operators are unknown; the importer infers
+them.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from smelt.ir import DType
 SPREAD, COLLECT = "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND"
 KINDS = (SPREAD, COLLECT)
 REMEDY = (
-    "Smelt takes it only around a convolution of stride 1 without padding: convert the network "
-    "with a fixed batch size, which leaves dilated convolutions whole"
+    "Smelt supports it only around a convolution of stride 1 without padding: convert the network "
+    "with a fixed batch size, so that dilated convolutions stay single operators"
 )
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 _LONGEST = 5
@@ -29,10 +31,10 @@ _RESHAPES = ("RESHAPE", "EXPAND_DIMS", "SQUEEZE")
 
 
 def restored(model: TfliteFile) -> TfliteFile:
-    """The file with dilated convolutions in one piece; what is none stays as it is.
+    """Return the file with each dilated convolution as one operator; the rest is unchanged.
 
     Raises:
-        ModelError: block sizes or paddings contradict their tensors' types.
+        ModelError: block sizes or paddings contradict the types of their tensors.
     """
     if not any(operator.kind == SPREAD for operator in model.operators):
         return model
@@ -40,7 +42,7 @@ def restored(model: TfliteFile) -> TfliteFile:
 
 
 class _Restoration:
-    """One file being rewritten."""
+    """Rewrites one file."""
 
     def __init__(self, model: TfliteFile) -> None:
         self._model = model
@@ -59,7 +61,7 @@ class _Restoration:
         return replace(self._model, tensors=tuple(self._tensors), operators=operators)
 
     def _chain(self, first: StoredOperator) -> list[StoredOperator]:
-        """The operators from `first` on, each the only reader of what the one before makes."""
+        """Return the operators from `first` on, as long as each result has a single reader."""
         chain = [first]
         while chain[-1].kind != COLLECT and len(chain) < _LONGEST and len(chain[-1].outputs) == 1:
             (tensor,) = chain[-1].outputs
@@ -70,7 +72,7 @@ class _Restoration:
         return chain
 
     def _restore(self, chain: list[StoredOperator]) -> None:
-        """Rewrite a chain, if it is a dilated convolution."""
+        """Rewrite a chain if it is a dilated convolution."""
         if not _is_convolution(chain):
             return
         first, last = chain[0], chain[-1]
@@ -90,7 +92,7 @@ class _Restoration:
         del self._operators[first.index], self._operators[last.index]
 
     def _restore_row(self, chain: list[StoredOperator], spread: Spread) -> bool:
-        """Rewrite what is between the ends where there is one spatial axis; whether it could be."""
+        """Rewrite a chain with one spatial axis, and return whether that was possible."""
         first, before, convolution, after, last = chain
         x, images, results = first.inputs[0], before.outputs[0], convolution.outputs[0]
         widened = self._widened(x, first.outputs[0], images)
@@ -103,7 +105,7 @@ class _Restoration:
         piece = self._tensors[results]
         rank = len(piece.shape)
         self._tensors[results] = replace(piece, shape=(1,) * rank, signature=(-1,) * rank)
-        # Shapes as operands are those of the pieces; an axis stays.
+        # Shapes given as operands are those of the split images; an axis stays the same.
         operands = before.inputs[1:] if before.kind == "EXPAND_DIMS" else ()
         self._replace(before, (x, *operands), images)
         self._replace(convolution, convolution.inputs, results, spread)
@@ -121,7 +123,7 @@ class _Restoration:
         self._operators[operator.index] = changed
 
     def _spread(self, first: StoredOperator, last: StoredOperator, axes: int) -> Spread | None:
-        """Dilation and padding of the pair, of a row of pixels where it has one axis."""
+        """Return dilation and padding of the chain; None if it is not a dilated convolution."""
         blocks, counts = self._integers(first, 1), self._integers(first, 2)
         crops = self._integers(last, 2)
         if blocks is None or counts is None or crops is None:
@@ -138,9 +140,9 @@ class _Restoration:
         return Spread((blocks[0], blocks[1]), ((kept[0], kept[1]), (kept[2], kept[3])))
 
     def _widened(self, x: int, pieces: int, images: int) -> tuple[StoredTensor, bool] | None:
-        """What a reshape of x by the axis that images have and pieces have not is.
+        """Return the tensor of x reshaped to four dimensions, and whether its pixels are a column.
 
-        Also whether its pixels then form a column; None where it cannot be told.
+        The axis to add is the one that `images` has and `pieces` has not. None if that is unclear.
         """
         whole, rows, tensor = (self._tensors[i] for i in (x, pieces, images))
         if len(rows.shape) != 3 or len(tensor.shape) != 4 or len(whole.signature) != 3:
@@ -155,7 +157,7 @@ class _Restoration:
         return replace(tensor, shape=shape, signature=signature), is_column
 
     def _integers(self, operator: StoredOperator, index: int) -> tuple[int, ...] | None:
-        """The elements of a constant operand; None where it is none."""
+        """Return the elements of a constant integer operand; None if it is not one."""
         if index >= len(operator.inputs) or operator.inputs[index] < 0:
             return None
         tensor = self._tensors[operator.inputs[index]]
@@ -165,13 +167,13 @@ class _Restoration:
         return tuple(int(n) for n in constant_array(tensor, type_).ravel())
 
     def _alike(self, tensors: list[int]) -> bool:
-        """Whether all hold stored numbers of one meaning."""
+        """Return whether all tensors have the same element type and quantization."""
         stored = [self._tensors[tensor] for tensor in tensors]
         return len({(t.type_code, t.scales, t.zero_points) for t in stored}) == 1
 
 
 def _is_convolution(chain: list[StoredOperator]) -> bool:
-    """Whether the kinds of a chain's operators are those of a dilated convolution."""
+    """Return whether the kinds of a chain's operators are those of a dilated convolution."""
     convolution = chain[len(chain) // 2]
     reshapes = [operator.kind for operator in chain[1:-1] if operator is not convolution]
     return (

@@ -1,4 +1,4 @@
-"""Converters of operators that work element by element, of softmax and of norms."""
+"""Converters of elementwise operators, softmax and normalization."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _unary(kind: str) -> Converter:
 def _binary(
     kind: str, options: Any | None = None, dtypes: frozenset[DType] = ARITHMETIC
 ) -> Converter:
-    """`options` is the class that holds the fused activation, where there is one."""
+    """Return a converter; `options` is the class with the fused activation, if there is one."""
 
     def convert(operation: TfliteOperation) -> None:
         activation = Activation.NONE
@@ -41,7 +41,10 @@ def _binary(
 def _l2_normalization(operation: TfliteOperation) -> None:
     options = operation.options(tflite.L2NormOptions, optional=True)
     if options.activation() is not Activation.NONE:
-        raise ModelError(f"{operation}: a normalization has no fused activation")
+        raise ModelError(
+            f"{operation} has a fused activation, which L2_NORMALIZATION does not support; make "
+            "the activation an operator of its own"
+        )
     operation.emit(L2Normalization(), operation.input(0))
 
 

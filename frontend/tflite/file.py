@@ -1,8 +1,8 @@
-"""The flatbuffer as plain records: every table read once, every index checked.
+"""Reads a TFLite flatbuffer into plain records: each table once, with every index checked.
 
-The generated readers of the package `tflite` verify nothing: an offset that points outside
-raises whatever the struct module or numpy raise, and a vector's length may be any number. Here
-lengths are bounded by the size of the file, and low-level exceptions become `ModelError`.
+The generated readers of the package `tflite` check nothing. An offset outside of the file raises
+any exception of the struct module or numpy, and a vector may have any length. Here, lengths are
+bounded by the size of the file, and low-level exceptions become `ModelError`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from smelt.ir import Array
 
 _VERSION = 3
 ABSENT = -1
-"""Tensor index of an optional operand that is left out."""
+"""Tensor index of an absent optional operand."""
 
 
 def names_of(enumeration: type) -> dict[int, str]:
-    """Number to name of a generated enumeration."""
+    """Return the names of a generated enumeration, by number."""
     return {number: name for name, number in vars(enumeration).items() if isinstance(number, int)}
 
 
 def short_name(name: str) -> str:
-    """The first part of a name that the converter joined out of several operators' names."""
+    """Return the first part of a name that the converter joined from several operators' names."""
     return name.partition(";")[0] or name
 
 
@@ -41,7 +41,7 @@ _OPTIONS_NAMES = names_of(tflite.BuiltinOptions)
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor as the file describes it; `data` is its buffer, None where it is not constant."""
+    """A tensor as the file describes it; `data` is its buffer, or None if it is not constant."""
 
     index: int
     name: str
@@ -59,7 +59,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Spread:
-    """What operators around a convolution make of it: its dilation and padding, in pixels."""
+    """Dilation and padding, in pixels, of a convolution that replaces three operators."""
 
     dilation: tuple[int, int]
     padding: tuple[tuple[int, int], tuple[int, int]]
@@ -67,7 +67,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class StoredOperator:
-    """An operator: `kind` is its built-in name, or the custom operator's own."""
+    """An operator. `kind` is its built-in name, or the name of a custom operator."""
 
     index: int
     kind: str
@@ -81,7 +81,7 @@ class StoredOperator:
 
 @dataclass(frozen=True)
 class TfliteFile:
-    """The main subgraph of a file."""
+    """The main subgraph of a file; `subgraphs` is the number of all its subgraphs."""
 
     tensors: tuple[StoredTensor, ...]
     operators: tuple[StoredOperator, ...]
@@ -90,13 +90,13 @@ class TfliteFile:
     subgraphs: int
 
     def name(self, index: int) -> str:
-        """A tensor's name, quoted for a message."""
+        """Return a tensor's name, quoted for a message."""
         return f"'{short_name(self.tensors[index].name)}'"
 
 
 @contextmanager
 def reading(what: str) -> Generator[None]:
-    """Turn what the flatbuffer readers raise on damaged bytes into `ModelError`."""
+    """Turn exceptions of the flatbuffer readers on damaged bytes into `ModelError`."""
     try:
         yield
     except (struct.error, IndexError, ValueError, TypeError, OverflowError) as error:
@@ -110,14 +110,14 @@ def read(data: bytes) -> TfliteFile:
 
     Raises:
         ModelError: the file is truncated or corrupted.
-        UnsupportedError: it is of another schema version.
+        UnsupportedError: it has another schema version.
     """
     with reading("the TFLite file"):
         return _File(data).model()
 
 
 class _File:
-    """One file being read. `_budget` bounds the elements read: vectors may overlap in bad files."""
+    """Reads one file. `_budget` limits elements read, since vectors may overlap in bad files."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -128,12 +128,12 @@ class _File:
         version = int(self._model.Version())
         if version != _VERSION:
             raise UnsupportedError(
-                f"TFLite schema version {version}; Smelt reads version {_VERSION}: "
+                f"the file has TFLite schema version {version}; Smelt reads version {_VERSION}: "
                 "convert the network with a current TensorFlow"
             )
         count = self._count(self._model.SubgraphsLength(), "subgraphs")
         if count == 0:
-            raise ModelError("the TFLite file holds no subgraph")
+            raise ModelError("the TFLite file has no subgraph: it is damaged, or computes nothing")
         graph: Any = self._model.Subgraphs(0)
         tensors = tuple(
             self._tensor(graph.Tensors(i), i)
@@ -159,7 +159,7 @@ class _File:
         return length
 
     def _numbers(self, vector: Any, what: str) -> list[Any]:
-        """A numeric vector as Python numbers; the readers give 0 where it is absent."""
+        """Return a vector as Python numbers; the readers return 0 if it is absent."""
         if not isinstance(vector, np.ndarray):
             return []
         self._count(vector.size, what)
@@ -169,11 +169,14 @@ class _File:
         indices = tuple(self._numbers(vector, what))
         for index in indices:
             if not ABSENT <= index < tensors:
-                raise ModelError(f"{what} name tensor {index}, but there are {tensors} tensors")
+                raise ModelError(
+                    f"{what} refer to tensor {index}, but there are {tensors} tensors: the file is "
+                    "corrupted"
+                )
         return indices
 
     def _text(self, stored: bytes | None) -> str:
-        """A printable name of one line."""
+        """Return a name as printable text on one line."""
         text = (stored or b"").decode("utf-8", "replace")
         self._count(len(text), "characters of names")
         return "".join(c if c.isprintable() else "_" for c in text)
@@ -200,17 +203,22 @@ class _File:
         )
 
     def _buffer(self, index: int, what: str) -> Array | None:
-        """Bytes of a constant; buffer 0 and empty ones mean that the tensor is not constant."""
+        """Return the bytes of a constant; None for buffer 0 and empty buffers."""
         count = int(self._model.BuffersLength())
         if index >= count:
-            raise ModelError(f"{what} uses buffer {index}, but there are {count} buffers")
+            raise ModelError(
+                f"{what} uses buffer {index}, but there are {count} buffers: the file is corrupted"
+            )
         if index == 0:
             return None
         buffer: Any = self._model.Buffers(index)
         start, size = int(buffer.Offset()), int(buffer.Size())
-        if start > 1:  # a file above 2 GB keeps its data behind the flatbuffer
+        if start > 1:  # in a file above 2 GB, data comes after the flatbuffer
             if start + size > len(self._data):
-                raise ModelError(f"{what}: its data lie beyond the end of the file")
+                raise ModelError(
+                    f"{what}: its data is beyond the end of the file, which is truncated or "
+                    "corrupted"
+                )
             return np.frombuffer(self._data, np.uint8, size, start)
         if buffer.DataIsNone() or buffer.DataLength() == 0:
             return None
@@ -221,7 +229,7 @@ class _File:
         what = f"{kind} #{index}"
         outputs = self._indices(table.OutputsAsNumpy(), tensors, f"outputs of {what}")
         if ABSENT in outputs:
-            raise ModelError(f"{what} has an output without a tensor")
+            raise ModelError(f"{what} has an output without a tensor: the file is corrupted")
         return StoredOperator(
             index=index,
             kind=kind,
@@ -236,27 +244,30 @@ class _File:
         count = int(self._model.OperatorCodesLength())
         if opcode >= count:
             raise ModelError(
-                f"operator #{index} uses operator code {opcode}, but there are {count} codes"
+                f"operator #{index} uses operator code {opcode}, but there are {count} codes: the "
+                "file is corrupted"
             )
         code: Any = self._model.OperatorCodes(opcode)
         number = max(int(code.DeprecatedBuiltinCode()), _builtin_code(code))
         if number == tflite.BuiltinOperator.CUSTOM:
             return self._text(code.CustomCode()) or "custom operator without a name", True
         if number < 0:
-            raise ModelError(f"operator #{index} has the negative operator code {number}")
+            raise ModelError(
+                f"operator #{index} has the negative operator code {number}: the file is corrupted"
+            )
         return OPERATOR_NAMES.get(number, f"operator code {number}"), False
 
 
 _BUILTIN_CODE_FIELD = 10
-"""Where the vtable of an `OperatorCode` says at which offset its `builtin_code` lies."""
+"""Index in the vtable of an `OperatorCode` of the offset of its `builtin_code`."""
 
 
 def _builtin_code(code: Any) -> int:
-    """The field `builtin_code` of an operator code, 0 where the file leaves it out.
+    """Return the field `builtin_code` of an operator code; 0 if the file omits it.
 
-    The code was a signed byte first, and larger ones are in this field only. Some tools no longer
-    write the byte, which is then 0. The reader that the package generates hands out the byte
-    instead of this field below 127, so the field is read here.
+    The code was at first a signed byte; larger codes are in this field only. Some tools no longer
+    write the byte, which is then 0. For codes below 127, the generated reader returns the byte
+    instead of this field. So the field is read here.
     """
     table = code._tab
     offset = table.Offset(_BUILTIN_CODE_FIELD)

@@ -1,4 +1,4 @@
-"""The walk over a file's operators: checks their order, finds converters, builds the graph."""
+"""Importer of TFLite files: checks the operators' order, converts them, and builds the graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.imported import Imported
+from smelt.frontend.import_result import Imported
 from smelt.frontend.tflite import (
     convolution,
     dilation,
@@ -39,7 +39,7 @@ from smelt.frontend.tflite.tensors import (
     dequantized,
     tensor_type,
 )
-from smelt.frontend.unique import UniqueNames
+from smelt.frontend.unique_names import UniqueNames
 from smelt.ir import Array, DType, Graph, Node, State, TensorType, Value, verify
 from smelt.ir.budget import spend
 
@@ -53,13 +53,13 @@ CONVERTERS: dict[str, Converter] = {
     **recurrent.CONVERTERS,
     **shape.CONVERTERS,
 }
-"""Operator's name in the file to its converter; a plugin adds its custom operators here."""
+"""Converter of each operator, by its name in the file; a plugin adds its custom operators here."""
 
 SPECIAL_CASES: dict[str, str] = {
     **dict.fromkeys(shape_arithmetic.FOLDS, "int32 int64 (arithmetic on shapes)"),
     **dict.fromkeys(dilation.KINDS, "float32 int8 (around a convolution: its dilation)"),
 }
-"""Operators that are imported in part; some have a converter for the rest."""
+"""Operators that are only supported in part; some of them have a converter too."""
 
 _CONTROL_FLOW = ("IF", "WHILE", "CALL_ONCE")
 
@@ -68,14 +68,14 @@ def load(data: bytes, name: str) -> Imported:
     """Read the main subgraph of a TFLite file as a graph called `name`.
 
     Raises:
-        ModelError: the file is truncated, corrupted or contradicts itself.
-        UnsupportedError: the network asks for something that Smelt cannot do.
+        ModelError: the file is truncated or corrupted, or contradicts itself.
+        UnsupportedError: the network needs something that Smelt does not support.
     """
     return _Importer(dilation.restored(read(data))).run(name)
 
 
 class _Importer(ImportedNetwork):
-    """Builds the graph that the operations of one file ask it for."""
+    """Builds the graph of one file from its converted operators."""
 
     def __init__(self, model: TfliteFile) -> None:
         self._model = model
@@ -89,7 +89,7 @@ class _Importer(ImportedNetwork):
         self._folded = {"float16": 0, "integer": 0}
 
     def run(self, name: str) -> Imported:
-        """Import everything that the network's outputs depend on."""
+        """Import all operators that the network's outputs depend on."""
         operators = _needed(self._model)
         self._check_supported(operators)
         _check_ends(self._model)
@@ -119,13 +119,13 @@ class _Importer(ImportedNetwork):
             stored, type_ = self._model.tensors[tensor], self.type(tensor)
             if stored.is_variable:
                 raise UnsupportedError(
-                    f"tensor {tensor} {self.quoted(tensor)} is a variable: only the states of "
-                    "UNIDIRECTIONAL_SEQUENCE_LSTM are imported; make others inputs and outputs of "
-                    "the network"
+                    f"tensor {tensor} {self.quoted(tensor)} is a variable: Smelt supports only the "
+                    "states of UNIDIRECTIONAL_SEQUENCE_LSTM; make other variables inputs and "
+                    "outputs of the network"
                 )
             data = None
             if stored.data is not None:
-                # Any number of tensors may share a buffer; the arrays do not.
+                # Many tensors may share a buffer, but each has its own array.
                 spend(f"constant {self.quoted(tensor)}", type_.size)
                 data = constant_array(stored, type_)
             self._values[tensor] = Value(self._names[tensor], type_, data)
@@ -178,13 +178,15 @@ class _Importer(ImportedNetwork):
         type_, quoted = self.type(tensor), self.quoted(tensor)
         if not self._model.tensors[tensor].is_variable:
             raise UnsupportedError(
-                f"state {quoted} is no variable tensor: convert the network again; the state of "
-                "a recurrent layer must be the file's own"
+                f"state {quoted} is not a variable tensor: convert the network again so that the "
+                "state of a recurrent layer is a variable of the file"
             )
         if tensor in self._before:
-            raise UnsupportedError(f"state {quoted} has several operators: give each its own")
+            raise UnsupportedError(
+                f"state {quoted} is used by several operators: use a separate state for each"
+            )
         if type_.size != math.prod(shape):
-            raise ModelError(f"state {quoted} is {type_}, but {list(shape)} is needed")
+            raise ModelError(f"state {quoted} is {type_}, but its shape must be {list(shape)}")
         self._before[tensor] = Value(self._names[tensor], type_.with_shape(shape))
         return self._before[tensor]
 
@@ -193,7 +195,7 @@ class _Importer(ImportedNetwork):
         self._after[before] = after
 
     def _states(self) -> tuple[State, ...]:
-        """The variable tensors; each starts at what stands for zero."""
+        """Return the variable tensors as states; each starts at real zero."""
         found: list[State] = []
         for before in self._before.values():
             type_ = before.type
@@ -204,10 +206,12 @@ class _Importer(ImportedNetwork):
         return tuple(found)
 
     def _as_float(self, name: str, source: Value) -> Value:
-        """A constant as float32, counted for the notes."""
+        """Return a constant as float32, and count it for the notes."""
         type_ = source.type
         if type_.quant is None and type_.dtype is not DType.FLOAT16:
-            raise ModelError(f"constant '{source.name}' {type_} has no scale to dequantize it by")
+            raise ModelError(
+                f"constant '{source.name}' {type_} has no scale, so it cannot be dequantized"
+            )
         self._folded["float16" if type_.dtype is DType.FLOAT16 else "integer"] += 1
         return Value.constant(name, dequantized(source.array, type_.quant))
 
@@ -229,18 +233,19 @@ class _Importer(ImportedNetwork):
             if first.kind in dilation.KINDS
             else "control flow cannot be imported: export the network unrolled"
             if first.kind in _CONTROL_FLOW
-            else "build the network from operators that are listed, or add the operator by a plugin"
+            else "replace it by supported operators before conversion, or add it by a plugin "
+            "(--plugin file.py)"
         )
         raise UnsupportedError(
             f"{kind} (#{first.index} of the file, from {tensors or 'constants'} to {results}) is "
             f"not supported{'; nor are ' + ', '.join(also) if also else ''}. "
-            f"`smelt ops` lists what is; {remedy}."
+            f"`smelt ops` lists the supported operators; {remedy}."
         )
 
     def _check_types(
         self, stored: StoredOperator, operation: TfliteOperation, converter: Converter
     ) -> None:
-        """Refuse element types that the operator is not converted for, by name."""
+        """Refuse element types that the operator's converter does not support."""
         data = slice(converter.data, converter.data + 1)
         for tensor in (*stored.inputs[data], *stored.outputs):
             if tensor == ABSENT:
@@ -253,12 +258,12 @@ class _Importer(ImportedNetwork):
                 raise UnsupportedError(
                     f"{operation} computes on uint8 ({quoted}), TFLite's legacy quantization, "
                     "which Smelt does not support: convert the network again with int8 "
-                    "quantization (uint8 inputs and outputs may stay)"
+                    "quantization (the network's inputs and outputs may be uint8)"
                 )
             names = ", ".join(sorted(str(dtype.numpy) for dtype in converter.dtypes))
             raise UnsupportedError(
-                f"{operation} works on {type_.dtype.numpy} ({quoted}); "
-                f"Smelt supports it on {names}: convert the network to one of these"
+                f"{operation} does not support {type_.dtype.numpy} ({quoted}), only {names}: "
+                "convert the network to one of these"
             )
 
     def _notes(self) -> tuple[str, ...]:
@@ -269,25 +274,25 @@ class _Importer(ImportedNetwork):
         if integer:
             notes.append(
                 f"{integer} constants stored as integers are dequantized to float32, "
-                "since the network computes in floating point (dynamic-range quantization): "
-                "quantize activations too for an integer network"
+                "because the network computes in floating point (dynamic-range quantization): "
+                "for an integer network, quantize activations too"
             )
         if self._before:
             notes.append(
-                f"{len(self._before)} states of recurrent layers go on from one inference to the "
-                "next, as in TensorFlow Lite Micro: initializing the network anew resets them"
+                f"{len(self._before)} states of recurrent layers are kept from one inference to "
+                "the next, as in TensorFlow Lite Micro: initializing the network resets them"
             )
         if self._model.subgraphs > 1:
             notes.append(
-                f"the file holds {self._model.subgraphs} subgraphs; only the first is imported"
+                f"the file has {self._model.subgraphs} subgraphs; only the first is imported"
             )
         return tuple(notes)
 
 
 def _value_names(tensors: Sequence[StoredTensor]) -> list[str]:
-    """A unique name a tensor: the first of the names that the converter joined with semicolons.
+    """Return a unique name for each tensor: the first of those that the converter joined by `;`.
 
-    Where several tensors share it, data keeps the plain name and constants get their index.
+    If several tensors have the same name, data keeps it and constants get their index appended.
     """
     names = [""] * len(tensors)
     taken: set[str] = set()
@@ -309,11 +314,13 @@ def _check_ends(model: TfliteFile) -> None:
 
 
 def _check_order(model: TfliteFile) -> None:
-    """Every tensor is made once, and before it is used."""
+    """Check that every tensor is made once, and before it is used."""
     known: dict[int, str] = {}
     for tensor in model.inputs:
         if tensor in known or model.tensors[tensor].data is not None:
-            raise ModelError(f"input {model.name(tensor)} is listed twice or constant")
+            raise ModelError(
+                f"input {model.name(tensor)} is listed twice, or is constant: the file is corrupted"
+            )
         known[tensor] = "the network's inputs"
 
     def use(tensor: int, by: str) -> None:
@@ -337,7 +344,7 @@ def _check_order(model: TfliteFile) -> None:
 
 
 def _needed(model: TfliteFile) -> list[StoredOperator]:
-    """The operators that the outputs depend on, in order."""
+    """Return the operators that the outputs depend on, in order."""
     wanted = set(model.outputs)
     found: list[StoredOperator] = []
     for operator in reversed(model.operators):
@@ -353,5 +360,5 @@ def _needed(model: TfliteFile) -> list[StoredOperator]:
 
 
 def _is_open(model: TfliteFile, operator: StoredOperator) -> bool:
-    """Whether the file leaves more open of a result's shape than the number of elements tells."""
+    """Return whether a result has several unknown dimensions, so that its size does not tell."""
     return any(sum(n < 0 for n in model.tensors[t].signature) > 1 for t in operator.outputs)

@@ -1,4 +1,4 @@
-"""Converters of operators that select elements: by bounds, by indices, by their order."""
+"""Converters of operators that select elements: by bounds, by indices, or by order."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ def _slice(operation: TfliteOperation) -> None:
     shape = x.type.shape
     starts, sizes = operation.integers(1, "begin"), operation.integers(2, "size")
     if not len(starts) == len(sizes) == len(shape):
-        raise ModelError(f"{operation}: begin {list(starts)}, size {list(sizes)} for {x.type}")
+        raise ModelError(
+            f"{operation}: begin {list(starts)} and size {list(sizes)} need an entry for each of "
+            f"the {len(shape)} axes of {x.type}"
+        )
     rest = [n - start for n, start in zip(shape, starts, strict=True)]
     sizes = tuple(r if size == -1 else size for r, size in zip(rest, sizes, strict=True))
     operation.emit(Slice(starts, sizes, (1,) * len(shape)), x, moves_data=True)
 
 
 def _strided_slice(operation: TfliteOperation) -> None:
-    """Python's slices; a bit for each axis says whether a bound is left out, or one index given."""
+    """Convert Python-style slices; bits of the masks mark omitted bounds and single indices."""
     x, options = operation.input(0), operation.options(tflite.StridedSliceOptions)
     if any(options.integer(mask) for mask in ("EllipsisMask", "NewAxisMask", "Offset")):
         raise UnsupportedError(f"{operation}: ellipses, new axes and offsets are not supported")
@@ -48,7 +51,8 @@ def _strided_slice(operation: TfliteOperation) -> None:
     shape = x.type.shape
     if not len(begins) == len(ends) == len(strides) <= len(shape) or 0 in strides:
         raise ModelError(
-            f"{operation}: {x.type} from {list(begins)} to {list(ends)} in steps {list(strides)}"
+            f"{operation}: begin {list(begins)}, end {list(ends)} and strides {list(strides)} need "
+            f"equally many entries, at most the {len(shape)} of {x.type}, and no stride may be 0"
         )
     masks = [options.integer(mask) for mask in ("BeginMask", "EndMask", "ShrinkAxisMask")]
     chosen = [range(n) for n in shape]
@@ -60,7 +64,9 @@ def _strided_slice(operation: TfliteOperation) -> None:
             chosen[axis] = range(shape[axis])[bounds]
             continue
         if not -shape[axis] <= begin < shape[axis]:
-            raise ModelError(f"{operation}: index {begin} of axis {axis} of {x.type}")
+            raise ModelError(
+                f"{operation}: index {begin} is out of range for axis {axis} of {x.type}"
+            )
         chosen[axis] = range(begin % shape[axis], begin % shape[axis] + 1)
         dropped.add(axis)
     op = Slice(
@@ -86,7 +92,10 @@ def _gather(operation: TfliteOperation) -> None:
         operation.emit(Gather(axis, batch), x, indices, moves_data=True)
         return
     if indices.data.size and not 0 <= indices.data.min() <= indices.data.max() < size:
-        raise ModelError(f"{operation}: index out of range for axis {axis} of {x.type}")
+        raise ModelError(
+            f"{operation}: indices from {indices.data.min()} to {indices.data.max()} are out of "
+            f"range for axis {axis} of {x.type}"
+        )
     where = positions(indices.data, size).ravel()
     steps = {int(step) for step in np.diff(where)}
     if not where.size or len(steps) > 1 or steps == {0}:
@@ -104,11 +113,13 @@ def _gather_nd(operation: TfliteOperation) -> None:
 
 
 def _split(operation: TfliteOperation) -> None:
-    """SPLIT: its axis is the first operand."""
+    """Convert SPLIT; its axis is the first operand."""
     x, count = operation.input(1), operation.output_count
     axis = operation.axis(operation.integers(0, "axis"), len(x.type.shape))
     if x.type.shape[axis] % count:
-        raise ModelError(f"{operation}: {x.type} has no {count} equal parts along axis {axis}")
+        raise ModelError(
+            f"{operation}: axis {axis} of {x.type} cannot be split into {count} equal parts"
+        )
     _parts(operation, x, axis, [x.type.shape[axis] // count] * count)
 
 
@@ -129,7 +140,7 @@ def _parts(operation: TfliteOperation, x: Value, axis: int, sizes: list[int]) ->
 
 
 def _pack(operation: TfliteOperation) -> None:
-    """PACK: the operands joined along a new axis."""
+    """Convert PACK, which joins its operands along a new axis."""
     values = operation.inputs()
     if not values:
         raise ModelError(f"{operation} has no operands: the file is corrupted")
@@ -142,14 +153,15 @@ def _pack(operation: TfliteOperation) -> None:
 
 
 def _unpack(operation: TfliteOperation) -> None:
-    """UNPACK: the slices along an axis, which goes away."""
+    """Convert UNPACK, whose results are the slices along an axis."""
     x = operation.input(0)
     shape = x.type.shape
     options = operation.options(tflite.UnpackOptions)
     axis = operation.axis([options.integer("Axis")], len(shape))
     if operation.output_count != shape[axis]:
         raise ModelError(
-            f"{operation}: {operation.output_count} slices along axis {axis} of {x.type}"
+            f"{operation} has {operation.output_count} outputs, but axis {axis} of {x.type} has "
+            f"{shape[axis]} slices"
         )
     for i in range(shape[axis]):
         layer = operation.step(Slice.along(axis, i, 1, shape), x, name=f"layer{i}")
@@ -174,7 +186,10 @@ def _one_hot(operation: TfliteOperation) -> None:
 def _top_k(operation: TfliteOperation) -> None:
     x, k = operation.input(0), operation.integers(1, "k")
     if len(k) != 1 or not x.type.shape:
-        raise ModelError(f"{operation}: {list(k)} elements of {x.type}")
+        raise ModelError(
+            f"{operation}: k must be a single number, is {list(k)}; its input {x.type} must have "
+            "at least one axis"
+        )
     op = TopK(k[0], len(x.type.shape) - 1, index=DType.INT32)
     operation.emit(op, x, moves_data=True)
 
@@ -211,7 +226,10 @@ def _mirror_pad(operation: TfliteOperation) -> None:
     counts = operation.integers(1, "paddings")
     rank = len(operation.input(0).type.shape)
     if len(counts) != 2 * rank or min(counts, default=0) < 0:
-        raise ModelError(f"{operation}: paddings {list(counts)} of a tensor with {rank} dimensions")
+        raise ModelError(
+            f"{operation}: paddings {list(counts)} need two numbers, at least 0, for each of the "
+            f"{rank} dimensions of its input"
+        )
     reflect = operation.options(tflite.MirrorPadOptions).integer("Mode") == 0
     padding = tuple(zip(counts[::2], counts[1::2], strict=True))
     op = Pad(padding, mode="reflect" if reflect else "symmetric")
@@ -219,11 +237,13 @@ def _mirror_pad(operation: TfliteOperation) -> None:
 
 
 def _blocks(operation: TfliteOperation, table: type) -> tuple[Value, int]:
-    """An image, and the option that is the side of a block."""
+    """Return the image, and the option with the side of a block."""
     x = operation.input(0)
     size = operation.options(table).integer("BlockSize")
     if len(x.type.shape) != 4 or size < 1:
-        raise ModelError(f"{operation}: blocks of {size} of {x.type}")
+        raise ModelError(
+            f"{operation}: input {x.type} must be 4-D, and block size {size} at least 1"
+        )
     return x, size
 
 
@@ -231,7 +251,9 @@ def _space_to_depth(operation: TfliteOperation) -> None:
     x, size = _blocks(operation, tflite.SpaceToDepthOptions)
     n, h, w, c = x.type.shape
     if h % size or w % size:
-        raise ModelError(f"{operation}: blocks of {size} do not fill {x.type}")
+        raise ModelError(
+            f"{operation}: height and width of {x.type} are not multiples of block size {size}"
+        )
     split = operation.step(Reshape((n, h // size, size, w // size, size, c)), x, name="blocks")
     moved = operation.step(Transpose((0, 1, 3, 2, 4, 5)), split, name="moved")
     shape = (n, h // size, w // size, size * size * c)
@@ -242,7 +264,10 @@ def _depth_to_space(operation: TfliteOperation) -> None:
     x, size = _blocks(operation, tflite.DepthToSpaceOptions)
     n, h, w, depth = x.type.shape
     if depth % (size * size):
-        raise ModelError(f"{operation}: blocks of {size} do not divide the channels of {x.type}")
+        raise ModelError(
+            f"{operation}: the {depth} channels of {x.type} are not a multiple of block size "
+            f"{size} squared"
+        )
     c = depth // (size * size)
     split = operation.step(Reshape((n, h, w, size, size, c)), x, name="blocks")
     moved = operation.step(Transpose((0, 1, 3, 2, 4, 5)), split, name="moved")
@@ -260,7 +285,10 @@ def _broadcast_to(operation: TfliteOperation) -> None:
     if len(own) != len(shape) or any(n not in (1, s) for n, s in zip(own, shape, strict=True)):
         raise ModelError(f"{operation}: {x.type} cannot be broadcast to {list(shape)}")
     if min(shape, default=1) < 1 or prod(shape) >= 2**31:
-        raise UnsupportedError(f"{operation}: a result of shape {list(shape)} is not supported")
+        raise UnsupportedError(
+            f"{operation}: a result of shape {list(shape)} is not supported: it is empty or larger "
+            "than 2 GiB"
+        )
     multiples = tuple(s // n for n, s in zip(own, shape, strict=True))
     operation.emit(Tile(multiples), operation.step(Reshape(own), x, name="axes"), moves_data=True)
 

@@ -1,4 +1,4 @@
-"""Converter of products of matrices."""
+"""Converter of BATCH_MATMUL."""
 
 from __future__ import annotations
 

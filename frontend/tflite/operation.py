@@ -1,4 +1,4 @@
-"""One operator of the file, the nodes that it becomes, and the row of a converter table."""
+"""Conversion of one operator of the file to nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANY_TYPE = frozenset(
 
 
 class TfliteOperation(TfliteOperands):
-    """An operator that is replaced by nodes."""
+    """An operator of the file that a converter replaces by nodes."""
 
     def emit(
         self,
@@ -29,19 +29,19 @@ class TfliteOperation(TfliteOperands):
         same_rows: bool = False,
         output: int | None = None,
     ) -> None:
-        """Add the node that the operator becomes.
+        """Add the node that replaces the operator.
 
         Args:
-            op: the IR's operator.
+            op: the operator of the IR.
             inputs: its operands.
-            moves_data: nothing is computed, so that no rounding is involved.
-            same_rows: the file may arrange the output's rows in other leading dimensions than
-                the operator does; a reshape follows.
-            output: which of the operator's outputs the node makes; all of them where None.
+            moves_data: whether data is only moved, so that the node needs no rounding.
+            same_rows: whether the file may declare other leading dimensions for the same rows; a
+                reshape is added then.
+            output: index of the output that the node computes; None for all outputs.
 
         Raises:
-            ModelError: operands, options and the file's own output types contradict each other.
-            UnsupportedError: the shape of an output is known at run time only.
+            ModelError: operands, options and the file's declared output types are contradictory.
+            UnsupportedError: the shape of an output is known only at run time.
         """
         made_here = slice(None) if output is None else slice(output, output + 1)
         tensors = self._stored.outputs[made_here]
@@ -77,19 +77,19 @@ class TfliteOperation(TfliteOperands):
         shape: tuple[int, ...],
         order: tuple[int, ...] | None,
     ) -> None:
-        """Add a node that goes on from states, and the output that is made of its first result.
+        """Add a node with states. Its first result is the operator's output.
 
         Args:
-            op: the IR's operator; its last operands are the states before an inference, its
+            op: the operator of the IR. Its last operands are the states before an inference, its
                 results the output and the states after it.
             inputs: its other operands.
-            states: which of the file's operands are states.
-            shape: of each state.
-            order: the transposition that makes the output of the node's; None where it is it.
+            states: indices of the file's operands that are states.
+            shape: shape of each state.
+            order: permutation from the node's result to the output; None for no transpose.
 
         Raises:
-            ModelError: operands and the file's own output type contradict each other.
-            UnsupportedError: an operand is no state.
+            ModelError: operands and the file's declared output type are contradictory.
+            UnsupportedError: an operand is not a variable tensor.
         """
         for value in (v for v in inputs if v is not None):
             require_one_scale(value, str(self))
@@ -112,7 +112,7 @@ class TfliteOperation(TfliteOperands):
             self.emit(Transpose(order), made, moves_data=True)
 
     def _result(self, made: TensorType, value: Value, same_rows: bool) -> Value:
-        """The file's `value`, or what a reshape makes it of; see `emit`."""
+        """Return the file's `value`, or a value that a reshape turns into it; see `emit`."""
         stored = value.type
         if (made.shape, made.dtype) == (stored.shape, stored.dtype):
             return value
@@ -120,17 +120,19 @@ class TfliteOperation(TfliteOperands):
             name = self._network.unique(f"{value.name}:rows")
             return Value(name, TensorType(made.shape, made.dtype, stored.quant))
         self.refuse_open_shapes()
-        raise ModelError(f"{self} makes {made}, but the file says that '{value.name}' is {stored}")
+        raise ModelError(
+            f"{self} computes {made}, but the file declares '{value.name}' as {stored}"
+        )
 
     def derived(self, name: str, array: Array, quant: Quant | None) -> Value:
-        """A constant that is made of constants of the file, which other operators may read too."""
+        """Return a constant computed from constants of the file, which others may read too."""
         return Value.constant(self._network.unique(name), array, quant)
 
     def step(self, op: Op, *inputs: Value, name: str = "step") -> Value:
-        """Add a node of one output that rounds no integers, ahead of what `emit` adds.
+        """Add a node with one output that needs no rounding, before the nodes that `emit` adds.
 
-        Returns its output, which is called like the operator's, with `name` behind; a constant
-        where all inputs are.
+        Returns its output, with the name of the operator's output followed by `name`. If all
+        inputs are constant, the output is a constant.
         """
         (made,) = self._inferred(op, inputs, 1)
         quant = op.output_quant([v.type for v in inputs])
@@ -145,7 +147,7 @@ class TfliteOperation(TfliteOperands):
         return value
 
     def _check(self, node: Node) -> None:
-        """What the operator demands of its operands' quantization, of the file's operator."""
+        """Run the node's check, and name the file's operator in its errors."""
         try:
             node.op.check(node)
         except ModelError as error:
@@ -154,20 +156,20 @@ class TfliteOperation(TfliteOperands):
             raise ModelError(f"{self}: {error}") from error
 
     def _settle(self, node: Node, tensors: Sequence[int]) -> None:
-        """Compute what depends on constants alone: later operators may need it as weights."""
+        """Compute a node of constants, because later operators may need it as weights."""
         arrays = compute(node, [None if v is None else v.data for v in node.inputs])
         for tensor, array in zip(tensors, arrays, strict=True):
             self._network.settle(tensor, array)
 
     def settle(self, array: Array) -> None:
-        """Let an array that depends on no data stand for the output."""
+        """Use a constant array as the operator's output."""
         made = TensorType(array.shape, DType.of(array))
         tensor = self._tensor(self._stored.outputs, 0, "output")
         self._result(made, self._shaped(tensor, made), same_rows=False)
         self._network.settle(tensor, array)
 
     def _shaped(self, tensor: int, made: TensorType) -> Value:
-        """The value of an output; `made` says what the file leaves open of its shape."""
+        """Return the value of an output; `made` gives the dimensions that the file leaves open."""
         value = self._network.value(tensor)
         declared = self._network.declared(tensor)
         if value.type.shape == made.shape or len(declared) != len(made.shape):
@@ -179,35 +181,35 @@ class TfliteOperation(TfliteOperands):
     def _inferred(
         self, op: Op, inputs: Sequence[Value | None], outputs: int
     ) -> tuple[TensorType, ...]:
-        """The types of what `op` makes, which must be so many."""
+        """Return the types of the results of `op`, which must be `outputs` in number."""
         try:
             inferred = op.infer([None if v is None else v.type for v in inputs])
         except ModelError as error:
             self.refuse_open_shapes()
             raise ModelError(f"{self}: {error}") from error
         if len(inferred) != outputs:
-            raise ModelError(f"{self} has {outputs} outputs; it makes {len(inferred)}")
+            raise ModelError(f"{self} has {outputs} outputs, but must have {len(inferred)}")
         for made in inferred:
             if made.size == 0 and not all(v is None or v.is_constant for v in inputs):
-                raise UnsupportedError(f"{self} makes a tensor {made} without elements: remove it")
+                raise UnsupportedError(f"{self} makes an empty tensor {made}: remove it")
         return inferred
 
     def fold(self, source: Value) -> None:
-        """Let a constant, as float32, stand for the output."""
+        """Use a constant, converted to float32, as the operator's output."""
         self._network.fold(self._tensor(self._stored.outputs, 0, "output"), source)
 
 
 def require_one_scale(value: Value, where: str) -> None:
-    """Refuse scales along an axis of a tensor that is computed, or fed, as the network runs.
+    """Raise `ModelError` if a tensor that is not constant has scales along an axis.
 
-    TensorFlow Lite's 8-bit specification has them for weights and biases, which are constant.
+    TensorFlow Lite's 8-bit specification has such scales only for weights and biases.
     """
     quant = value.type.quant
     if value.is_constant or quant is None or quant.is_per_tensor:
         return
     raise ModelError(
         f"{where}: tensor '{value.name}' {value.type} has {len(quant.scale)} scales, along "
-        f"dimension {quant.axis}, but it is no constant: only weights and biases may be quantized "
+        f"dimension {quant.axis}, but it is not constant: only weights and biases may be quantized "
         "per channel; convert the network with one scale for each activation"
     )
 

@@ -1,4 +1,4 @@
-"""The options of an operator, with every field checked."""
+"""Options of an operator in a TFLite file; every field is checked."""
 
 from __future__ import annotations
 
@@ -23,42 +23,46 @@ _ACTIVATIONS = {
 
 
 class OperatorOptions:
-    """Typed access to an operator's options; all zero where the file leaves the table out."""
+    """Typed access to an operator's options; all fields are 0 if the file omits the table."""
 
     def __init__(self, where: str, table: Any | None) -> None:
         self._where = where
         self._table = table
 
     def integer(self, field: str) -> int:
-        """An integer or enumeration field."""
+        """Return an integer or enumeration field."""
         return int(self._get(field))
 
     def flag(self, field: str) -> bool:
-        """A boolean field."""
+        """Return a boolean field."""
         return bool(self._get(field))
 
     def real(self, field: str) -> float:
-        """A float32 field; `ModelError` unless finite."""
+        """Return a float32 field. Raises `ModelError` if it is not finite."""
         number = float(self._get(field))
         if not math.isfinite(number):
-            raise ModelError(f"{self._where}: option {field} is {number}")
+            raise ModelError(f"{self._where}: option {field} is {number}; it must be finite")
         return number
 
     def pair(self, height: str, width: str) -> tuple[int, int]:
-        """Two numbers from 1 to what TFLite's kernels can hold; `ModelError` otherwise."""
+        """Return two numbers. Raises `ModelError` unless they are from 1 to 32767."""
         pair = self.integer(height), self.integer(width)
         if min(pair) < 1 or max(pair) > _MAX_INT16:
             raise ModelError(
-                f"{self._where}: {height} and {width} are {pair}, not from 1 to {_MAX_INT16}"
+                f"{self._where}: {height} and {width} are {pair}; they must be from 1 to "
+                f"{_MAX_INT16}"
             )
         return pair
 
     def activation(self) -> Activation:
-        """The fused activation; `UnsupportedError` for those that only old networks use."""
+        """Return the fused activation. Raises `UnsupportedError` for SIGN_BIT and TANH."""
         code = self.integer("FusedActivationFunction")
         name = _ACTIVATION_NAMES.get(code)
         if name is None:
-            raise ModelError(f"{self._where}: unknown fused activation {code}")
+            raise ModelError(
+                f"{self._where}: unknown fused activation {code}: the file is corrupted, or newer "
+                "than this Smelt"
+            )
         if name not in _ACTIVATIONS:
             raise UnsupportedError(
                 f"{self._where}: fused activation {name} is not supported; "
@@ -67,10 +71,10 @@ class OperatorOptions:
         return _ACTIVATIONS[name]
 
     def same_padding(self) -> bool:
-        """Whether the padding is SAME rather than VALID."""
+        """Return whether the padding is SAME; else it is VALID."""
         code = self.integer("Padding")
         if code not in (tflite.Padding.SAME, tflite.Padding.VALID):
-            raise ModelError(f"{self._where}: unknown padding {code}")
+            raise ModelError(f"{self._where}: unknown padding {code}: the file is corrupted")
         return code == tflite.Padding.SAME
 
     def _get(self, field: str) -> Any:

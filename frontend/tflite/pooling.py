@@ -1,4 +1,4 @@
-"""Converters of operators that summarize: pooling and reductions."""
+"""Converters of pooling and reductions."""
 
 from __future__ import annotations
 
@@ -48,16 +48,21 @@ def _reduce(kind: str) -> Converter:
 
 
 def _segments(kind: str) -> Converter:
-    """LiteRT stops at an index behind the last segment, which is left out here."""
+    """Return a converter; an index after the last segment is ignored, where LiteRT stops."""
 
     def convert(operation: TfliteOperation) -> None:
         x, indices = operation.input(0), operation.input(1)
         counts = operation.integers(2, "counts of segments")
         if len(counts) != 1:
-            raise ModelError(f"{operation}: it has {len(counts)} counts of segments, not one")
+            raise ModelError(
+                f"{operation}: the number of segments must be a single number, is {list(counts)}"
+            )
         rank = len(indices.type.shape)
         if not rank or x.type.shape[:rank] != indices.type.shape:
-            raise ModelError(f"{operation}: indices {indices.type} of segments of {x.type}")
+            raise ModelError(
+                f"{operation}: the shape of indices {indices.type} must be the start of that of "
+                f"its data {x.type}"
+            )
         if rank > 1:
             count = indices.type.size
             x = operation.step(Reshape((count, *x.type.shape[rank:])), x, name="places")

@@ -1,4 +1,4 @@
-"""Converters between real and stored numbers."""
+"""Converters of QUANTIZE and DEQUANTIZE."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def _dequantize(operation: TfliteOperation) -> None:
         operation.emit(Dequantize(), x)
         return
     if (output.dtype, output.shape) != (DType.FLOAT32, x.type.shape):
-        raise ModelError(f"{operation} makes f32 of {x.type}, but the file says {output}")
+        raise ModelError(
+            f"{operation} computes float32 of {x.type}, but the file declares {output}"
+        )
     operation.fold(x)
 
 

@@ -1,7 +1,8 @@
-"""UNIDIRECTIONAL_SEQUENCE_LSTM: integers as an `Lstm`, floats as a dense layer and `Recurrence`.
+"""Converter of UNIDIRECTIONAL_SEQUENCE_LSTM.
 
-The states are variable tensors of the file: as in TensorFlow Lite Micro, each inference goes on
-from where the one before ended, until the network is reset.
+Integers become an `Lstm`, floats a dense layer and a `Recurrence`. The states are variable tensors
+of the file: as in TensorFlow Lite Micro, they are kept from one inference to the next, until the
+network is reset.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from smelt.ops.sequence.recurrence import recurrence
 from smelt.ops.tensor.transpose import Transpose
 
 _WEIGHTS, _RECURRENT, _BIASES = (1, 4, 2, 3), (5, 8, 6, 7), (12, 15, 13, 14)
-"""Operands of the gates, in the order i o f c."""
+"""Indices of the gates' operands, in the order i o f c."""
 
 _STATES = (18, 19)
 _VARIANTS = {
@@ -28,7 +29,7 @@ _VARIANTS = {
     **dict.fromkeys((16, 17), "a projection"),
     **dict.fromkeys((20, 21, 22, 23), "layer normalization"),
 }
-"""Operands that TensorFlow Lite Micro does not serve either, and what they are for."""
+"""Operands that TensorFlow Lite Micro does not support either, and their purpose."""
 
 _BATCH_FIRST = (1, 0, 2)
 
@@ -41,7 +42,7 @@ def _lstm(operation: TfliteOperation) -> None:
         raise ModelError(f"{operation}: its input {x.type} must have 3 dimensions")
     clip = options.real("CellClip")
     if clip < 0:
-        raise ModelError(f"{operation}: its cell state is clipped to {clip}")
+        raise ModelError(f"{operation}: CellClip is {clip}; it must be at least 0")
     order = None if options.flag("TimeMajor") else _BATCH_FIRST
     if order is not None:
         x = operation.step(Transpose(order), x, name="time_major")
@@ -68,16 +69,17 @@ def _refuse_variants(operation: TfliteOperation, activation: int) -> None:
     for index, what in _VARIANTS.items():
         if operation.has(index):
             raise UnsupportedError(
-                f"{operation} has {what}: only the plain LSTM is supported, as Keras makes it"
+                f"{operation} has {what}: Smelt supports only the plain LSTM, as Keras makes it"
             )
     if not all(operation.has(index) for index in (_WEIGHTS[0], _RECURRENT[0], _BIASES[0])):
         raise UnsupportedError(
-            f"{operation} has no input gate (it is coupled to the forget gate): only the plain "
-            "LSTM is supported, as Keras makes it"
+            f"{operation} has no input gate (it is coupled to the forget gate): Smelt supports "
+            "only the plain LSTM, as Keras makes it"
         )
     if activation != tflite.ActivationFunctionType.TANH:
         raise UnsupportedError(
-            f"{operation} has fused activation {activation}: only that of tanh is supported"
+            f"{operation} has fused activation {activation}: Smelt supports only tanh "
+            f"({tflite.ActivationFunctionType.TANH})"
         )
 
 
@@ -91,11 +93,13 @@ def _bias(operation: TfliteOperation, index: int) -> Value:
 def _joined(
     operation: TfliteOperation, gates: Sequence[Value], join: Callable[[Sequence[Array]], Array]
 ) -> Value:
-    """The constants of all gates as one; int8 weights with one scale a gate."""
+    """Return the constants of all gates joined to one; int8 weights have one scale per gate."""
     first = gates[0]
     if any((v.type.shape, v.type.dtype) != (first.type.shape, first.type.dtype) for v in gates):
         shapes = ", ".join(str(v.type) for v in gates)
-        raise ModelError(f"{operation}: the constants of its gates are {shapes}")
+        raise ModelError(
+            f"{operation}: the constants of its gates must have equal types, but are {shapes}"
+        )
     quant = None
     if first.type.dtype is DType.INT8:
         scales, zeros = zip(*(_scalar(operation, v) for v in gates), strict=True)
@@ -107,8 +111,8 @@ def _scalar(operation: TfliteOperation, constant: Value) -> tuple[float, int]:
     quant = constant.type.quant
     if quant is None or not quant.is_per_tensor:
         raise UnsupportedError(
-            f"{operation}: '{constant.name}' {constant.type} must have one scale, as TensorFlow "
-            "Lite Micro asks for"
+            f"{operation}: '{constant.name}' {constant.type} must be quantized per tensor, as "
+            "TensorFlow Lite Micro requires"
         )
     return quant.scalar
 

@@ -1,4 +1,4 @@
-"""Converters of operators that move data: shapes, padding, concatenation, resizing."""
+"""Converters of reshapes, transposes, tiling, padding, concatenation and resizing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from smelt.ops.tensor.transpose import Transpose
 
 
 def _reshape(operation: TfliteOperation) -> None:
-    """RESHAPE and SQUEEZE: the file says what comes out.
+    """Convert RESHAPE and SQUEEZE; the file declares the output's shape.
 
-    The number of elements completes one open dimension; for more, an operand must say it.
+    One unknown dimension follows from the number of elements. If there are more, the shape must be
+    an operand.
     """
     x, shape = operation.input(0), operation.output_shape
     if shape.count(-1) > 1:
@@ -32,7 +33,7 @@ def _reshape(operation: TfliteOperation) -> None:
 
 
 def _completed(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """A shape of `size` elements; at most one dimension is -1."""
+    """Return a shape of `size` elements, with the unknown dimension (-1), if any, computed."""
     known = prod(n for n in shape if n != -1)
     return tuple(size // max(known, 1) if n == -1 else n for n in shape)
 
@@ -56,14 +57,17 @@ def _transpose(operation: TfliteOperation) -> None:
     rank = len(x.type.shape)
     positive = tuple(axis + rank if axis < 0 else axis for axis in permutation)
     if sorted(positive) != list(range(rank)):
-        raise ModelError(f"{operation}: {list(permutation)} is no permutation of {rank} axes")
+        raise ModelError(f"{operation}: {list(permutation)} is not a permutation of {rank} axes")
     operation.emit(Transpose(positive), x, moves_data=True)
 
 
 def _concatenation(operation: TfliteOperation) -> None:
     options = operation.options(tflite.ConcatenationOptions)
     if options.activation() is not Activation.NONE:
-        raise ModelError(f"{operation}: a concatenation has no fused activation")
+        raise ModelError(
+            f"{operation} has a fused activation, which CONCATENATION does not support; make the "
+            "activation an operator of its own"
+        )
     rank = len(operation.output_type.shape)
     axis = operation.axis([options.integer("Axis")], rank)
     operation.emit(Concat(axis), *operation.inputs())
@@ -73,7 +77,10 @@ def _paddings(operation: TfliteOperation) -> tuple[tuple[int, int], ...]:
     counts = operation.integers(1, "paddings")
     rank = len(operation.input(0).type.shape)
     if len(counts) != 2 * rank or min(counts, default=0) < 0:
-        raise ModelError(f"{operation}: paddings {list(counts)} of a tensor with {rank} dimensions")
+        raise ModelError(
+            f"{operation}: paddings {list(counts)} need two numbers, at least 0, for each of the "
+            f"{rank} dimensions of its input"
+        )
     return tuple(zip(counts[::2], counts[1::2], strict=True))
 
 
@@ -87,9 +94,14 @@ def _pad_v2(operation: TfliteOperation) -> None:
     if operation.has(2):
         constant = operation.constant(2, "padding value")
         if constant.type.size != 1 or constant.type.dtype is not x.type.dtype:
-            raise ModelError(f"{operation}: padding value {constant.type} for {x.type}")
+            raise ModelError(
+                f"{operation}: padding value {constant.type} must be one element of type "
+                f"{x.type.dtype.value}"
+            )
         if constant.type.quant != operation.output_type.quant:
-            raise ModelError(f"{operation}: the padding value is not quantized as the output is")
+            raise ModelError(
+                f"{operation}: the padding value must have the quantization of the output"
+            )
         fill = constant.array.item()
     operation.emit(Pad(_paddings(operation), fill), x, moves_data=True)
 
@@ -99,7 +111,9 @@ def _resize(kind: str, options_class: Any) -> Converter:
         options = operation.options(options_class, optional=True)
         size = operation.integers(1, "size")
         if len(size) != 2 or min(size) < 1:
-            raise ModelError(f"{operation}: cannot resize to {list(size)}")
+            raise ModelError(
+                f"{operation}: size {list(size)} must be height and width, both at least 1"
+            )
         centers = options.flag("HalfPixelCenters")
         op = Resize(kind, (size[0], size[1]), options.flag("AlignCorners"), centers)
         operation.emit(op, operation.input(0), moves_data=kind == "nearest")

@@ -1,7 +1,7 @@
-"""Arithmetic on shapes, which is done while a file is imported.
+"""Arithmetic on shapes, which is computed at import.
 
-Converters write it where the batch is unknown: they take a tensor's shape apart, multiply and
-join the numbers, and reshape by the result. All shapes being known here, so is what comes out.
+If the batch size is unknown, converters write operators that take a tensor's shape apart, multiply
+and join its numbers, and reshape by the result. Here, all shapes are known, so the results are too.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from smelt.ops.arithmetic.fixed_point import Activation
 
 _INTEGERS = (DType.INT32, DType.INT64)
 _MOST_ELEMENTS = 1024
-"""Far more than a shape has; what is larger is data."""
+"""Far more elements than a shape has; a larger tensor is data."""
 
 
 def settled(operation: TfliteOperation) -> bool:
-    """Compute the operator if it is integer arithmetic on constants; False where it is not.
+    """Compute the operator if it is integer arithmetic on constants, and return whether it was.
 
     Raises:
-        ModelError: operands, options and output contradict each other.
+        ModelError: operands, options and output are contradictory.
         UnsupportedError: an option is not supported.
     """
     fold = FOLDS.get(operation.kind)
@@ -44,17 +44,17 @@ def settled(operation: TfliteOperation) -> bool:
     try:
         result = fold(operation, operands)
     except (IndexError, OverflowError, ValueError) as error:
-        raise ModelError(f"{operation} cannot be computed: {error}") from error
+        raise ModelError(f"{operation}: its operands are invalid: {error}") from error
     operation.settle(np.asarray(result, operation.output_type.dtype.numpy))
     return True
 
 
 def refusal(operation: TfliteOperation) -> UnsupportedError:
-    """Why an operator of this table alone was not settled."""
+    """Return the error for an operator that is only in this table and was not computed."""
     return UnsupportedError(
-        f"{operation}: Smelt computes it for shapes only: small int32 or int64 tensors that do "
-        "not depend on the network's inputs; build the network from operators that `smelt ops` "
-        "lists, or add the operator by a plugin"
+        f"{operation}: Smelt supports it only in arithmetic on shapes: on int32 or int64 tensors "
+        f"of at most {_MOST_ELEMENTS} elements that do not depend on the network's inputs. "
+        "Replace it by operators that `smelt ops` lists, or add it by a plugin (--plugin file.py)"
     )
 
 
@@ -74,7 +74,9 @@ def _arithmetic(function: Callable[[Array, Array], Array], table: type) -> Fold:
     def fold(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
         a, b = _exactly(operation, operands, 2)
         if operation.options(table, optional=True).activation() is not Activation.NONE:
-            raise UnsupportedError(f"{operation}: a fused activation of integers is not supported")
+            raise UnsupportedError(
+                f"{operation}: a fused activation is not supported in arithmetic on shapes"
+            )
         return function(a, b)
 
     return fold
@@ -102,7 +104,7 @@ def _gather(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
     if options.integer("BatchDims"):
         raise UnsupportedError(f"{operation}: gathering by batch is not supported")
     if indices.size and indices.min() < 0:
-        raise ModelError(f"{operation}: negative indices {indices.tolist()}")
+        raise ModelError(f"{operation}: indices {indices.tolist()} must not be negative")
     return np.take(x, indices, options.integer("Axis"))
 
 
@@ -124,7 +126,7 @@ def _strided_slice(operation: TfliteOperation, operands: Sequence[Array]) -> Arr
 
 def _exactly(operation: TfliteOperation, operands: Sequence[Array], count: int) -> Sequence[Array]:
     if len(operands) != count:
-        raise ModelError(f"{operation} has {len(operands)} operands, not {count}")
+        raise ModelError(f"{operation} has {len(operands)} operands, but must have {count}")
     return operands
 
 
@@ -140,4 +142,4 @@ FOLDS: dict[str, Fold] = {
     "GATHER": _gather,
     "STRIDED_SLICE": _strided_slice,
 }
-"""Operator's name in the file to what it makes of its operands; several are converters, too."""
+"""Function of each operator, by its name in the file; several operators have a converter too."""

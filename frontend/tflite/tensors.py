@@ -1,4 +1,4 @@
-"""From stored tensors to types and constant arrays of the IR."""
+"""Conversion of stored tensors to types and constant arrays of the IR."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from smelt.ir import Array, DType, Quant, TensorType
 _MAX_TENSOR_BYTES = 2**31 - 1
 _MAX_RANK = 8
 _MAX_SCALE = 2.0**40
-"""Beyond it, and for data below its inverse, quotients of scales leave the range of float32."""
+"""Largest scale. With larger scales, or scales of data below the inverse, quotients of scales are
+outside of float32's range."""
 
 _NEWER_TYPES = {19: "INT2", 20: "UINT4", 21: "FLOAT8_E4M3FN", 22: "FLOAT8_E5M2"}
-"""Element types that LiteRT's schema has and the package `tflite` has not."""
+"""Element types of LiteRT's schema that the package `tflite` does not have."""
 _TYPE_NAMES = _NEWER_TYPES | names_of(tflite.TensorType)
 _NARROW = ("INT2", "INT4", "UINT4")
 _DTYPES = {
@@ -34,11 +35,11 @@ _ACCUMULATORS = (DType.INT32, DType.INT64)
 
 
 def tensor_type(tensor: StoredTensor) -> TensorType:
-    """The IR's type of a stored tensor.
+    """Return the IR's type of a stored tensor.
 
     Raises:
-        ModelError: shape and quantization contradict each other.
-        UnsupportedError: the element type, the shape or the storage has no counterpart.
+        ModelError: shape and quantization are contradictory.
+        UnsupportedError: the element type, the shape or the storage is not supported.
     """
     where = f"tensor {tensor.index} '{tensor.name}'"
     dtype = _dtype(tensor, where)
@@ -48,17 +49,17 @@ def tensor_type(tensor: StoredTensor) -> TensorType:
 
 
 def constant_array(tensor: StoredTensor, type_: TensorType) -> Array:
-    """The elements of a constant tensor; `ModelError` where its buffer is of another size."""
+    """Return a constant tensor's elements. Raises `ModelError` if its buffer's size differs."""
     if tensor.data is None:
         raise ValueError(f"tensor {tensor.index} is not constant")
     if tensor.data.nbytes != type_.bytes:
         raise ModelError(
             f"tensor {tensor.index} '{tensor.name}' is {type_}, {type_.bytes} bytes, but its "
-            f"buffer holds {tensor.data.nbytes}: the file is truncated or corrupted"
+            f"buffer has {tensor.data.nbytes}: the file is truncated or corrupted"
         )
     if type_.dtype is DType.BOOL:
         return (tensor.data != 0).reshape(type_.shape)
-    # A copy is aligned, and outlives the file's bytes.
+    # Copy the elements: a copy is aligned and does not keep the file's bytes in memory.
     return (
         tensor.data.view(type_.dtype.numpy.newbyteorder("<"))
         .astype(type_.dtype.numpy)
@@ -67,7 +68,7 @@ def constant_array(tensor: StoredTensor, type_: TensorType) -> Array:
 
 
 def dequantized(array: Array, quant: Quant | None) -> Array:
-    """Stored weights as float32: `scale * (stored - zero point)`, or a plain conversion."""
+    """Return stored weights as float32: `scale * (stored - zero point)`, or converted."""
     if quant is None:
         return array.astype(np.float32)
     shape = [1] * array.ndim
@@ -75,7 +76,7 @@ def dequantized(array: Array, quant: Quant | None) -> Array:
         shape[quant.axis] = -1
     scale = np.asarray(quant.scale, np.float32).reshape(shape)
     zero_point = np.asarray(quant.zero_point, np.int32).reshape(shape)
-    with np.errstate(over="ignore"):  # what overflows is refused where it is used
+    with np.errstate(over="ignore"):  # an overflow is refused where the weights are used
         return (array.astype(np.int32) - zero_point).astype(np.float32) * scale
 
 
@@ -85,13 +86,13 @@ def _dtype(tensor: StoredTensor, where: str) -> DType:
         return dtype
     name = _TYPE_NAMES.get(tensor.type_code)
     if name is None:
-        raise ModelError(f"{where} has the unknown element type {tensor.type_code}")
+        raise ModelError(f"{where} has unknown element type {tensor.type_code}")
     remedy = (
         "quantize the weights to int8 instead"
         if name in _NARROW
-        else "move what needs it out of the network"
+        else "move the operators that need it out of the network"
     )
-    raise UnsupportedError(f"{where} holds {name.lower()} elements: {remedy}")
+    raise UnsupportedError(f"{where} has element type {name.lower()}: {remedy}")
 
 
 def _check_storage(tensor: StoredTensor, where: str) -> None:
@@ -108,7 +109,7 @@ def _check_storage(tensor: StoredTensor, where: str) -> None:
 def _check_shape(tensor: StoredTensor, dtype: DType, where: str) -> None:
     shape, signature = tensor.shape, tensor.signature
     if len(shape) > _MAX_RANK:
-        raise ModelError(f"{where} has {len(shape)} dimensions; TFLite knows at most {_MAX_RANK}")
+        raise ModelError(f"{where} has {len(shape)} dimensions; TFLite allows at most {_MAX_RANK}")
     if len(signature) != len(shape):
         raise ModelError(f"{where} has shape {list(shape)} but signature {list(signature)}")
     if any(n < 0 for n in shape):
@@ -123,7 +124,10 @@ def _check_shape(tensor: StoredTensor, dtype: DType, where: str) -> None:
 
 
 def check_fixed_shape(tensor: StoredTensor) -> None:
-    """A network input's dimensions are known, but for the batch, which is as the file has it."""
+    """Check that all dimensions of a network input are known; the batch may be unknown.
+
+    An unknown batch has the size that the file's shape gives.
+    """
     if any(n < 0 for n in tensor.signature[1:]):
         raise UnsupportedError(
             f"input '{tensor.name}' has unknown dimensions: {list(tensor.signature)}; only the "
@@ -138,23 +142,29 @@ def _quant(tensor: StoredTensor, dtype: DType, where: str) -> Quant | None:
     if len(zero_points) != len(scales):
         raise ModelError(f"{where} has {len(scales)} scales and {len(zero_points)} zero points")
     if not all(0.0 < scale < math.inf for scale in scales):
-        # Accumulators take their scale from input and weights; a product may underflow to 0.
+        # The scale of a bias is that of input times weights, which may underflow to 0.
         if dtype in _ACCUMULATORS:
             return None
         raise ModelError(f"{where} has a scale that is not positive and finite")
-    # Weights may have tiny scales: those of a channel that is all zero.
+    # Weights may have tiny scales: in channels that are all zero.
     smallest = 1 / _MAX_SCALE if tensor.data is None else 0.0
     if not smallest <= min(scales) <= max(scales) <= _MAX_SCALE:
-        raise ModelError(f"{where} has scales from {min(scales):g} to {max(scales):g}: corrupted")
+        raise ModelError(
+            f"{where} has scales from {min(scales):g} to {max(scales):g}; supported are scales up "
+            f"to {_MAX_SCALE:g}, and for data from {1 / _MAX_SCALE:g}"
+        )
     low, high = dtype.limits
     if not all(low <= zero_point <= high for zero_point in zero_points):
-        raise ModelError(f"{where} has a zero point outside {low} to {high}")
+        raise ModelError(
+            f"{where} has a zero point outside of its element type's range, {low} to {high}"
+        )
     if len(scales) == 1:
         return Quant(scales, zero_points)
-    # Old converters give a bias the axis of its weights.
+    # Old converters write the axis of the weights to a bias.
     axis = 0 if len(tensor.shape) == 1 else tensor.axis
     if not 0 <= axis < len(tensor.shape) or tensor.shape[axis] != len(scales):
         raise ModelError(
-            f"{where} has {len(scales)} scales for dimension {axis} of {list(tensor.shape)}"
+            f"{where} has {len(scales)} scales along dimension {axis}, which does not fit its "
+            f"shape {list(tensor.shape)}"
         )
     return Quant(scales, zero_points, axis)

@@ -1,4 +1,4 @@
-"""Calibration data out of folders of files."""
+"""Reads calibration data from folders of files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from smelt.errors import ConfigError, QuantizationError
+from smelt.formatting import counted
 from smelt.ir import Graph
 from smelt.quant.data import image_files, wave_files
 from smelt.quant.data.image_files import Preprocessing, read_images
 from smelt.quant.data.wave_files import read_waves, short_waves
 from smelt.samples import Sample
-from smelt.wording import counted
 
 __all__ = ["Preprocessing", "holds_images", "not_images", "padded", "read_folder", "spread"]
 
@@ -22,35 +22,35 @@ T = TypeVar("T")
 def read_folder(
     folder: Path, graph: Graph, preprocessing: Preprocessing | None, count: int | None = None
 ) -> list[Sample]:
-    """The images, or the sounds, that a folder and those within hold.
+    """Read the images or the sounds in a folder and its subfolders.
 
     Args:
-        folder: where the files lie.
-        graph: a network of one input.
-        preprocessing: of images; the usual one where None.
-        count: how many samples to take, spread evenly over the files in order of their paths; all
-            where None.
+        folder: folder of the files.
+        graph: a network with one input.
+        preprocessing: how images become inputs; None selects the defaults.
+        count: number of samples to return, evenly spaced over the files sorted by path; None
+            returns all.
 
     Raises:
-        QuantizationError: there are no such files, too few, both kinds, or a broken one.
-        ConfigError: the network does not take one image or one stretch of sound; or preprocessing
-            of images was asked for, and there are sounds.
+        QuantizationError: there are no such files, or too few, or both kinds, or a damaged one.
+        ConfigError: the network's input is not one image or one frame of sound, or `preprocessing`
+            is given for sounds.
     """
     if len(graph.inputs) != 1:
         raise ConfigError(
-            f"'{graph.name}' has {len(graph.inputs)} inputs, a folder of files gives one: give "
-            "its calibration data as .npz"
+            f"'{graph.name}' has {len(graph.inputs)} inputs, but a folder of files has data for "
+            "one: give the calibration data as .npz"
         )
     images, sounds = (_files(folder, kind.SUFFIXES) for kind in (image_files, wave_files))
     if not images and not sounds:
         raise QuantizationError(
-            f"'{folder}' holds no images ({_listed(image_files.SUFFIXES)}) and no sounds "
+            f"'{folder}' contains no images ({_listed(image_files.SUFFIXES)}) and no sounds "
             f"({_listed(wave_files.SUFFIXES)})"
         )
     if images and sounds:
         raise QuantizationError(
-            f"'{folder}' holds both images ('{images[0].name}') and sounds ('{sounds[0].name}'): "
-            "put the calibration data into a folder of its own"
+            f"'{folder}' contains both images ('{images[0].name}') and sounds "
+            f"('{sounds[0].name}'): put the calibration data into its own folder"
         )
     (value,) = graph.inputs
     if images:
@@ -62,21 +62,21 @@ def read_folder(
 
 
 def padded(source: Path, graph: Graph) -> list[Path]:
-    """The sounds of a folder that `read_folder` fills up with zeros; none in other sources."""
+    """Return the sounds of a folder that `read_folder` pads with zeros; none for other sources."""
     sounds = _files(source, wave_files.SUFFIXES) if source.is_dir() else []
     return short_waves(sounds, graph.inputs[0]) if sounds else []
 
 
 def holds_images(source: Path) -> bool:
-    """Whether a source of samples is a folder of images."""
+    """Return whether a source of samples is a folder of images."""
     return source.is_dir() and bool(_files(source, image_files.SUFFIXES))
 
 
 def not_images(source: Path, what: str) -> str:
-    """Why options that say how images become inputs have no place."""
+    """Return the message that options for images cannot be used with this source."""
     return (
-        f"--mean, --std and --image-… are for folders of images; '{source}' holds {what}, which "
-        "are taken as they are: leave these options out"
+        f"--mean, --std and --image-… are for folders of images, but '{source}' contains {what}, "
+        "which are used unchanged: remove these options"
     )
 
 
@@ -86,16 +86,16 @@ def _files(folder: Path, suffixes: frozenset[str]) -> list[Path]:
 
 
 def spread(items: Sequence[T], count: int | None, source: Path) -> list[T]:
-    """So many items, evenly spread: files are often sorted by what they show.
+    """Return `count` items, evenly spaced, because files are often sorted by what they show.
 
     Raises:
-        QuantizationError: there are fewer.
+        QuantizationError: there are fewer items.
     """
     if count is None:
         return list(items)
     if count > len(items):
         raise QuantizationError(
-            f"'{source}' holds {counted(len(items), 'sample')}, {count} were asked for"
+            f"'{source}' contains {counted(len(items), 'sample')}, but {count} were requested"
         )
     return [items[index * len(items) // count] for index in range(count)]
 

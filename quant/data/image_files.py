@@ -1,4 +1,4 @@
-"""Calibration data out of image files, by Pillow (the extra `images`)."""
+"""Reads calibration data from image files with Pillow (the extra `images`)."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ Fit: TypeAlias = Literal["stretch", "crop"]
 
 _CHANNELS = (1, 3)
 _MOST_PIXELS = 1 << 25
-"""Of an image: a small file may hold one that takes gigabytes of memory."""
+"""Maximum number of pixels of an image: a small file may decode to gigabytes."""
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How an image becomes the input of a network: `(pixel - mean) / std`, pixels from 0 to 255.
+    """How an image becomes the input of a network: `(pixel - mean) / std`, with pixels 0 to 255.
 
     Attributes:
-        layout: where the network has its channels; None: where a dimension of 1 or 3 says so.
+        layout: position of the channels; None selects the dimension of size 1 or 3.
         colours: order of three channels.
-        fit: whether an image of another aspect ratio is stretched, or what is too much cut off
-            on both sides.
-        mean, std: of all channels, or one a channel.
+        fit: for images of another aspect ratio, whether to stretch them or to crop both sides.
+        mean, std: one number for all channels, or one per channel.
     """
 
     layout: PixelLayout | None = None
@@ -48,10 +47,10 @@ class Preprocessing:
     std: tuple[float, ...] = (255.0,)
 
     def __post_init__(self) -> None:
-        """Demand numbers that make numbers of pixels.
+        """Check that mean and std are usable.
 
         Raises:
-            ConfigError: a mean or a deviation is not finite, or a deviation is 0.
+            ConfigError: a number is not finite, or a `std` is 0.
         """
         for option, numbers in (("--mean", self.mean), ("--std", self.std)):
             for number in numbers:
@@ -59,17 +58,17 @@ class Preprocessing:
                     raise ConfigError(f"{option} {number:g}: give finite numbers")
         if 0.0 in self.std:
             raise ConfigError(
-                "--std 0: every channel is divided by it; give 1 for pixels as they are"
+                "--std 0: every channel is divided by it; give 1 to leave pixels unscaled"
             )
 
 
 def read_images(files: Sequence[Path], value: Value, preprocessing: Preprocessing) -> list[Array]:
-    """Each file as one float32 array of the shape of `value`.
+    """Read each file as one float32 array with the shape of `value`.
 
     Raises:
-        QuantizationError: a file is no image.
-        ConfigError: the input is none of images, the preprocessing does not fit it, or Pillow is
-            not installed.
+        QuantizationError: a file is not an image.
+        ConfigError: the input does not take images, the preprocessing does not match it, or Pillow
+            is not installed.
     """
     layout, (height, width, channels) = image_shape(value, preprocessing.layout)
     mean = _per_channel("--mean", preprocessing.mean, channels)
@@ -86,10 +85,10 @@ def read_images(files: Sequence[Path], value: Value, preprocessing: Preprocessin
 def image_shape(
     value: Value, layout: PixelLayout | None
 ) -> tuple[PixelLayout, tuple[int, int, int]]:
-    """Layout, and `(height, width, channels)`, of an input that takes one image.
+    """Return the layout and `(height, width, channels)` of an input that takes one image.
 
     Raises:
-        ConfigError: it takes none, or its shape leaves open which dimension the channels are.
+        ConfigError: it does not take an image, or the layout is ambiguous.
     """
     shape = value.type.shape
     sizes = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
@@ -104,20 +103,20 @@ def image_shape(
     if layout is None:
         if first == last:
             raise ConfigError(
-                f"input '{value.name}' is {value.type}: its channels could be the first dimension "
-                "or the last; say which with --image-layout nchw or nhwc"
+                f"input '{value.name}' is {value.type}: its channels could be the first or the "
+                "last dimension; choose with --image-layout nchw or nhwc"
             )
         layout = "nchw" if first else "nhwc"
     height, width, channels = sizes if layout == "nhwc" else (*sizes[1:], sizes[0])
     if channels not in _CHANNELS:
         raise ConfigError(
-            f"input '{value.name}' is {value.type}: {channels} channels with --image-layout "
-            f"{layout}, images have 1 or 3; give its calibration data as .npz"
+            f"input '{value.name}' is {value.type}: it has {channels} channels with --image-layout "
+            f"{layout}, but images have 1 or 3; give its calibration data as .npz"
         )
     if 1 in (height, width):
         raise ConfigError(
-            f"input '{value.name}' is {value.type}: one row or column of numbers is no image; give "
-            "its calibration data as .npz, or a folder of wav files if it takes sound"
+            f"input '{value.name}' is {value.type}: one row or column is not an image; give its "
+            "calibration data as .npz, or a folder of WAV files if it takes sound"
         )
     return layout, (height, width, channels)
 
@@ -125,8 +124,8 @@ def image_shape(
 def _per_channel(option: str, numbers: tuple[float, ...], channels: int) -> Array:
     if len(numbers) not in (1, channels):
         raise ConfigError(
-            f"{option} gives {len(numbers)} numbers, the input has {channels} channels: give one "
-            "for all, or one for each"
+            f"{option} has {len(numbers)} numbers, but the input has {channels} channels: give one "
+            "for all, or one per channel"
         )
     return np.asarray(numbers, np.float64)
 
@@ -134,20 +133,20 @@ def _per_channel(option: str, numbers: tuple[float, ...], channels: int) -> Arra
 def _pixels(
     file: Path, size: tuple[int, int], channels: int, preprocessing: Preprocessing
 ) -> Array:
-    """The pixels of one file: float64 `[height, width, channels]`, from 0 to 255."""
+    """Return the pixels of one file as float64 `[height, width, channels]`, 0 to 255."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise ConfigError(
-            "images are read by Pillow, which is not installed: python -m pip install pillow, or "
+            "reading images needs Pillow, which is not installed: python -m pip install pillow, or "
             "give the calibration data as .npz"
         ) from error
     try:
-        # From memory, which gives no more than there is, however much a header speaks of.
+        # Read the bytes first: a header may claim more data than the file contains.
         with Image.open(io.BytesIO(file.read_bytes())) as opened:
             if opened.width * opened.height > _MOST_PIXELS:
                 raise ValueError(
-                    f"{opened.width} x {opened.height} pixels, {_MOST_PIXELS:,} are the most"
+                    f"{opened.width} x {opened.height} pixels; the maximum is {_MOST_PIXELS:,}"
                 )
             image = _eight_bits(opened)
             image = image.convert("L" if channels == 1 else "RGB")
@@ -155,9 +154,9 @@ def _pixels(
                 image = _cropped(image, size)
             image = image.resize(size, Image.Resampling.BILINEAR)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        # Pillow would name the bytes that it was given, as an object of Python's.
+        # Pillow's own message would contain the repr of the BytesIO object.
         unknown = isinstance(error, UnidentifiedImageError)
-        reason = "no format that Pillow knows" if unknown else error
+        reason = "not a format that Pillow can read" if unknown else error
         raise QuantizationError(
             f"'{file}' is not a readable image: {reason}; remove it from the calibration data"
         ) from error
@@ -166,7 +165,7 @@ def _pixels(
 
 
 def _eight_bits(image: Image) -> Image:
-    """An image whose grey levels have 16 bits with 8, which converting it would clip to."""
+    """Convert 16-bit gray levels to 8 bits; Pillow's conversion would clip them."""
     from PIL import Image
 
     if not image.mode.startswith("I"):
@@ -178,7 +177,7 @@ def _eight_bits(image: Image) -> Image:
 
 
 def _cropped(image: Image, size: tuple[int, int]) -> Image:
-    """The middle of an image, of the aspect ratio of `size`."""
+    """Return the center of an image, cropped to the aspect ratio of `size`."""
     width, height = image.size
     scale = min(width / size[0], height / size[1])
     across, down = max(round(size[0] * scale), 1), max(round(size[1] * scale), 1)

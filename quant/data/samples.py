@@ -1,4 +1,4 @@
-"""Calibration samples: what can be used, and which stand too far out to be believed."""
+"""Checks of calibration samples, and detection of outliers among them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from smelt.ir import Array, Graph, Value
 from smelt.samples import Sample
 
 _DEVIATIONS = 5.0
-"""Standard deviations of the logarithms of magnitudes from which on a sample is loud."""
+"""Number of standard deviations, in logarithms of magnitudes, beyond which a sample is loud."""
 
 _LOUD = 2.0
-"""Magnitude that a loud sample has at least, against the median: less costs int8 little."""
+"""Minimum magnitude of a loud sample relative to the median; below it, int8 loses little."""
 
 _FEWEST = 5
-"""Samples of which one can be said to be unlike the others."""
+"""Minimum number of samples for detecting outliers."""
 
 _PART = 10
-"""Fewer than one sample in so many are left out, but one at least: more are no exception."""
+"""At most one sample in this many is ignored as an outlier, but at least one may be."""
 
 _SMALLEST = 1e-15
-"""Magnitude below which scales and sums of squares come near the least of float32."""
+"""Below this magnitude, scales and sums of squares approach the smallest float32."""
 
 
 def check_samples(graph: Graph, samples: Sequence[Sample]) -> None:
-    """Demand samples that a network can be quantized with.
+    """Check that a network can be calibrated with these samples.
 
     Raises:
-        QuantizationError: there are none, or one is of another shape or element type or is not
-            finite; or an input is the same number everywhere, or next to nothing.
+        QuantizationError: there are none, or one has a wrong shape or type or is not finite, or an
+            input is constant or almost zero in all samples.
     """
     if not samples:
         raise QuantizationError(
-            f"there are no calibration samples for '{graph.name}'; give at least one, better 100"
+            f"there are no calibration samples for '{graph.name}'; give at least one, "
+            "preferably 100"
         )
     check_arrays(graph, samples, "calibration sample")
     for position, value in enumerate(graph.inputs):
@@ -44,15 +45,15 @@ def check_samples(graph: Graph, samples: Sequence[Sample]) -> None:
 
 
 def check_arrays(graph: Graph, samples: Sequence[Sample], what: str) -> None:
-    """Demand samples that a network can be run on.
+    """Check that a network can be run on these samples.
 
     Args:
         graph: the network.
-        samples: one array per input each.
-        what: messages call one of them.
+        samples: for each sample, one array per input.
+        what: word for a sample in messages.
 
     Raises:
-        QuantizationError: one is of another shape or element type, or is not finite.
+        QuantizationError: a sample has a wrong shape or type, or is not finite.
     """
     for index, sample in enumerate(samples):
         if len(sample) != len(graph.inputs):
@@ -69,40 +70,41 @@ def check_arrays(graph: Graph, samples: Sequence[Sample], what: str) -> None:
             if value.type.dtype.is_float and not np.isfinite(array).all():
                 place = np.unravel_index(int(np.argmin(np.isfinite(array))), array.shape)
                 raise QuantizationError(
-                    f"{where} holds {array[place]} at {list(map(int, place))}; remove the sample "
-                    "or repair its preprocessing"
+                    f"{where} contains {array[place]} at {list(map(int, place))}; remove the "
+                    "sample or fix its preprocessing"
                 )
 
 
 def _check_range(value: Value, arrays: Sequence[Array]) -> None:
-    """Demand numbers of a float input that int8 can tell apart."""
+    """Check that the range of a float input is suitable for int8."""
     least, greatest = min(a.min() for a in arrays), max(a.max() for a in arrays)
     if value.type.size > 1 and least == greatest:
         raise QuantizationError(
             f"input '{value.name}' is {least} everywhere in all {len(arrays)} calibration "
-            "samples, which tells nothing of its range; give real data"
+            "samples, so its range is unknown; give real data"
         )
     if 0.0 < max(-least, greatest) < _SMALLEST:
         raise QuantizationError(
-            f"input '{value.name}' lies between {least:g} and {greatest:g} in all {len(arrays)} "
-            f"calibration samples: numbers below {_SMALLEST:g} are too small for scales of int8; "
-            "give them as those that the network was trained on"
+            f"input '{value.name}' is between {least:g} and {greatest:g} in all {len(arrays)} "
+            f"calibration samples: numbers below {_SMALLEST:g} are too small for int8 scales; "
+            "scale them like the network's training data"
         )
 
 
 def outliers(graph: Graph, samples: Sequence[Sample]) -> tuple[int, ...]:
-    """The few samples, if any, that are far louder than the others, or hold far larger elements.
+    """Return the indices of outliers: few samples that are far louder than the others.
 
-    Corrupted ones among them would stretch every range. In the logarithms of mean squares, and of
-    largest elements, they lie far above the median, measured by the median absolute deviation
-    (Iglewicz and Hoaglin, "How to detect and handle outliers", 1993), and are an exception.
+    Corrupted samples would widen all ranges. A sample is loud if its mean square or its largest
+    element is far above the median, in logarithms and measured by the median absolute deviation
+    (Iglewicz and Hoaglin, "How to detect and handle outliers", 1993). Loud samples are outliers
+    only if they are few.
     """
     few = {i for found in _loud(graph, samples) if len(found) <= _most(samples) for i in found}
     return tuple(sorted(few))
 
 
 def doubtful(graph: Graph, samples: Sequence[Sample]) -> tuple[int, ...]:
-    """The samples as loud as `outliers`, but too many of them to be left out."""
+    """Return the indices of loud samples that are too many to be ignored as outliers."""
     loud = {i for found in _loud(graph, samples) for i in found}
     return tuple(sorted(loud.difference(outliers(graph, samples))))
 
@@ -112,7 +114,7 @@ def _most(samples: Sequence[Sample]) -> int:
 
 
 def _loud(graph: Graph, samples: Sequence[Sample]) -> Iterator[list[int]]:
-    """Loud samples: of each float input first by mean squares, then by largest elements."""
+    """Yield loud samples, for each float input by mean squares and then by largest elements."""
     for position, value in enumerate(graph.inputs):
         if not value.type.dtype.is_float or not value.type.size:
             continue
@@ -122,13 +124,13 @@ def _loud(graph: Graph, samples: Sequence[Sample]) -> Iterator[list[int]]:
 
 
 def _far(magnitude: Array) -> list[int]:
-    """Those far above the median; silence has no say."""
+    """Return the indices of magnitudes far above the median, ignoring zeros."""
     heard = np.flatnonzero(magnitude)
     if len(heard) < _FEWEST:
         return []
     logarithm = np.log(magnitude[heard])
     beyond = logarithm - np.median(logarithm)
-    # 1.4826 makes a standard deviation of a normal distribution's; a few samples' may be by chance
-    # small.
+    # The factor 1.4826 converts to the standard deviation of a normal distribution. The last factor
+    # compensates for deviations of few samples, which may be small by chance.
     deviation = 1.4826 * float(np.median(np.abs(beyond))) * (1.0 + 8.0 / len(heard))
     return [int(i) for i in heard[beyond > max(_DEVIATIONS * deviation, np.log(_LOUD))]]

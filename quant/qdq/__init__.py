@@ -1,7 +1,7 @@
-"""A quantized network as ONNX: float operators between QuantizeLinear and DequantizeLinear.
+"""Export of a quantized network as ONNX with QuantizeLinear and DequantizeLinear (QDQ).
 
-For other tools. Inputs and outputs are float32; weights are int8 initializers. Results differ from
-the quantized network's where a tool rounds in another way.
+The file is for other tools. Inputs and outputs are float32, weights are int8 initializers. Results
+may differ from those of the quantized network if a tool rounds differently.
 May import `ops` and `ir`; `cli` and `bench` may import it.
 """
 
@@ -12,29 +12,29 @@ from collections.abc import Mapping, Sequence
 from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Op
 from smelt.ops.core.table import Table
-from smelt.quant.qdq import elementwise, moves, products, recurrence, reductions
-from smelt.quant.qdq.functions import functions_of
+from smelt.quant.qdq import data_movement, elementwise, matmul, recurrence, reductions
 from smelt.quant.qdq.graph import Emitter, Exporter
+from smelt.quant.qdq.table_functions import functions_of
 
-_FAMILIES = (elementwise, moves, products, recurrence, reductions)
+_FAMILIES = (elementwise, data_movement, matmul, recurrence, reductions)
 
 EMITTERS: Mapping[type[Op], Emitter] = {
     op: emitter for family in _FAMILIES for op, emitter in family.EMITTERS.items()
 }
-"""How each operator is written."""
+"""Function that emits each operator."""
 
 
 def export(graph: Graph, original: Graph, results: Sequence[str] | None = None) -> bytes:
-    """A quantized network as an ONNX file.
+    """Return a quantized network as the bytes of an ONNX file.
 
     Args:
         graph: the quantized network.
-        original: the float network that it was made of, by whose values' names the functions are
-            found again that tables stand for.
-        results: names of the outputs; those in the graph where None.
+        original: the float network it was made from. The functions behind tables are looked up in
+            it by the names of values.
+        results: names of the outputs; None uses the names in the graph.
 
     Raises:
-        UnsupportedError: an operator has no form in ONNX here.
+        UnsupportedError: an operator cannot be exported.
     """
     if graph.states:
         raise UnsupportedError(

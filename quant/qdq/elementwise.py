@@ -1,4 +1,4 @@
-"""Operators on each element by itself as ONNX, and the tables that stand for them."""
+"""QDQ export of elementwise operators, and of the tables that replace functions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _unary(exporter: Exporter, node: Node, op: Unary) -> None:
 
 
 def _table(exporter: Exporter, node: Node, _: Table) -> None:
-    """The float operators that a table stands for; where they are not known, a look-up."""
+    """Emit the float operators that the table replaces, or a look-up if they are unknown."""
     function = exporter.functions.get(node)
     if function is None or not all(_is_written(exporter, inner) for inner in function[1]):
         _look_up(exporter, node)
@@ -88,7 +88,7 @@ def _look_up(exporter: Exporter, node: Node) -> None:
 
 
 def _between_scales(exporter: Exporter, node: Node, _: Quantize | Dequantize) -> None:
-    """Quantize and Dequantize: the real numbers stay, how they are stored is in the types."""
+    """Pass on the real numbers of Quantize and Dequantize; the types say how they are stored."""
     first = exporter.is_first(node.input(0))
     exporter.finish(node.output, exporter.real(node.input(0), first=first), first=first)
 
@@ -100,4 +100,4 @@ EMITTERS: Mapping[type[Op], Emitter] = {
     Table: _table,
     Unary: _unary,
 }
-"""By operator."""
+"""Emitters by operator."""

@@ -1,6 +1,6 @@
-"""An ONNX graph of a quantized network while it is made.
+"""Builder of the ONNX graph of a quantized network.
 
-Images are channels first, transposed only where the network's own axes demand it.
+Images are channels first, and are transposed only where the network's own axes require it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Op, Value
 from smelt.ir.onnx_form import OnnxForm
-from smelt.quant.qdq.functions import FunctionNodes
+from smelt.quant.qdq.table_functions import FunctionNodes
 
 OPSET = 17
 FIRST = (0, 3, 1, 2)
-"""Permutation of `[n,h,w,c]` to channels first."""
+"""Permutation from `[n,h,w,c]` to channels first."""
 
 _TYPES = {
     DType.FLOAT32: TensorProto.FLOAT,
@@ -37,20 +37,20 @@ _TYPES = {
 }
 _SIXTEEN = (DType.INT16, DType.UINT16)
 _MICROSOFT = "com.microsoft"
-"""Domain whose QuantizeLinear serves 16 bits in this operator set."""
+"""Domain of the QuantizeLinear that supports 16 bits in this operator set."""
 
 Emitter = Callable[["Exporter", Node, Any], None]
-"""Adds what a node, whose operator is the last argument, becomes."""
+"""Emits the ONNX nodes of a node; the last argument is the node's operator."""
 
 
 class Exporter:
-    """An ONNX graph while it is made.
+    """Builder of an ONNX graph.
 
-    Every tensor may be held in two orders of its axes: as in the network, and channels first.
+    Each tensor may exist in two orders of its axes: that of the network, and channels first.
 
     Attributes:
-        nodes: so far.
-        functions: what the tables of the network stand for, as far as it is known.
+        nodes: the ONNX nodes emitted so far.
+        functions: the functions that tables of the network replace, as far as they are known.
     """
 
     def __init__(
@@ -66,24 +66,24 @@ class Exporter:
         self._read = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
         self._initializers: dict[str, onnx.TensorProto] = {}
         self._names = {value.name for value in graph.inputs}
-        # An output may be an input too, or be given twice, for which ONNX wants another name.
+        # A network's output may also be an input, or another output; ONNX needs distinct names.
         self._results = tuple(map(self.fresh, results))
         self._held: dict[tuple[Value, bool], str] = {}
         self._real: dict[tuple[Value, bool], str] = {}
 
     def is_read(self, value: Value) -> bool:
-        """Whether a value of the network is a result of it or read by a node."""
+        """Return whether a value is a result of the network or is read by a node."""
         return value in self._read
 
     def serves(self, node: Node) -> bool:
-        """Whether there is an emitter for a node's operator."""
+        """Return whether a node's operator can be exported."""
         return type(node.op) in self._emitters or node.op.onnx_form(node) is not None
 
     def emit_node(self, node: Node) -> None:
-        """Add what a node of the network becomes.
+        """Emit the ONNX nodes of a node of the network.
 
         Raises:
-            UnsupportedError: it has no form in ONNX here.
+            UnsupportedError: its operator cannot be exported.
         """
         emitter, form = self._emitters.get(type(node.op)), node.op.onnx_form(node)
         if emitter is not None:
@@ -91,10 +91,10 @@ class Exporter:
         elif form is not None:
             self._emit_form(node, form)
         else:
-            raise UnsupportedError(f"{node.origin}: {node.op.name} cannot be written as ONNX")
+            raise UnsupportedError(f"{node.origin}: {node.op.name} cannot be exported to ONNX")
 
     def _emit_form(self, node: Node, form: OnnxForm) -> None:
-        """Add the one operator that a node is in ONNX."""
+        """Emit a node that corresponds to a single ONNX operator."""
         first = node.op.elementwise and self.may_be_first(node)
         hint = f"{node.name}_{form.operator.lower()}"
         constants = [self.constant(f"{node.name}_{k}", data) for k, data in form.constants.items()]
@@ -103,27 +103,27 @@ class Exporter:
         self.finish(node.output, name, first=first)
 
     def emit(self, operator: str, inputs: Sequence[str], hint: str, **attributes: Any) -> str:
-        """Add a node of one result, whose name is returned."""
+        """Emit a node with one result, and return the result's name."""
         (name,) = self.emit_several(operator, inputs, [hint], **attributes)
         return name
 
     def emit_several(
         self, operator: str, inputs: Sequence[str], hints: Sequence[str], **attributes: Any
     ) -> list[str]:
-        """Add a node; a hint that is empty stands for a result that is not wanted."""
+        """Emit a node, and return its results' names; an empty hint omits that result."""
         names = [self.fresh(hint) if hint else "" for hint in hints]
         title = next(name for name in names if name)
         self.nodes.append(helper.make_node(operator, inputs, names, title, **attributes))
         return names
 
     def constant(self, hint: str, data: Array) -> str:
-        """An initializer; `data` as it is."""
+        """Add an initializer, and return its name."""
         name = self.fresh(hint)
         self._initializers[name] = numpy_helper.from_array(np.asarray(data, order="C"), name)
         return name
 
     def fresh(self, hint: str) -> str:
-        """A name that no tensor has yet."""
+        """Return an unused name."""
         name, count = hint, 2
         while name in self._names:
             name, count = f"{hint}_{count}", count + 1
@@ -131,29 +131,29 @@ class Exporter:
         return name
 
     def is_first(self, value: Value | None) -> bool:
-        """Whether a tensor is held channels first, and only so."""
+        """Return whether a tensor exists only with channels first."""
         return (value, True) in self._held and (value, False) not in self._held
 
     def may_be_first(self, node: Node) -> bool:
-        """Whether an operator may and should take its operands channels first."""
+        """Return whether an operator can and should take its operands with channels first."""
         given = [v for v in node.inputs if v is not None]
         spatial = all(v.data is not None or len(v.type.shape) == 4 for v in given)
         return spatial and any(self.is_first(v) for v in given)
 
     def real(self, value: Value, *, first: bool = False) -> str:
-        """A tensor that operators read: dequantized if it is quantized, in one of the orders."""
+        """Return a tensor's float form in the given order, dequantizing it if needed."""
         key = value, first
         if key not in self._real:
             self._real[key] = self._make_real(value, first)
         return self._real[key]
 
     def weights(self, value: Value, data: Array, axis: int | None) -> str:
-        """A constant whose elements `data` holds in another order, dequantized if quantized.
+        """Add a constant with reordered elements, and return its (dequantized) name.
 
         Args:
             value: the constant.
-            data: its elements.
-            axis: of `data`, along which the scales lie; None where there is but one.
+            data: its elements in the new order.
+            axis: axis of `data` along which the scales vary, or None for a single scale.
         """
         name = self.constant(value.name, data)
         if value.type.quant is None:
@@ -161,7 +161,7 @@ class Exporter:
         return self._dequantize(value, name, axis)
 
     def finish(self, value: Value, real: str, *, first: bool = False) -> None:
-        """Say which real numbers a tensor holds; they are quantized if it is."""
+        """Set the float form of a node's result, and quantize it if the tensor is quantized."""
         if value.type.quant is None:
             self._real[value, first] = self._held[value, first] = real
             return
@@ -174,14 +174,14 @@ class Exporter:
         )
 
     def assume(self, value: Value, real: str, *, first: bool) -> None:
-        """Let a tensor of another network stand for real numbers of this one."""
+        """Make a tensor of another network an alias of float numbers of this one."""
         for order in (False, True):
             self._held.pop((value, order), None)
             self._real.pop((value, order), None)
         self._real[value, first] = self._held[value, first] = real
 
     def held(self, value: Value) -> str:
-        """The stored elements of a tensor, in the network's order of axes."""
+        """Return the stored form of a tensor, in the network's order of axes."""
         if value.data is not None and (value, False) not in self._held:
             self._held[value, False] = self.constant(value.name, value.data)
         if (value, False) not in self._held:
@@ -192,13 +192,13 @@ class Exporter:
         return self._held[value, False]
 
     def hold(self, value: Value, name: str) -> None:
-        """Say where the stored elements of a tensor are, in the network's order of axes."""
+        """Set the stored form of a tensor, in the network's order of axes."""
         self._held[value, False] = name
 
     def model(self, graph: Graph) -> onnx.ModelProto:
-        """The whole network; all nodes must have been emitted."""
+        """Return the complete model; all nodes must have been emitted."""
         for value, result in zip(graph.outputs, self._results, strict=True):
-            # Its real numbers have another name, and may be read by others.
+            # The tensor's float form has another name, since other nodes may read it.
             self.nodes.append(helper.make_node("Identity", [self.real(value)], [result], result))
         proto = helper.make_graph(
             self.nodes,
@@ -244,7 +244,7 @@ class Exporter:
         )
 
     def _quantization(self, value: Value) -> tuple[str, str]:
-        """Initializers of scale and zero point."""
+        """Return the initializers of scale and zero point."""
         quant, dtype = value.type.quant, value.type.dtype.numpy
         if quant is None:
             raise ValueError(f"{value.name} is not quantized")

@@ -1,4 +1,4 @@
-"""Recurrent layers as ONNX."""
+"""QDQ export of recurrent layers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _GATES = {
 
 _ALPHA = frozenset(("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"))
 _BETA = frozenset(("affine", "scaledtanh", "hardsigmoid"))
-"""Gates' activations that have such a constant."""
+"""Activations of gates that take the constant `alpha` or `beta`."""
 
 
 def _recurrence(exporter: Exporter, node: Node, op: Recurrence) -> None:
-    """The gates' share of the input comes in as it is: the input's weights are the identity."""
+    """Emit a recurrence. Its input already contains the gates' share, so its weights are I."""
     if node.optional(6) is not None:
-        # What the last state of an empty sequence is, tools do not agree on.
+        # Tools disagree on the last state of an empty sequence.
         raise unsupported(node, "of sequences of several lengths")
     if op.cell_clip:
         raise unsupported(node, "that clips its cell state")
@@ -61,7 +61,7 @@ def _recurrence(exporter: Exporter, node: Node, op: Recurrence) -> None:
         "direction": "reverse" if op.reverse else "forward",
         "activations": [_GATES[name] for name in op.activations],
     }
-    # Only the activations that have constants take the next ones.
+    # ONNX takes constants only for the activations that use them, in order.
     for key, takers, numbers in (("alpha", _ALPHA, op.alphas), ("beta", _BETA, op.betas)):
         taken = [x for name, x in zip(op.activations, numbers, strict=True) if name in takers]
         if taken:
@@ -77,10 +77,10 @@ def _recurrence(exporter: Exporter, node: Node, op: Recurrence) -> None:
 
 
 def _lstm(exporter: Exporter, node: Node, op: Lstm) -> None:
-    """The float operator between quantized tensors, whose states stay real from step to step."""
+    """Emit a float LSTM between quantized tensors; its states stay float from step to step."""
     weights, recurrent, bias = (node.input(index) for index in (1, 2, 3))
     cell, units = node.outputs[-1].type, bias.type.shape[1]
-    # One that no int16 reaches is none.
+    # A clip beyond the range of int16 has no effect.
     reach = cell.scale * cell.dtype.limits[1] if cell.quant is not None else np.inf
     if op.cell_clip and op.cell_clip < reach:
         raise unsupported(node, "that clips its cell state")
@@ -113,7 +113,7 @@ def _lstm(exporter: Exporter, node: Node, op: Lstm) -> None:
 
 
 def _finish(exporter: Exporter, node: Node, names: Sequence[str]) -> None:
-    """The results, which ONNX gives an axis for directions: all steps, if wanted, come first."""
+    """Set the results without ONNX's axis of directions; the output of all steps comes first."""
     axes = [1] * bool(names[0]) + [0] * (len(node.outputs) - bool(names[0]))
     for value, name, axis in zip(node.outputs, filter(None, names), axes, strict=True):
         if exporter.is_read(value):
@@ -123,7 +123,7 @@ def _finish(exporter: Exporter, node: Node, names: Sequence[str]) -> None:
 
 
 def _recurrent_bias(exporter: Exporter, node: Node, wide: int, units: int) -> str:
-    """Biases of input and recurrence: none but that of a GRU's candidate, which is its last."""
+    """Return the bias; only the candidate of a GRU, the last gate, has a recurrent bias."""
     value = node.optional(2)
     if value is None:
         return ""
@@ -135,7 +135,7 @@ def _recurrent_bias(exporter: Exporter, node: Node, wide: int, units: int) -> st
 
 
 def _with_axis(exporter: Exporter, value: Value, hint: str) -> str:
-    """A tensor with one more axis before the others, of the one direction."""
+    """Insert a leading axis for ONNX's directions."""
     where = exporter.constant(f"{hint}_axis", np.asarray([0], np.int64))
     return exporter.emit("Unsqueeze", [exporter.real(value), where], f"{hint}_operand")
 
@@ -144,4 +144,4 @@ EMITTERS: Mapping[type[Op], Emitter] = {
     Lstm: _lstm,
     Recurrence: _recurrence,
 }
-"""By operator."""
+"""Emitters by operator."""

@@ -1,4 +1,4 @@
-"""Pooling, reductions and normalizations as ONNX."""
+"""QDQ export of pooling, reductions and normalizations."""
 
 from __future__ import annotations
 
@@ -112,4 +112,4 @@ EMITTERS: Mapping[type[Op], Emitter] = {
     Reduce: _reduce,
     Softmax: _softmax,
 }
-"""By operator."""
+"""Emitters by operator."""

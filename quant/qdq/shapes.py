@@ -1,4 +1,4 @@
-"""What the emitters of several operators share."""
+"""Functions shared by the emitters of several operators."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from smelt.quant.qdq.graph import FIRST, Exporter
 
 
 def order_of(first: bool, value: Value) -> tuple[int, ...]:
-    """The axes of a tensor in the order in which it is held."""
+    """Return the axes of a tensor in the order in which it exists."""
     return FIRST if first else tuple(range(len(value.type.shape)))
 
 
 def activated(exporter: Exporter, node: Node, name: str, activation: Activation) -> str:
-    """The result of what follows; nothing does where storing the result clamps as much."""
+    """Emit an activation, unless the quantization of the result clamps at the same limits."""
     y = node.output.type
     if activation is Activation.NONE:
         return name
@@ -35,7 +35,7 @@ def activated(exporter: Exporter, node: Node, name: str, activation: Activation)
 def reshaped(
     exporter: Exporter, name: str, shape: tuple[int, ...], wanted: tuple[int, ...], hint: str
 ) -> str:
-    """The same elements in another shape."""
+    """Reshape a tensor if needed, and return its name."""
     if shape == wanted:
         return name
     sizes = exporter.constant(f"{hint}_shape", np.asarray(wanted, np.int64))
@@ -43,11 +43,11 @@ def reshaped(
 
 
 def pads_of(padding: Padding2D) -> list[int]:
-    """ONNX's order of paddings."""
+    """Return padding in ONNX's order: top, left, bottom, right."""
     (top, bottom), (left, right) = padding
     return [top, left, bottom, right]
 
 
 def unsupported(node: Node, what: str) -> UnsupportedError:
-    """The error that an operator has no form in ONNX here; `what` says which of its forms."""
-    return UnsupportedError(f"{node.origin}: {node.op.name} {what} cannot be written as ONNX")
+    """Return the error for an operator that cannot be exported; `what` says in which case."""
+    return UnsupportedError(f"{node.origin}: {node.op.name} {what} cannot be exported to ONNX")

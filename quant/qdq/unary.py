@@ -1,4 +1,4 @@
-"""Functions of one element as ONNX."""
+"""QDQ export of unary functions."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ _CLIPS = {"relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0), "relu_0_to_1": (0.0,
 
 
 class _Terms:
-    """Arithmetic in ONNX."""
+    """Emits arithmetic as ONNX nodes."""
 
     def __init__(self, exporter: Exporter, hint: str) -> None:
         self._exporter, self._hint = exporter, hint
 
     def __call__(self, operator: str, *operands: str | float, **attributes: float) -> str:
-        """The result of an operator; numbers become constants."""
+        """Emit an operator and return its result's name; numbers become constants."""
         names = [
             self._exporter.constant(f"{self._hint}_constant", np.asarray(x, np.float32))
             if isinstance(x, int | float)
@@ -91,11 +91,11 @@ _COMPOSED: Mapping[str, Callable[[_Terms, str, float, float], str]] = {
 }
 
 SERVED = frozenset((*_NAMED, *_ALPHA, *_CLIPS, *_COMPOSED))
-"""Kinds that have a form in ONNX here."""
+"""Kinds of unary functions that can be exported."""
 
 
 def emit_unary(exporter: Exporter, op: Unary, x: str, hint: str) -> str:
-    """The name of what a function makes of the tensor `x`; its kind must be in `SERVED`."""
+    """Emit a unary function of `x` and return its result's name; the kind must be in `SERVED`."""
     terms = _Terms(exporter, hint)
     if op.kind in _NAMED:
         return terms(_NAMED[op.kind], x)

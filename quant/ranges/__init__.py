@@ -1,4 +1,4 @@
-"""What activations hold, and which real numbers their integers stand for.
+"""Statistics of activations, and the ranges of real numbers that their integers represent.
 
 May import `quant`, `ops` and `ir`; `quant` and `api` may import it.
 """

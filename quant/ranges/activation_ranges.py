@@ -1,11 +1,11 @@
-"""The range of real numbers that the 256 integers of an activation stand for.
+"""Methods that choose the range of real numbers for the 256 integers of an activation.
 
-- `minmax`: everything that was seen.
-- `percentile`: all but some of the elements at either end.
-- `mse`: the least mean of the squared errors, each sample's against its own power; none at all
-  where the elements are multiples of one step, as pixels are.
-- `entropy`: the least divergence of the distribution of what is stored from what was seen (Migacz,
-  "8-bit Inference with TensorRT", GTC 2017), over both ends, for asymmetric ranges.
+- `minmax`: the range of all observed elements.
+- `percentile`: all but a share of the elements at both ends.
+- `mse`: the least mean squared error, weighted by each sample's power. If the elements are
+  multiples of one step, as pixels are, a range without any error.
+- `entropy`: the least divergence of the stored distribution from the observed one (Migacz, "8-bit
+  Inference with TensorRT", GTC 2017), searched over both ends, because ranges are asymmetric.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.ir import Array, Quant
-from smelt.quant.ranges.observation import Observation, finite, sample_weights
+from smelt.quant.ranges.activation_statistics import Observation, finite, sample_weights
 from smelt.quant.recipe import Recipe
 
 _LEVELS = 255
@@ -26,7 +26,7 @@ Range = tuple[float, float]
 
 
 def quant_of(range_: Range) -> Quant:
-    """int8 scale and zero point for a range, widened to hold zero, which is exact."""
+    """Return int8 scale and zero point of a range, widened to include zero exactly."""
     low, high = min(range_[0], 0.0), max(range_[1], 0.0)
     scale = float(np.float32((high - low) / _LEVELS))
     if scale < 1e-30:
@@ -36,11 +36,11 @@ def quant_of(range_: Range) -> Quant:
 
 @dataclass(frozen=True)
 class ReaderView:
-    """What one reader makes of a tensor whose range is to be chosen.
+    """How one reader uses a tensor whose range is to be chosen.
 
     Attributes:
-        observation: of the tensor.
-        function: what the reader computes of each element; None where it takes them as they are.
+        observation: statistics of the tensor.
+        function: elementwise function that the reader applies; None if it reads elements as such.
     """
 
     observation: Observation
@@ -48,10 +48,10 @@ class ReaderView:
 
 
 def choose(views: Sequence[ReaderView], recipe: Recipe) -> Range:
-    """The range of tensors that are quantized alike.
+    """Return the range of tensors that share a quantization.
 
-    With `mse`, what counts is the error of what the readers make of the elements: what a function
-    takes to the same result need not be told apart.
+    With `mse`, the error is measured after the readers' functions: elements with equal results need
+    not be distinguished.
     """
     observations = [view.observation for view in views]
     low = min(min(float(o.low.min()) for o in observations), 0.0)
@@ -72,11 +72,11 @@ def choose(views: Sequence[ReaderView], recipe: Recipe) -> Range:
 
 
 def headroom(observation: Observation) -> Range:
-    """How much farther than seen other samples are taken to reach, downwards and upwards.
+    """Return factors by which other samples may exceed the observed minimum and maximum.
 
-    What clipping costs shows in the rarest of elements, of which a few samples hold too few: a
-    range of least error for just these is too narrow for others. The fewer the samples, the more
-    so; but not where many samples reach the very same end, as pixels or a clamp do.
+    Clipping affects rare elements, of which a few samples contain too few. So the range of least
+    error for the observed samples is too narrow for others, the more so the fewer the samples. That
+    does not apply if most samples reach the same end, as pixels or clamped values do.
     """
     few = _HEADROOM * (128.0 / len(observation.power)) ** 0.25
 
@@ -89,25 +89,25 @@ def headroom(observation: Observation) -> Range:
 
 
 _HEADROOM = 0.2
-"""Of 128 samples."""
+"""Maximum headroom for 128 samples."""
 
 _OPEN = 8.0
-"""An end is open where four samples of five stay short of it by one part in so many."""
+"""An end is open if 80 % of the samples stay below it by at least one part in this many."""
 
 _UNSEEN = 0.1
-"""What a louder sample counts, against one that was seen."""
+"""Weight of the simulated louder samples, relative to observed ones."""
 
 
 @dataclass(frozen=True)
 class _Errors:
-    """Squared errors of what one reader makes of elements, by sample weights.
+    """Squared errors of what one reader computes from elements, weighted by sample.
 
-    Elements of almost one size are taken together.
+    Elements of similar size are merged.
 
     Attributes:
-        level: float64 `[n]`: the elements.
-        weight: float64 `[n]`: what a squared error of each counts.
-        first, second: the weighted sums of what the reader should make of them, and of its square.
+        level: the elements, float64 `[n]`.
+        weight: weight of each element's squared error, float64 `[n]`.
+        first, second: weighted sums of the reader's exact results and of their squares.
         function: see `ReaderView`.
     """
 
@@ -148,7 +148,7 @@ class _Errors:
 
     def __call__(self, range_: Range) -> float:
         scale, zero_point = quant_of(range_).scalar
-        # Many ranges are tried: each step writes over the one before.
+        # Operations are in place because this runs for many ranges.
         steps = self.level / scale
         np.rint(steps, out=steps)
         steps += zero_point
@@ -163,9 +163,9 @@ class _Errors:
 
 
 def _grid(elements: Array, low: float, high: float) -> Range | None:
-    """A range whose integers hold all elements exactly, as they do pixels; None if there is none.
+    """Return a range that represents all elements exactly, or None if there is none.
 
-    The elements must be multiples of one step, of which 255 reach from `low` to `high`.
+    The elements must be multiples of a step, and 255 steps must reach from `low` to `high`.
     """
     least = (high - low) / _LEVELS
     some = np.unique(elements[:: max(elements.size // 1024, 1)])
@@ -177,7 +177,7 @@ def _grid(elements: Array, low: float, high: float) -> Range | None:
     if not gaps.size or gaps.min() < 0.999 * least:
         return None
     step = float(gaps.min())
-    # What float32 and a preprocessing in it leave of multiples.
+    # Allow for rounding errors of float32 preprocessing.
     if np.abs(distinct / step - np.rint(distinct / step)).max() > 0.01:
         return None
     scale = step / max(int(step / least * 1.001), 1)
@@ -186,11 +186,11 @@ def _grid(elements: Array, low: float, high: float) -> Range | None:
 
 
 _ENDS, _TOGETHER = 512, 16
-"""How many of the least and greatest elements stay by themselves; how many others go together."""
+"""Number of smallest and largest elements that are not merged; number of others per merge."""
 
 
 def _least_error(errors: Sequence[_Errors], low: float, high: float) -> Range:
-    """Ends that are moved inwards: a coarse grid, then small steps."""
+    """Move both ends inwards to minimize the error: first on a coarse grid, then in small steps."""
 
     def total(range_: Range) -> float:
         return sum(error(range_) for error in errors)
@@ -220,7 +220,7 @@ _MOVES = ((-1, -1), (-1, 0), (0, -1), (1, 0), (0, 1), (1, 1))
 
 
 def _entropy(elements: Array, low: float, high: float) -> Range:
-    # Zeros, of which ReLUs make many, are exact in any range: they must not decide.
+    # Ignore zeros: they are exact in any range, and ReLUs create so many that they would dominate.
     histogram, _ = np.histogram(elements[elements != 0], _BINS, (low, high))
     width = (high - low) / _BINS
     zero = round(-low / width)
@@ -236,12 +236,12 @@ def _entropy(elements: Array, low: float, high: float) -> Range:
 
 
 def _cuts(end: int, zero: int) -> list[int]:
-    """Ends of a range from the farthest one towards zero, in 24 steps."""
+    """Return candidate ends of a range, from the farthest one towards zero in 24 steps."""
     return [round(end + (zero - end) * i / 24) for i in range(24)]
 
 
 def _divergence(histogram: Array, first: int, last: int) -> float:
-    """Kullback-Leibler, of the clipped distribution from the one that 255 levels make of it."""
+    """Return the Kullback-Leibler divergence of the clipped distribution from its 255 levels."""
     inside = histogram[first:last].astype(np.float64)
     clipped = inside.copy()
     clipped[0] += histogram[:first].sum()
@@ -252,5 +252,5 @@ def _divergence(histogram: Array, first: int, last: int) -> float:
     bins = np.bincount(level, seen.astype(np.float64), _LEVELS)
     spread = np.where(seen, (mass / np.maximum(bins, 1))[level], 0.0)
     p, q = clipped / clipped.sum(), spread / max(spread.sum(), 1e-30)
-    # What was cut off lands in bins where the stored distribution has nothing.
+    # Clipped elements fall into bins in which the stored distribution has none.
     return float((p[p > 0] * np.log(p[p > 0] / np.maximum(q[p > 0], 1e-10))).sum())

@@ -1,7 +1,7 @@
-"""Which layers can compute in 16 bits, and their quantization.
+"""Layers that can compute in int16, and their quantization.
 
-TensorFlow Lite's rules for 16-bit activations: symmetric, with weights of 8 bits. A layer computes
-either in 8 bits or in 16; between the two stands a requantization.
+The rules are TensorFlow Lite's for 16-bit activations: symmetric, with 8-bit weights. A layer
+computes either in int8 or in int16. A requantization connects layers of different types.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import DType, Node, Quant, TensorType, Value
 from smelt.ops.core.unary import Unary
 from smelt.quant.plan import NodeKind, QuantizationPlan, is_real, probed
-from smelt.quant.ranges.observation import Observation
+from smelt.quant.ranges.activation_statistics import Observation
 from smelt.quant.ranges.shared_ranges import Group
 
 _HEADROOM = 1.25
-"""How much farther than seen the range reaches: 16 bits can afford it."""
+"""Factor by which ranges exceed the observed one: 16 bits have precision to spare."""
 
 _LIMIT = DType.INT16.limits[1]
 
 
 def serves(node: Node, plan: QuantizationPlan) -> bool:
-    """Whether a node of the float network can compute in 16 bits."""
+    """Return whether a node of the float network can compute in int16."""
     match plan.kind[node]:
         case NodeKind.PRODUCT:
             return True
@@ -52,13 +52,13 @@ def wide_quants(
     quants: Mapping[Value, Quant],
     seen: Mapping[Value, Observation],
 ) -> dict[Value, Quant]:
-    """The 16-bit quantization of every value that a layer of 16 bits computes or reads.
+    """Return the int16 quantization of each value that an int16 layer computes or reads.
 
     Args:
-        nodes: the layers.
-        groups: values that are quantized alike in 8 bits, and are so in 16.
-        quants: of 8 bits.
-        seen: what values hold.
+        nodes: the int16 layers.
+        groups: groups of values that share a quantization, in int8 and in int16.
+        quants: int8 quantization of each value.
+        seen: statistics of the values.
     """
     found: dict[Value, Quant] = {}
     together = {value: group.values for group in groups for value in group.values}

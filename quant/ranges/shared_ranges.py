@@ -1,10 +1,10 @@
-"""Which tensors share one quantization, and which have a fixed one.
+"""Groups of tensors that share a quantization, some of them with a fixed one.
 
-Operators that only move or select data keep the stored integers as they are: their inputs and
-outputs are quantized alike. Which ones those are, the operators tell (see `plan.tied_inputs`).
-Where that would make a tensor coarse for others that read it too, the conversion requantizes it for
-the one that joins it to wider tensors; and so it does a tensor of a fixed quantization that is
-joined to others which that does not suit.
+Operators that only move or select data keep the stored integers, so their inputs and outputs must
+share a quantization (see `plan.tied_inputs`). If that would be too coarse for other readers of a
+tensor, the tensor keeps its own quantization, and the conversion requantizes it where it is joined
+to wider tensors. The same applies to a tensor with a fixed quantization that does not suit the
+tensors it is joined to.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import TypeAlias
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.plan import NodeKind, QuantizationPlan, fixed_quant, is_real, tied_inputs
 from smelt.quant.ranges.activation_ranges import headroom
-from smelt.quant.ranges.observation import Observation
+from smelt.quant.ranges.activation_statistics import Observation
 
 _WIDER = 1.5
-"""A tensor does not share the range of others from this much wider than its own on, if operators
-read it that do not demand that: it is 3.5 dB of the noise that these see."""
+"""A tensor keeps its own range if the shared one is wider by this factor and other operators read
+the tensor; the factor corresponds to 3.5 dB more noise."""
 
 
 _Ties: TypeAlias = Mapping[Node, Sequence[Value]]
-"""By native node, the operands that are quantized like its results."""
+"""Operands that share the quantization of a native node's results, by node."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Tensors, constants among them, that share a quantization; it may be `fixed`."""
+    """Tensors and constants that share a quantization, which may be `fixed`."""
 
     values: tuple[Value, ...]
     fixed: Quant | None
 
 
 class _Groups:
-    """Sets of values that merge; each has at most one fixed quantization."""
+    """Disjoint sets of values that can be joined; each has at most one fixed quantization."""
 
     def __init__(self) -> None:
         self.of: dict[Value, list[Value]] = {}
@@ -64,16 +64,16 @@ class _Groups:
 def find_groups(
     graph: Graph, plan: QuantizationPlan, seen: Mapping[Value, Observation] | None = None
 ) -> list[Group]:
-    """Every stored tensor's group, and those of the constants that native nodes read.
+    """Return the groups of all stored tensors, and of the constants that native nodes read.
 
     Args:
         graph: a float network.
-        plan: what its nodes become.
-        seen: what values hold; where None, all tensors that can be quantized alike are.
+        plan: kind of each node.
+        seen: statistics of the values; if None, all tensors that can share a quantization do.
 
     Returns:
-        The groups. Where two tensors of different fixed quantizations would meet, or one of them
-        tensors that it does not suit, they stay apart, and the conversion requantizes between them.
+        The groups. Tensors stay in separate groups if they have different fixed quantizations, or
+        if one's quantization does not suit the other. The conversion requantizes between them.
     """
     tied = _ties(graph, plan)
     if seen is None:
@@ -85,7 +85,7 @@ def find_groups(
 
 
 def _ties(graph: Graph, plan: QuantizationPlan) -> _Ties:
-    """The operands that must be quantized like their node's results; cell states are read apart."""
+    """Return the operands that share the quantization of their node's results, except cells."""
     native = [node for node in graph.nodes if plan.kind[node] is NodeKind.NATIVE]
     tied = {node: [node.input(index) for index in tied_inputs(node)] for node in native}
     return {node: [v for v in found if v not in plan.cells] for node, found in tied.items()}
@@ -117,7 +117,7 @@ def _grouped(graph: Graph, plan: QuantizationPlan, tied: _Ties) -> _Groups:
 
 
 def _tie_states(groups: _Groups, plan: QuantizationPlan, node: Node) -> None:
-    """All hidden states of an LSTM are quantized alike, and so are its cell states."""
+    """Join all hidden states of an LSTM, and join its cell states."""
     *hidden, cell = node.outputs
     first, before = node.optional(4), node.optional(5)
     for value in (*hidden, first):
@@ -131,7 +131,7 @@ def _tie_states(groups: _Groups, plan: QuantizationPlan, node: Node) -> None:
 def _unfixed(
     graph: Graph, plan: QuantizationPlan, tied: _Ties, seen: Mapping[Value, Observation]
 ) -> tuple[_Ties, _Groups]:
-    """The ties without those that impose a fixed quantization where it does not suit."""
+    """Drop ties that impose an unsuitable fixed quantization. Return the other ties and groups."""
     while True:
         groups = _grouped(graph, plan, tied)
         held = _held(graph, tied)
@@ -157,10 +157,10 @@ def _unfixed(
 
 
 def _held(graph: Graph, tied: _Ties) -> dict[Value, Quant]:
-    """What holds nothing but results of one fixed quantization."""
+    """Return the values that are derived only from results of one fixed quantization."""
     held: dict[Value, Quant] = {}
     count = -1
-    # Once more where a state hands them on.
+    # Repeat, because states carry values back to earlier nodes.
     while len(held) > count:
         count = len(held)
         for node, values in tied.items():
@@ -175,13 +175,13 @@ def _held(graph: Graph, tied: _Ties) -> dict[Value, Quant]:
 def _suits(
     group: Group, quant: Quant, held: Mapping[Value, Quant], seen: Mapping[Value, Observation]
 ) -> bool:
-    """Whether a fixed quantization is about what the others of a group would have, too."""
+    """Return whether a fixed quantization is close to what the other tensors of a group need."""
     others = [_seen(v, seen) for v in group.values if v not in held]
     others = [observation for observation in others if observation is not None]
     if not others:
         return True
     scale, zero_point = quant.scalar
-    # The fixed quantizations themselves fall one step short of what they are for.
+    # A fixed quantization's limit is one step below the real limit, so allow one step more.
     low, high = (-129 - zero_point) * scale, (128 - zero_point) * scale
     rooms = [(o, *headroom(o)) for o in others]
     within = all(
@@ -192,9 +192,10 @@ def _suits(
 
 
 class _Views:
-    """Tensors that hold the same elements, or some of them: what one operand alone makes.
+    """Sets of tensors that contain the same elements, or parts of them.
 
-    These are quantized alike whatever else happens, so that they are looked at as one.
+    Such tensors are results of operators with a single operand. They share a quantization in any
+    case, so they are considered together.
     """
 
     def __init__(
@@ -211,7 +212,7 @@ class _Views:
         self._of = _grouped(graph, plan, alone).of
 
     def suits(self, node: Node, operand: Value) -> bool:
-        """Whether an operand's group is not too coarse for what else reads the operand's views."""
+        """Return whether an operand's group is fine enough for all other readers of its views."""
         if node not in self._joins:
             return True
         views = self._of[operand]
@@ -220,7 +221,7 @@ class _Views:
         return own > limit or not any(self._is_read(v, node, limit) for v in views)
 
     def _is_read(self, value: Value, join: Node, limit: float) -> bool:
-        """Whether anything but a join reads a value as it is, or another join to a narrow one."""
+        """Return whether a reader other than a wide join reads the value."""
         if value in self._graph.results:
             return True
         for node in self._graph.nodes:
@@ -234,7 +235,7 @@ class _Views:
 
 
 def _width(values: Sequence[Value], seen: Mapping[Value, Observation]) -> float:
-    """Of the range that holds all of them, and zero."""
+    """Return the width of the range that contains all values and zero."""
     found = [o for o in (_seen(v, seen) for v in values) if o is not None]
     high = max((float(o.high.max()) for o in found), default=0.0)
     low = min((float(o.low.min()) for o in found), default=0.0)

@@ -1,4 +1,4 @@
-"""Rewrites of the float network after which it loses less when it is quantized.
+"""Rewrites of the float network that reduce the error of its quantization.
 
 May import `ops` and `ir`; `quant` may import it.
 """

@@ -1,4 +1,4 @@
-"""Float rewrite: vectors divided by their length become one operator, which has an integer form."""
+"""Float rewrite: replaces division of vectors by their norm with `L2Normalization`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.tile import Tile
 
 _SMALL = 1e-5
-"""Bounds of a norm, or what is added to it, that no vector of use comes near."""
+"""Largest lower bound of a norm, or number added to it, that does not affect typical vectors."""
 
 
 def use_norms(graph: Graph) -> Graph:
-    """Find quotients of rows and their norms, as PyTorch's `normalize` and ONNX have them."""
+    """Replace quotients of rows and their norms, in the forms of PyTorch's `normalize` and ONNX."""
     producer = graph.producer
 
     def rule(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
@@ -33,7 +33,7 @@ def use_norms(graph: Graph) -> Graph:
 
 
 def _least_norm(node: Node, producer: Mapping[Value, Node]) -> float | None:
-    """The least norm that a node divides rows by; None if it does something else."""
+    """Return the lower bound of the norm that a node divides rows by, or None for other nodes."""
     if not isinstance(node.op, Binary) or (node.op.kind, node.op.activation) != _DIVISION:
         return None
     x, least = node.input(0), 0.0
@@ -54,7 +54,7 @@ _DIVISION = "div", Activation.NONE
 
 
 def _bounded(node: Node) -> tuple[Value, float] | None:
-    """The operand of a node that keeps a norm from zero, and the constant."""
+    """Return the operand and the constant of a node that keeps a norm from zero, or None."""
     op = node.op
     if isinstance(op, Unary) and op.kind == "clamp" and op.beta == float("inf"):
         return node.input(0), op.alpha
@@ -69,7 +69,7 @@ def _bounded(node: Node) -> tuple[Value, float] | None:
 
 
 def _needed(graph: Graph) -> Graph:
-    """The graph without what computes norms that nobody reads now."""
+    """Remove nodes whose results are no longer read."""
     nodes, read = list[Node](), set(graph.results)
     for node in reversed(graph.nodes):
         if not read.isdisjoint(node.outputs):

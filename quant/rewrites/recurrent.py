@@ -1,4 +1,4 @@
-"""LSTM layers in float networks: one `Lstm` each where that has an integer form."""
+"""Float rewrites of LSTM layers to a single `Lstm` node and back."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from smelt.ops.sequence.lstm import GATES, Lstm
 from smelt.ops.sequence.recurrence import Recurrence, recurrence
 
 
-def whole_layers(graph: Graph) -> Graph:
-    """Make one `Lstm` of each LSTM that has an integer form and the dense layer before it."""
+def merge_dense(graph: Graph) -> Graph:
+    """Merge each LSTM that has an integer form with the dense layer before it into one `Lstm`."""
     merged: dict[Value, Node] = {}
     results = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
     for node in graph.nodes:
@@ -43,7 +43,7 @@ def _is_dense(node: Node) -> bool:
 
 
 def _whole(node: Node, op: Recurrence, dense: Node, read: set[Value | None]) -> Node:
-    """The layer as one; hidden states of all steps are dropped if nobody reads them."""
+    """Return the merged layer, without the hidden states of all steps if nothing reads them."""
     recurrent = node.input(1)
     units = recurrent.type.shape[1]
     bias = dense.optional(2)
@@ -63,11 +63,11 @@ def _whole(node: Node, op: Recurrence, dense: Node, read: set[Value | None]) -> 
 
 
 def apart(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
-    """An `Lstm` that stays in float, as the dense layer and the recurrence that it was."""
+    """Split an `Lstm` that stays in float into a dense layer and a recurrence."""
     op = node.op
     if not isinstance(op, Lstm) or node.outputs[-1].type.dtype is not DType.FLOAT32:
         return None
-    dense, again = twins(node)
+    dense, again = gate_layers(node)
     steps, batch, _ = node.input(0).type.shape
     shape = (steps, batch, dense.input(1).type.shape[0])
     gates = Value(f"{node.name}:gates", TensorType(shape, DType.FLOAT32))
@@ -79,8 +79,8 @@ def apart(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
     ], node.outputs
 
 
-def twins(node: Node) -> tuple[Node, Node]:
-    """The dense layers that an LSTM's gates are: of its input, and of its hidden state."""
+def gate_layers(node: Node) -> tuple[Node, Node]:
+    """Return an LSTM's gates as two dense layers: of its input, and of its hidden state."""
     weights, recurrent, bias = (node.input(index).array for index in (1, 2, 3))
     wide = GATES * bias.shape[1]
 

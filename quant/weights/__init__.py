@@ -1,4 +1,4 @@
-"""Weights and biases as integers, chosen so that the outputs keep close to the float ones.
+"""Choice of the integers for weights and biases, to keep outputs close to the float ones.
 
 May import `quant`, `ops` and `ir`; `quant` may import it.
 """

@@ -1,9 +1,9 @@
-"""The integers of a product, chosen against what its int8 input really holds.
+"""Choice of a product's integers, given the actual values of its int8 input.
 
-All noise of the layers before is in that input. The bias takes up the mean of the error that it
-and the rounded weights make (Nagel et al., "Data-Free Quantization Through Weight Equalization and
-Bias Correction", ICCV 2019, the empirical form), so that only how errors vary counts when weights
-are rounded.
+The input contains all noise of earlier layers. The bias corrects the mean of the error that this
+noise and the rounded weights cause (Nagel et al., "Data-Free Quantization Through Weight
+Equalization and Bias Correction", ICCV 2019, the empirical form). So only the variance of errors
+matters when weights are rounded.
 """
 
 from __future__ import annotations
@@ -31,21 +31,20 @@ from smelt.quant.weights.integers import (
 from smelt.quant.weights.rounding import damped, searched
 
 _DAMPING, _FEW = 0.1, 0.5
-"""Part of the mean second moment that is added to each, so that few samples are not overfitted:
-at least, and if there were as many windows as taps."""
+"""Damping: fraction of the mean second moment that is added to each, against overfitting to few
+samples. The first number always applies; the second is multiplied by taps per window."""
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Moments of a product's input over all windows of all samples, each sample by its weight.
+    """Weighted moments of a product's input over all windows of all samples.
 
     Attributes:
-        mean: of the float network's, `[groups, taps]`.
-        stored_mean: of the int8 network's.
-        moments: second moments of the int8 network's, `[groups, taps, taps]`.
-        crossed: the mean of what the int8 network's departs by, times what it is: `[groups, taps,
-            taps]`.
-        rows: how many windows there were.
+        mean: mean of the float network's input, `[groups, taps]`.
+        stored_mean: mean of the int8 network's input, `[groups, taps]`.
+        moments: second moments of the int8 network's input, `[groups, taps, taps]`.
+        crossed: mean of the int8 input's error times the int8 input, `[groups, taps, taps]`.
+        rows: number of windows.
     """
 
     mean: Array
@@ -56,18 +55,18 @@ class Statistics:
 
     @property
     def centred(self) -> Array:
-        """The second moments without what the means make of them."""
+        """Return the covariances: second moments about the mean."""
         return self.moments - self.stored_mean[:, :, None] * self.stored_mean[:, None, :]
 
     @property
     def noise(self) -> Noise:
-        """The same of the errors, for `fitting`."""
+        """Return the moments of input and error about their means, for `fitting`."""
         drift = self.stored_mean - self.mean
         crossed = self.crossed - drift[:, :, None] * self.stored_mean[:, None, :]
         return Noise(self.centred, crossed)
 
     def __add__(self, other: Statistics) -> Statistics:
-        """Of two sets of samples, each of which counts half."""
+        """Return the average of the statistics of two sets of samples."""
         return Statistics(
             (self.mean + other.mean) / 2.0,
             (self.stored_mean + other.stored_mean) / 2.0,
@@ -85,14 +84,14 @@ def gather(
     *,
     crossed: bool,
 ) -> Statistics:
-    """Moments of a product's input over samples.
+    """Return the moments of a product's input over samples.
 
     Args:
-        node: the product, of the float network.
-        real: its input in the float network, by sample.
-        stored: the same in the int8 network, dequantized.
-        counts: what each sample counts.
-        crossed: whether errors are set beside what they are errors of; those moments are zero else.
+        node: the product in the float network.
+        real: its input in the float network, for each sample.
+        stored: its input in the int8 network, dequantized, for each sample.
+        counts: weight of each sample.
+        crossed: whether to compute `crossed` moments; otherwise they are zero.
     """
     groups, _, taps = to_matrices(node, node.input(1).array).shape
     mean, stored_mean = np.zeros((2, groups, taps))
@@ -113,12 +112,12 @@ def gather(
 
 @dataclass(frozen=True)
 class RoundedWeights:
-    """A product's weights as integers (float64), `[groups, outputs, taps]`.
+    """A product's weights rounded to integers.
 
     Attributes:
-        integers: the weights.
-        scales: of each output, `[groups, outputs]`.
-        bias: in real numbers, `[groups, outputs]`.
+        integers: the weights as float64 integers, `[groups, outputs, taps]`.
+        scales: scale of each output, `[groups, outputs]`.
+        bias: real bias, `[groups, outputs]`.
     """
 
     integers: Array
@@ -129,7 +128,7 @@ class RoundedWeights:
 def choose_integers(
     node: Node, input_scale: float, halves: Sequence[Statistics], recipe: Recipe
 ) -> StoredProduct:
-    """Weights, scales and bias of a product as it stores them; see `choose_rounding`."""
+    """Return weights, scales and bias of a product in stored form; see `choose_rounding`."""
     found = choose_rounding(node, input_scale, halves, recipe)
     return StoredProduct(
         from_matrices(node, found.integers, node.input(1)).astype(np.int8),
@@ -146,15 +145,16 @@ def choose_rounding(
     *,
     sharing: int = 0,
 ) -> RoundedWeights:
-    """Weights, scales and bias of a product.
+    """Choose weights, scales and bias of a product.
 
     Args:
-        node: the product, of the float network.
-        input_scale: of its int8 input.
-        halves: its input in two halves of the samples; none where the recipe needs none.
-        recipe: which steps to take.
-        sharing: into how many equal parts its outputs fall, each with one scale; 0 if each output
-            has a scale of its own.
+        node: the product in the float network.
+        input_scale: scale of its int8 input.
+        halves: statistics of its input in two halves of the samples; empty if the recipe needs
+            none.
+        recipe: quantization steps to take.
+        sharing: number of equal parts of the outputs that share one scale each; 0 for one scale
+            per output.
     """
     weights = to_matrices(node, node.input(1).array)
     bias = real_bias(node).reshape(weights.shape[:2])
@@ -188,7 +188,7 @@ def choose_rounding(
 
 
 def _shared(scales: Array, sharing: int) -> Array:
-    """The largest scale of each part of the outputs for all of it; see `choose_rounding`."""
+    """Return scales where each part of the outputs has its largest scale; see `choose_rounding`."""
     if not sharing:
         return scales
     parts = scales.reshape(len(scales), sharing, -1)
@@ -196,7 +196,7 @@ def _shared(scales: Array, sharing: int) -> Array:
 
 
 def _clipped(weights: Array, importance: Array, sharing: int) -> Array:
-    """`clipped_scales`, of each part of the outputs as if it were one of them."""
+    """Return `clipped_scales`, treating each part of the outputs like one output."""
     if not sharing:
         return clipped_scales(weights, importance)
     groups, outputs, _ = weights.shape
@@ -206,14 +206,14 @@ def _clipped(weights: Array, importance: Array, sharing: int) -> Array:
 
 
 _PARTS = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 1.02, 1.05, 1.08)
-"""Of a scale that is searched: the weights then make up for one another's errors."""
+"""Candidate scales, relative to the first, for searched rounding with compensated errors."""
 
 
 def needs_statistics(recipe: Recipe) -> bool:
-    """Whether a recipe's steps look at the inputs of products."""
+    """Return whether a recipe's steps need statistics of products' inputs."""
     return recipe.clip_weights or recipe.correct_bias or recipe.rounding != "nearest"
 
 
 def needs_errors(recipe: Recipe) -> bool:
-    """Whether they look at how the errors of these inputs depend on them."""
+    """Return whether a recipe's steps need the correlation of inputs with their errors."""
     return recipe.rounding == "searched" and recipe.correct_bias

@@ -1,11 +1,11 @@
-"""Equalization: channels are rescaled, without changing what the network computes.
+"""Cross-layer equalization: rescales channels without changing the function of the network.
 
-One scale serves all channels of an activation, so that those of a small range are stored coarsely;
-the weights' scales, one an output channel, must serve all input channels alike. Both are relieved
-by the factors that `channels` leaves free (Nagel et al., "Data-Free Quantization Through Weight
-Equalization and Bias Correction", ICCV 2019; Xiao et al., "SmoothQuant", ICML 2023). Here all of
-them are chosen at once: they minimize the noise at the network's outputs that rounding of all
-activations and weights is expected to make.
+All channels of an activation share one scale, so channels with a small range are stored coarsely.
+Weights have one scale per output channel, which all input channels share. Rescaling by free factors
+(see `rescaling`) improves both (Nagel et al., "Data-Free Quantization Through Weight Equalization
+and Bias Correction", ICCV 2019; Xiao et al., "SmoothQuant", ICML 2023). Here all factors are chosen
+together: they minimize the expected noise at the network's outputs due to rounding of all
+activations and weights.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import numpy as np
 
 from smelt.ir import Array, Graph, Node, Value
 from smelt.quant.plan import NodeKind, QuantizationPlan, classify
-from smelt.quant.ranges.observation import Observation
+from smelt.quant.ranges.activation_statistics import Observation
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights.integers import from_matrices, real_bias, to_matrices
 from smelt.quant.weights.rescaling import FIXED, Classes, channels_of, taps_channel
 from smelt.samples import Sample
 
 _NORM = 8
-"""Order of the norm that stands for a maximum, which has no useful slope. A low one leaves room:
-with many channels at the same peak, other samples are the likelier to go beyond it."""
+"""Order of the norm that approximates a maximum and, unlike it, has a useful slope. A low order
+leaves headroom: if many channels have the same peak, other samples exceed it more likely."""
 
 _STEPS = 300
 
 
 @dataclass(frozen=True)
 class _TensorStatistics:
-    """A stored tensor: classes and largest magnitudes of its channels, and what noise costs."""
+    """Classes, largest magnitudes and noise cost of the channels of a stored tensor."""
 
     classes: Array
     low: Array
@@ -42,7 +42,7 @@ class _TensorStatistics:
 
 @dataclass(frozen=True)
 class _ProductStatistics:
-    """A product with several input channels: `[rows, channels]` magnitudes; costs of both."""
+    """A product with several input channels: `[rows, channels]` magnitudes, and noise costs."""
 
     classes: Array
     peaks: Array
@@ -56,20 +56,20 @@ def equalize(
     seen: Mapping[Value, Observation],
     samples: Sequence[Sample],
 ) -> tuple[Graph, frozenset[Value]]:
-    """Rescale channels.
+    """Rescale channels to minimize the expected noise.
 
     Args:
         graph: a float network.
-        plan: what its nodes become.
-        seen: what is known of all its values.
+        plan: kind of each node.
+        seen: statistics of all values.
         samples: calibration data.
 
     Returns:
-        The network, of the same values, and which of these are not what they were.
+        The network with the same values, and those values whose channels were rescaled.
     """
     limits = {v: seen[v].channel_limits() for v in plan.stored}
     classes = Classes(graph, plan, limits)
-    # From here on it does not matter how the channels were scaled in the file.
+    # Begin with equal channels, so that the result does not depend on the file's scales.
     first = np.minimum(_even(classes, limits), classes.most)
     even = _rescaled(graph, plan, classes, first)
     sensitivity = Sensitivity(even, classify(even), samples)
@@ -105,7 +105,7 @@ def _weights(node: Node, classes: Classes, sensitivity: Sensitivity) -> list[_Pr
     groups, rows, _ = magnitudes.shape
     depth = len(np.unique(channels[0]))
     if depth == 1:
-        # Whatever the scale of a single input channel, the weights' scales absorb it.
+        # Skip: the weights' scales absorb the scale of a single input channel.
         return []
     peaks = np.zeros((groups, rows, channels_of(x)))
     for tap in range(channels.shape[1]):
@@ -126,7 +126,7 @@ def _weights(node: Node, classes: Classes, sensitivity: Sensitivity) -> list[_Pr
 def _minimize(
     count: int, activations: Sequence[_TensorStatistics], weights: Sequence[_ProductStatistics]
 ) -> Array:
-    """The factors of all classes that make the least noise: `[classes]`."""
+    """Return the factors of all classes that minimize the noise, `[classes]` (Adam's method)."""
     logs = np.zeros(count)
     mean, square = np.zeros(count), np.zeros(count)
     best, least = logs, np.inf
@@ -145,7 +145,7 @@ def _minimize(
 
 
 def _even(classes: Classes, limits: Mapping[Value, tuple[Array, Array]]) -> Array:
-    """Factors that make all channels of a tensor equally large: `[classes]`."""
+    """Return factors that give all channels of a tensor equal peaks, `[classes]`."""
     peaks = np.zeros(classes.count)
     for value, (low, high) in limits.items():
         np.maximum.at(peaks, classes.of(value), np.maximum(high, low))
@@ -159,7 +159,7 @@ def _even(classes: Classes, limits: Mapping[Value, tuple[Array, Array]]) -> Arra
 def _noise(
     logs: Array, activations: Sequence[_TensorStatistics], weights: Sequence[_ProductStatistics]
 ) -> tuple[float, Array]:
-    """Expected noise at the outputs, and its derivatives by the logarithms of the factors."""
+    """Return the expected noise at the outputs, and its gradient by the factors' logarithms."""
     total, slope = 0.0, np.zeros_like(logs)
     for a in activations:
         own = logs[a.classes]
@@ -184,7 +184,7 @@ def _noise(
 
 
 def _maximum(logs: Array) -> tuple[Array, Array]:
-    """A norm of high order along the last axis, of logarithms, and each one's part in it."""
+    """Return a norm of high order along the last axis, given logarithms, and each share of it."""
     top = logs.max(axis=-1, keepdims=True)
     powers = np.exp(_NORM * (logs - top))
     sums = powers.sum(axis=-1, keepdims=True)
@@ -193,7 +193,7 @@ def _maximum(logs: Array) -> tuple[Array, Array]:
 
 
 def _rescaled(graph: Graph, plan: QuantizationPlan, classes: Classes, factors: Array) -> Graph:
-    """The network with the factors worked into its constants; its values stay the same ones."""
+    """Multiply constants by the factors; the network's values stay the same objects."""
 
     def rule(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
         if plan.kind[node] is NodeKind.PRODUCT:
@@ -224,7 +224,7 @@ def _product(node: Node, x: Array, y: Array) -> Node:
 
 
 def _constants(node: Node, scaled: Set[int], y: Array) -> Node:
-    """A node some of whose operands are constants that take the factors of the output."""
+    """Multiply a node's constant operands by the factors of its output."""
     name = f"{node.name}:equalized"
     inputs = tuple(
         v

@@ -1,10 +1,10 @@
-"""Weights fitted to the noise that their inputs carry.
+"""Fitting of weights to the noise in their inputs.
 
-What the layers before have added to a product's input is not independent of it: weights were
-rounded there, and ends of ranges clipped. A linear model of that noise, given the noisy input,
-goes into the weights (the asymmetric reconstruction of Nagel et al., "Up or Down? Adaptive Rounding
-for Post-Training Quantization", ICML 2020, as ridge regression). How far the model can be believed
-is cross-validated: it is fitted to one half of the samples and judged by the other.
+The noise that earlier layers add to a product's input depends on the input, because weights are
+rounded and ranges are clipped. A linear model of the noise given the noisy input is merged into the
+weights (the asymmetric reconstruction of Nagel et al., "Up or Down? Adaptive Rounding for
+Post-Training Quantization", ICML 2020, as ridge regression). The ridge is chosen by
+cross-validation: the model is fitted to one half of the samples and evaluated on the other.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 from smelt.ir import Array
 
 _RIDGES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
-"""Against the mean of the input's variances."""
+"""Candidate ridges, relative to the mean variance of the input."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Moments of one half of the samples, all about the mean.
+    """Moments about the mean, of one half of the samples.
 
     Attributes:
         moments: second moments of the stored input, `[groups, taps, taps]`.
-        crossed: of its error with it: `[g, i, j]` is the mean of error i times input j.
+        crossed: moments of its error with it: `[g, i, j]` is the mean of error i times input j.
     """
 
     moments: Array
@@ -34,11 +34,11 @@ class Noise:
 
 
 def fitted(weights: Array, halves: Sequence[Noise]) -> Array:
-    """Weights of least expected error on inputs with their noise.
+    """Return weights with the least expected error, given the noise of their inputs.
 
     Args:
-        weights: `[groups, outputs, taps]`.
-        halves: of the samples.
+        weights: weights, `[groups, outputs, taps]`.
+        halves: moments of each half of the samples.
     """
     first, second = halves
     ridge, least = 0.0, 0.0
@@ -57,13 +57,13 @@ def fitted(weights: Array, halves: Sequence[Noise]) -> Array:
 
 
 def _change(weights: Array, noise: Noise, ridge: float) -> Array:
-    """What is to be taken from weights, so that it takes out the noise that can be told."""
+    """Return the change to subtract from weights to cancel the predicted noise."""
     size = np.diagonal(noise.moments, axis1=1, axis2=2).mean(axis=1)
     damped: Array = noise.moments + (ridge * size + 1e-30)[:, None, None] * np.eye(weights.shape[2])
     return weights @ noise.crossed @ np.linalg.inv(damped)
 
 
 def _error(weights: Array, change: Array, noise: Noise) -> float:
-    """How much more the outputs' squared error is than that of the weights unchanged."""
+    """Return the increase of the outputs' squared error over that of unchanged weights."""
     own = (change @ noise.moments * change).sum()
     return float(own - 2.0 * (weights @ noise.crossed * change).sum())

@@ -1,10 +1,10 @@
-"""Weights and biases of products as integers.
+"""Conversion of products' weights and biases to integers.
 
-TensorFlow Lite 8-bit quantization specification: int8 in [-127, 127], symmetric, one scale an
-output channel; an int32 bias of scale `input scale · weight scale`.
+TensorFlow Lite 8-bit quantization specification: int8 in [-127, 127], symmetric, one scale per
+output channel; an int32 bias of scale `input scale * weight scale`.
 
-Every product is seen as matrices, one a group: `[groups, outputs, taps]`, times the windows of its
-input, `[groups, rows, taps]`. A depthwise convolution has a group for each input channel.
+Each product is treated as matrices, one per group: weights `[groups, outputs, taps]`, times windows
+of the input `[groups, rows, taps]`. A depthwise convolution has a group for each input channel.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ LIMIT = 127
 """Largest magnitude of a stored weight."""
 
 _SUM_LIMIT = 2.0**30
-"""Largest magnitude of a sum, so that no partial sum overflows 32 bits."""
+"""Largest allowed magnitude of a sum, so that no partial sum overflows int32."""
 
 _SHRINK = tuple(1.0 - 0.02 * i for i in range(26))
-"""Parts of the largest weight that a scale is tried for."""
+"""Candidate scales, relative to the one for the largest weight."""
 
 
 @dataclass(frozen=True)
 class StoredProduct:
-    """A product's constants: int8 weights in the operator's layout, their scales, int32 bias."""
+    """A product's constants: int8 weights in the operator's layout, scales, and int32 bias."""
 
     weights: Array
     scale: Array
@@ -36,18 +36,18 @@ class StoredProduct:
 
 
 def channel_axis(node: Node) -> int:
-    """The axis of a product's weights that its output channels lie along."""
+    """Return the axis of the output channels in a product's weights."""
     return weights_rule(node.op).output_axis(node.input(1).type)
 
 
 def to_matrices(node: Node, weights: Array) -> Array:
-    """float64 `[groups, outputs, taps]` of weights in the operator's layout."""
+    """Convert weights from the operator's layout to float64 `[groups, outputs, taps]`."""
     rows = np.moveaxis(weights, channel_axis(node), 0)
     return rows.reshape(weights_rule(node.op).groups(node), -1, rows[0].size).astype(np.float64)
 
 
 def from_matrices(node: Node, matrices: Array, value: Value) -> Array:
-    """The inverse of `to_matrices`: the shape is that of `value`."""
+    """Convert matrices back to the operator's layout and the shape of `value`."""
     axis = channel_axis(node)
     shape = value.type.shape
     moved = (shape[axis], *shape[:axis], *shape[axis + 1 :])
@@ -55,9 +55,9 @@ def from_matrices(node: Node, matrices: Array, value: Value) -> Array:
 
 
 def windows(node: Node, x: Array) -> Array:
-    """The windows of a product's real input: float32 `[groups, rows, taps]`.
+    """Return the windows of a product's real input, float32 `[groups, rows, taps]`.
 
-    Taps that meet no input for an output see zeros there.
+    Taps outside the input have zeros.
     """
     rule = weights_rule(node.op)
     found, groups = rule.windows(node, x), rule.groups(node)
@@ -67,7 +67,7 @@ def windows(node: Node, x: Array) -> Array:
 
 
 def real_bias(node: Node) -> Array:
-    """A product's bias as float64 `[outputs]`; zeros where it has none."""
+    """Return a product's bias as float64 `[outputs]`, or zeros if it has none."""
     bias = node.optional(2)
     if bias is None:
         return np.zeros(node.input(1).type.shape[channel_axis(node)])
@@ -75,16 +75,16 @@ def real_bias(node: Node) -> Array:
 
 
 def largest_scales(matrices: Array) -> Array:
-    """The scales that clip no weight: `[groups, outputs]`."""
+    """Return the smallest scales that clip no weight, `[groups, outputs]`."""
     return np.abs(matrices).max(axis=2, initial=0.0) / LIMIT
 
 
 def clipped_scales(matrices: Array, importance: Array) -> Array:
-    """The scales of least squared error when each weight goes to its nearest integer.
+    """Return the scales with the least squared error for rounding to nearest.
 
     Args:
-        matrices: `[groups, outputs, taps]`.
-        importance: what the square of an error counts, by tap: `[groups, taps]`.
+        matrices: weights, `[groups, outputs, taps]`.
+        importance: weight of a squared error for each tap, `[groups, taps]`.
     """
     full = largest_scales(matrices)
     best, least = full, np.full(full.shape, np.inf)
@@ -98,13 +98,13 @@ def clipped_scales(matrices: Array, importance: Array) -> Array:
 
 
 def safe_scales(scales: Array, matrices: Array, bias: Array, input_scale: float) -> Array:
-    """Scales raised where a sum of products and bias could leave 32 bits; rounded to float32.
+    """Return the scales, raised where the sum could overflow int32, and rounded to float32.
 
     Args:
-        scales: `[groups, outputs]`.
-        matrices: the weights.
-        bias: real, `[groups, outputs]`.
-        input_scale: of the product's input.
+        scales: scales, `[groups, outputs]`.
+        matrices: weights, `[groups, outputs, taps]`.
+        bias: real bias, `[groups, outputs]`.
+        input_scale: scale of the product's input.
     """
     reach = np.abs(bias) / input_scale + 255.0 * np.abs(matrices).sum(axis=2)
     least = np.maximum(reach / _SUM_LIMIT, 1e-12)
@@ -112,11 +112,11 @@ def safe_scales(scales: Array, matrices: Array, bias: Array, input_scale: float)
 
 
 def nearest(matrices: Array, scales: Array) -> Array:
-    """Each weight's nearest integer, as float64."""
+    """Round each weight to the nearest integer, as float64."""
     return np.clip(np.rint(matrices / scales[..., None]), -LIMIT, LIMIT)
 
 
 def stored_bias(bias: Array, input_scale: float, scales: Array) -> Array:
-    """int32 of a real bias."""
+    """Convert a real bias to int32."""
     units = np.rint(bias / (input_scale * scales))
     return np.clip(units, -(2.0**31), 2.0**31 - 1).astype(np.int32)

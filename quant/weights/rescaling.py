@@ -1,10 +1,10 @@
-"""Which channels of which tensors can be rescaled without changing what a network computes.
+"""Classes of channels that can be rescaled together without changing the network's function.
 
-If a channel of a tensor is multiplied by a positive number, whoever computes it must do so and
-whoever reads it must undo it. Products can do both in their weights. Operators for which
-`f(s · x) = s · f(x)` pass the factor on; all others, and the network's inputs and outputs, keep it
-at one. A clamp does not, but channels that stay short of it may grow until they come near it.
-Channels lie along the last axis.
+If a channel of a tensor is multiplied by a positive factor, the operator that computes it must
+multiply by the factor, and its readers must divide by it. Products can do both in their weights.
+Operators with `f(s * x) = s * f(x)` pass the factor on. All other operators, and the network's
+inputs and outputs, require a factor of one. A clamp does too, but channels that stay below its
+limit may be enlarged until they approach it. Channels are the last axis.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from smelt.quant.plan import NodeKind, QuantizationPlan, is_real
 from smelt.quant.weights.integers import to_matrices
 
 FIXED = 0
-"""The class of channels whose factor is one."""
+"""Class of channels with factor one."""
 
 
 def channels_of(value: Value) -> int:
-    """How many channels a tensor has."""
+    """Return the number of channels of a tensor."""
     return value.type.shape[-1] if value.type.shape else 1
 
 
 def taps_channel(node: Node) -> Array:
-    """For each row of a product's matrix, the input channel of each tap.
+    """Return the input channel of each tap of a product's matrix, int64 `[groups, taps]`.
 
-    int64 `[groups, taps]`; see `weights.to_matrices`.
+    See `integers.to_matrices` for the layout.
     """
     shape = node.input(1).type.shape
     met = np.broadcast_to(weights_rule(node.op).input_channels(node), shape)
@@ -40,24 +40,25 @@ def taps_channel(node: Node) -> Array:
 
 
 _SHORT = 0.8
-"""Channels that reach no more than this part of a clamp are taken to stay short of it."""
+"""Channels up to this fraction of a clamp's limit are assumed never to reach it."""
 
 ChannelReach = Mapping[Value, tuple[Array, Array]]
-"""How far each channel of a tensor reaches below and above zero, both positive: `[channels]`."""
+"""Largest magnitude below and above zero of each channel of a tensor, `[channels]` each."""
 
 
 class Classes:
-    """Classes of channels that have one factor."""
+    """Classes of channels that must have the same factor, as a union-find structure."""
 
     def __init__(
         self, graph: Graph, plan: QuantizationPlan, limits: ChannelReach = MappingProxyType({})
     ) -> None:
-        """Find them.
+        """Find the classes of a network.
 
         Args:
             graph: a float network.
-            plan: what its nodes become.
-            limits: of its values; of those that are not known, every channel reaches its clamps.
+            plan: kind of each node.
+            limits: largest magnitudes of the values' channels. Channels without an entry are
+                assumed to reach their clamps.
         """
         self._parent = [FIXED]
         self._limits = limits
@@ -78,7 +79,7 @@ class Classes:
             self._choose(node, ways)
 
     def of(self, value: Value) -> Array:
-        """int64 `[channels]`: the class of each channel; equal numbers are one class."""
+        """Return the class of each channel, int64 `[channels]`."""
         return np.array([self._find(int(i)) for i in self._of[value]], np.int64)
 
     def __iter__(self) -> Iterator[Value]:
@@ -89,12 +90,12 @@ class Classes:
 
     @property
     def count(self) -> int:
-        """How many numbers there are for classes."""
+        """Return the number of class indices."""
         return len(self._parent)
 
     @property
     def most(self) -> Array:
-        """float64 `[count]`: the largest factor that each class may have, at least one."""
+        """Return the largest allowed factor of each class, float64 `[count]`, at least one."""
         found = np.full(self.count, np.inf)
         for own, bounds in self._most:
             np.minimum.at(found, [self._find(int(i)) for i in own], bounds)
@@ -107,7 +108,7 @@ class Classes:
         return index
 
     def _join(self, a: Array, b: Array) -> None:
-        """Make classes one, pair by pair; arrays are broadcast. The fixed one stays the root."""
+        """Merge classes pair by pair, with broadcasting; `FIXED` always stays a root."""
         for i, j in zip(*map(np.ravel, np.broadcast_arrays(a, b)), strict=True):
             first, second = sorted((self._find(int(i)), self._find(int(j))))
             self._parent[second] = first
@@ -143,7 +144,7 @@ class Classes:
             self._fix(node.input(0))
 
     def _clamped(self, value: Value, low: float, high: float) -> None:
-        """Fix the channels that reach a clamp; bound the others, which do not get there."""
+        """Fix the channels that reach a clamp, and limit the factors of the others."""
         if value not in self._limits:
             self._fix(value)
             return
@@ -163,7 +164,7 @@ class Classes:
             self._join(self._of[x][link.source], self._of[node.output][link.result])
 
     def _choose(self, node: Node, ways: Sequence[Homogeneity]) -> None:
-        """Prefer that the smaller operand is fixed, unless the other one is anyway."""
+        """Prefer to fix the smaller operand, unless the other one is fixed anyway."""
         ways = sorted(ways, key=lambda way: sum(node.input(i).type.size for i in way.fixed))
         free = (w for w in ways if any(self.of(node.input(k.operand)).any() for k in w.links))
         self._pass_on(node, next(free, ways[-1]))

@@ -1,10 +1,10 @@
-"""Rounding of weights to integers so that their errors make up for one another.
+"""Rounding of weights to integers such that their errors compensate each other.
 
-A product's error is `e H eᵀ` for each output, where `e` are the errors of its weights and `H` the
-second moments of its inputs. Weights are rounded one after the other, and what an error does to
-the output is taken out of the weights that are still to come (Frantar et al., "GPTQ", ICLR 2023,
-after Hassibi and Stork's "Optimal Brain Surgeon", 1993). Then each integer moves while that lessens
-the error, all others fixed.
+The error of an output is `e H eᵀ`, where `e` contains the errors of its weights and `H` the second
+moments of its inputs. Weights are rounded one after the other, and the remaining weights are
+adjusted to cancel the effect of each error (Frantar et al., "GPTQ", ICLR 2023, after Hassibi and
+Stork's "Optimal Brain Surgeon", 1993). Then integers are changed one at a time as long as that
+reduces the error.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from smelt.ir import Array
 from smelt.quant.weights.integers import LIMIT
 
 _SWEEPS = 8
-"""Of the search after the first rounding, at most."""
+"""Maximum number of sweeps over all integers after the first rounding."""
 
 
 def compensated(matrices: Array, scales: Array, moments: Array) -> Array:
-    """Integers (as float64) for weights.
+    """Round weights to integers (as float64) with compensated errors.
 
     Args:
         matrices: real weights, `[groups, outputs, taps]`.
-        scales: `[groups, outputs]`.
+        scales: scales, `[groups, outputs]`.
         moments: second moments of the inputs, `[groups, taps, taps]`, positive definite.
     """
     units = matrices / scales[..., None]
@@ -33,15 +33,15 @@ def compensated(matrices: Array, scales: Array, moments: Array) -> Array:
 
 
 def searched(matrices: Array, candidates: Sequence[Array], moments: Array) -> tuple[Array, Array]:
-    """The same with the best of several scales for each output.
+    """Round weights with compensated errors, with the best of several scales for each output.
 
     Args:
         matrices: real weights, `[groups, outputs, taps]`.
-        candidates: scales, each `[groups, outputs]`.
+        candidates: scales to try, each `[groups, outputs]`.
         moments: see `compensated`.
 
     Returns:
-        The integers, and the scales that they go with.
+        The integers, and the chosen scales.
     """
     chosen, scales = np.zeros_like(matrices), candidates[0]
     least = np.full(scales.shape, np.inf)
@@ -57,10 +57,10 @@ def searched(matrices: Array, candidates: Sequence[Array], moments: Array) -> tu
 
 
 def damped(moments: Array, part: float) -> Array:
-    """Second moments in units of their size, with some part of that added to their diagonal.
+    """Return second moments in units of their mean size, with `part` added to the diagonal.
 
-    Taps that were never seen count as if they were seen weakly; where nothing varied, all taps
-    count alike. What rounding errors of the sums made negative is made up for.
+    Taps without observations thus count weakly; if nothing varied, all taps count equally. Negative
+    eigenvalues from rounding errors are compensated.
     """
     size = np.abs(np.diagonal(moments, axis1=1, axis2=2)).mean(axis=1)
     unit = np.where(size > 0, size, 1.0)
@@ -73,12 +73,12 @@ def damped(moments: Array, part: float) -> Array:
 def _sequential(units: Array, moments: Array) -> Array:
     taps = units.shape[2]
     result = np.empty_like(units)
-    # Those that matter most come first, while there are many left to make up for them.
+    # Round the most important taps first, while many others are left to compensate their errors.
     order = np.argsort(-np.diagonal(moments, axis1=1, axis2=2), axis=1)
     groups = np.arange(len(units))[:, None]
     left = np.take_along_axis(units, order[:, None, :], axis=2)
     sorted_ = moments[groups[:, :, None], order[:, :, None], order[:, None, :]]
-    # Upper triangular U with U'U = inverse(H): row i of U is how errors of tap i are passed on.
+    # Upper triangular U with U'U = inverse(H): row i of U says how to spread the error of tap i.
     inverse = np.linalg.inv(sorted_)
     upper = np.linalg.cholesky((inverse + inverse.transpose(0, 2, 1)) / 2).transpose(0, 2, 1)
     chosen = np.empty_like(left)
@@ -92,7 +92,7 @@ def _sequential(units: Array, moments: Array) -> Array:
 
 
 def improved(units: Array, integers: Array, moments: Array) -> Array:
-    """Integers moved one at a time, as long as that lessens the error."""
+    """Change integers one at a time as long as that reduces the error."""
     integers = integers.copy()
     slope = np.matmul(integers - units, moments)
     diagonal = np.diagonal(moments, axis1=1, axis2=2)

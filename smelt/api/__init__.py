@@ -1,6 +1,6 @@
-"""What Python code is offered: options, the pipeline, and what it makes.
+"""The Python interface: options, the compiler pipeline, and its results.
 
-`compile` is the pipeline on one screen, `artefact` holds every stage of it, `report` says in JSON
-what was built, `plugins` loads operators from outside.
+`compile` contains the whole pipeline. `artefact` stores the result of each stage, `report` builds
+the JSON report, and `plugins` loads operators from other packages.
 May import everything but `cli`; `proof`, `cli` and `bench` may import it.
 """

@@ -1,4 +1,4 @@
-"""The pipeline: from a model file to a C project, on one screen."""
+"""The compiler pipeline: from a model file to a C project."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from smelt.api.artefact import Artefact, Stages
 from smelt.api.options import Options
 from smelt.api.quantize import quantize_network
 from smelt.api.report import build_report
-from smelt.arguments import as_text
-from smelt.boards import Board, Computer, computer_called
+from smelt.argument_checks import as_text
+from smelt.boards import Board, Computer, find_computer
 from smelt.boards import load as load_board
 from smelt.codegen import arena
 from smelt.codegen.accelerator import accelerator_of
@@ -21,12 +21,12 @@ from smelt.codegen.emit.network import EmittedNetwork, describe, network_hash
 from smelt.codegen.emit.project import Project, render_project
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import TUNING, LayerCosts
-from smelt.codegen.lower.offer import Request
+from smelt.codegen.lower.kernel import Request
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
-from smelt.codegen.partition.scratch import rooms
+from smelt.codegen.partition.scratch import scratch_limits
 from smelt.codegen.passes import run_passes
-from smelt.codegen.passes.channels.removals import Removals
+from smelt.codegen.passes.channels.removal_report import RemovalReport
 from smelt.codegen.schedule.schedule import Schedule, require_weights_fit, schedule
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
@@ -43,23 +43,27 @@ Observer = Callable[[str, Graph], None]
 
 
 class Compiled(Artefact):
-    """What `compile_model` gives: an artefact that can be run at once."""
+    """Result of `compile_model`, with a method to run the network."""
 
     def run(
         self, inputs: Mapping[str, Array], *, on: str | None = None, dequantize: bool = False
     ) -> dict[str, Array]:
-        """Build in a temporary folder, run, return `output_0`, `output_1`, ….
+        """Build the network in a temporary folder, run it and return its outputs.
 
         Args:
-            inputs: arrays by input name or as `input_0`, …; one more leading axis means that many
-                samples, on the outputs too. Float arrays for integer inputs are quantized.
-            on: `host`, `qemu`, `board` (its port on USB) or a serial port; QEMU by default where
-                there is a board.
-            dequantize: return real numbers.
+            inputs: arrays by input name, or as `input_0`, …. An array with one more leading axis
+                contains several samples, and the outputs then have that axis too. Float arrays
+                for integer inputs are quantized.
+            on: `host`, `qemu`, `board` (its serial port is auto-detected) or a serial port. The
+                default is `qemu` if there is a board, and `host` otherwise.
+            dequantize: convert integer outputs to real numbers.
+
+        Returns:
+            Arrays named `output_0`, `output_1`, ….
 
         Raises:
-            ConfigError: the inputs do not fit.
-            ToolError: compiler or simulator is missing or failed.
+            ConfigError: the inputs do not match the network.
+            ToolError: the compiler or simulator is missing or failed.
         """
         if on is not None:
             on = as_text(on, "on", "'host', 'qemu', 'board' or a serial port")
@@ -76,16 +80,16 @@ def compile_model(
     """Compile a model file into a C project.
 
     Args:
-        model: path of the file, its bytes, or a network that is already imported.
-        options: see `Options`.
-        observe: called with each pass's name and result.
+        model: path of the file, its bytes, or an imported network.
+        options: options of the build; see `Options`.
+        observe: called with the name of each pass and the graph that it returns.
 
     Raises:
-        ModelError: the file is broken.
-        UnsupportedError: an operator is not served.
-        DoesNotFit: the board has too little memory.
+        ModelError: the file is damaged.
+        UnsupportedError: an operator is not supported.
+        DoesNotFit: the network needs more memory than the board has.
         ConfigError: an option is wrong.
-        QuantizationError: the calibration data is unusable.
+        QuantizationError: the calibration data cannot be used.
     """
     options = options or Options()
     machine, platform = _machine(options)
@@ -93,12 +97,12 @@ def compile_model(
     imported = _imported(model, options)
     title = imported.graph.name if options.name is None else options.name
 
-    removals = Removals(imported.graph, observe, target.granularity)
+    removals = RemovalReport(imported.graph, observe, target.granularity)
     graph = run_passes(imported.graph, observe=removals, context=removals.context)
     partitioner = _partitioner(target, options)
     graph, legalized = legalize(graph, partitioner)
-    allowed = rooms(graph, keep_inputs=options.keep_inputs)
-    partitioner = replace(partitioner, rooms=allowed)
+    allowed = scratch_limits(graph, keep_inputs=options.keep_inputs)
+    partitioner = replace(partitioner, scratch_limits=allowed)
     graph, partitioner, costs = _placed(graph, partitioner, options, observe)
 
     accelerator = accelerator_of(target)
@@ -135,10 +139,10 @@ def compile_model(
 
 
 def _machine(options: Options) -> tuple[Board | Computer | None, Platform]:
-    """The board or computer that is asked for, and what code is generated for.
+    """Return the requested board or computer, and the platform that code is generated for.
 
     Raises:
-        ConfigError: there is none of that name, or an option does not fit it.
+        ConfigError: there is no board of that name, or an option does not match it.
     """
     machine: Board | Computer | None = None
     if options.board == HOST.name:
@@ -146,7 +150,7 @@ def _machine(options: Options) -> tuple[Board | Computer | None, Platform]:
     elif options.board is None:
         platform = library(get(options.target or "host"))
     else:
-        machine = computer_called(options.board) or load_board(options.board)
+        machine = find_computer(options.board) or load_board(options.board)
         platform = machine.platform(options.target)
     device_options.check(options, platform.target)
     computer = machine if isinstance(machine, Computer) else None
@@ -154,8 +158,8 @@ def _machine(options: Options) -> tuple[Board | Computer | None, Platform]:
 
 
 def _imported(model: str | Path | bytes | Imported, options: Options) -> Imported:
-    """The network as a graph, quantized if that is asked for."""
-    # A network is quantized, and then run, one sample at a time.
+    """Import the network, and quantize it if the options say so."""
+    # Quantization runs the network one sample at a time.
     inputs = replace(options.inputs, batch=1) if options.quantize else options.inputs
     imported = model if isinstance(model, Imported) else load_model(model, options.name, inputs)
     if options.quantize is None:
@@ -164,7 +168,7 @@ def _imported(model: str | Path | bytes | Imported, options: Options) -> Importe
 
 
 def _partitioner(target: Target, options: Options) -> Partitioner:
-    """Chooses among the backends that the options leave."""
+    """Return a partitioner for the backends that the options allow."""
     known = (*target.libraries, *target.backends)
     placed = {pattern: name.partition(":") for pattern, name in options.place.items()}
     for name in (*(options.backends or ()), *(name for name, _, _ in placed.values())):
@@ -193,10 +197,13 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
 def _placed(
     graph: Graph, partitioner: Partitioner, options: Options, observe: Observer | None
 ) -> tuple[Graph, Partitioner, LayerCosts | None]:
-    """The graph as an accelerator wants it, who computes what beside it, and by what costs.
+    """Assign layers to the accelerator and rewrite the graph for it.
+
+    Returns:
+        The rewritten graph, the partitioner with the assignment, and the costs it is based on.
 
     Raises:
-        ConfigError: a layer is to be placed that there is not.
+        ConfigError: `place` names a layer that does not exist.
     """
     legal, costs, target = graph, None, partitioner.request.target
     accelerator = accelerator_of(target)
@@ -214,7 +221,7 @@ def _placed(
 
 
 def _planned(scheduled: Schedule, platform: Platform) -> arena.Plan:
-    """Where every buffer lies.
+    """Plan the offsets of all buffers.
 
     Raises:
         DoesNotFit: the board has too little memory.
@@ -229,7 +236,7 @@ def _planned(scheduled: Schedule, platform: Platform) -> arena.Plan:
 def _described(
     scheduled: Schedule, plan: arena.Plan, title: str, platform: Platform, options: Options
 ) -> EmittedNetwork:
-    """What the templates ask about the network."""
+    """Return the network in the form that the templates print."""
     hash_ = network_hash(*_identity(scheduled.graph, options, platform))
     target = platform.target
     accelerator = accelerator_of(target)
@@ -240,18 +247,17 @@ def _described(
 
 
 def _project(stages: Stages) -> Project:
-    """The C project, with the tuning that it was made by."""
+    """Render the C project, with the tuning file if one was used, and firmware if for a board."""
     options, report = stages.options, build_report(stages)
-    project = render_project(
-        stages.network, stages.schedule, stages.platform, options.optimize, report
-    )
+    platform = stages.platform if stages.has_firmware else stages.platform.without_firmware()
+    project = render_project(stages.network, stages.schedule, platform, options.optimize, report)
     if options.tuning is None:
         return project
     return replace(project, files={**project.files, TUNING: options.tuning.text})
 
 
 def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[str | bytes]:
-    """Everything that the generated code depends on."""
+    """Return everything that the generated code depends on, for the network's hash."""
     text = print_graph(graph, {})
     return (
         __version__,

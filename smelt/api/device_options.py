@@ -1,4 +1,4 @@
-"""What a build can be told of a device beside the CPU, and what that means."""
+"""Options for an accelerator beside the CPU: checks, notes and effects."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def check(options: Options, target: Target) -> None:
-    """Refuse what cannot be together, or is for an accelerator where there is none.
+    """Check that the options for an accelerator fit the target and each other.
 
     Raises:
-        ConfigError: which option it is, and why not.
+        ConfigError: they do not; the message names the option.
     """
     given = {
         "--gpu": options.gpu is not None,
@@ -32,35 +32,35 @@ def check(options: Options, target: Target) -> None:
     }
     for name in (name for name, wanted in given.items() if wanted and not target.device):
         raise ConfigError(
-            f"{name} is for a target with a {devices_beside()}; '{target.name}' has none"
+            f"{name} needs a target with a {devices_beside()}; '{target.name}' has none"
         )
     measured = None if options.tuning is None else options.tuning.profile
     if options.gpu is not None and measured not in (None, options.gpu):
         raise ConfigError(
-            f"--tuning was measured with the profile '{measured}', not with --gpu {options.gpu}: "
-            "leave --gpu out, or measure with it"
+            f"--tuning was measured with profile '{measured}', not with --gpu {options.gpu}: "
+            f"remove --gpu, or run `smelt tune` with --gpu {options.gpu}"
         )
     if options.float16 and options.cpu_fallback:
         raise ConfigError(
-            f"--float16 is for {devices_beside()}s: layers in C compute with float32, so that "
-            "--cpu-fallback would compute something else; leave one of the two out"
+            "--float16 and --cpu-fallback exclude each other: the CPU computes in float32, so its "
+            "results would differ from the accelerator's"
         )
 
 
 def beside_device(platform: Platform, options: Options, computer: Computer | None) -> Platform:
-    """The platform with the device that is asked for, was measured, or is the board's.
+    """Return the platform with the accelerator's profile that the options or the board select.
 
     Raises:
-        ConfigError: there is no such profile, or the board's is not the one that was measured with.
+        ConfigError: there is no such profile, or the tuning was measured with another one.
     """
     own = None if computer is None else computer.gpu
     measured = None if options.tuning is None else options.tuning.profile
     name = options.gpu or own or measured
     if measured not in (None, name):
         raise ConfigError(
-            f"--tuning was measured with the profile '{measured}', and --board {options.board} has "
-            f"'{own}': measure with `smelt tune --board {options.board}`, or give --gpu {measured} "
-            "if that profile is meant"
+            f"--tuning was measured with profile '{measured}', but --board {options.board} has "
+            f"'{own}': measure with `smelt tune --board {options.board}`, or select the measured "
+            f"profile with --gpu {measured}"
         )
     accelerator = accelerator_of(platform.target)
     if accelerator is None or name is None:
@@ -69,43 +69,43 @@ def beside_device(platform: Platform, options: Options, computer: Computer | Non
 
 
 def for_device(options: Options, target: Target) -> DeviceOptions:
-    """What the accelerator is told; where backends are named, all that they serve is theirs."""
+    """Return the accelerator's options. Explicit `backends` give it every layer it supports."""
     return DeviceOptions(target, options.tuning, options.float16, options.backends is not None)
 
 
 def notes(options: Options, target: Target, scheduled: Schedule) -> tuple[str, ...]:
-    """What the user should know: that the device has nothing, or that an option changes nothing."""
+    """Return notes if the accelerator computes no layer, or if an option has no effect."""
     if not target.device:
         return ()
     asked = {"--float16": options.float16, "--cpu-fallback": options.cpu_fallback}
     given = [name for name, wanted in asked.items() if wanted]
     if not any(isinstance(step.call, DeviceCall) for step in scheduled.calls):
-        void = "".join(f", and {name} changes nothing" for name in given)
+        void = "".join(f", and {name} has no effect" for name in given)
         why = why_on_cpu(options, target)
         return (
-            f"no layer goes to the {target.device.noun}: the CPU computes everything{void}; {why}",
+            f"no layer runs on the {target.device.noun}: the CPU computes all layers{void}; {why}",
         )
     if options.float16 and not any(
         value.type.dtype is DType.FLOAT16 for value in scheduled.graph.values()
     ):
         return (
-            f"--float16 changes nothing: the {target.device.noun} computes nothing in float32 that "
-            "float16 can hold",
+            f"--float16 has no effect: the {target.device.noun} computes no float32 tensor that "
+            "float16 can store",
         )
     return ()
 
 
 def why_on_cpu(options: Options, target: Target) -> str:
-    """What tells why layers are not the device's, and what may give it more of them."""
+    """Return a hint on why layers run on the CPU, and how to move more to the accelerator."""
     why, (first, *_) = "`smelt partition` says why", target.backends
     if options.backends is not None and first in options.backends:
         return why
     noun = "accelerator" if target.device is None else target.device.noun
-    return f"{why}, --backends {','.join(target.backends)} gives the {noun} all that it serves"
+    return f"{why}, --backends {','.join(target.backends)} gives the {noun} all it supports"
 
 
 def identity(options: Options, target: Target) -> Sequence[str]:
-    """What generated code depends on where there is an accelerator."""
+    """Return what the generated code depends on besides, if the target has an accelerator."""
     if target.device is None:
         return ()
     weighed = target.device.name if options.tuning is None else options.tuning.text

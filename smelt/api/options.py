@@ -1,4 +1,4 @@
-"""What `build` and every command that builds can be told."""
+"""Options of a build, for `build` and every command that builds."""
 
 from __future__ import annotations
 
@@ -7,46 +7,44 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from smelt.api.quantize import Settings
-from smelt.arguments import as_choice, as_flag, as_instance, as_items, as_table, as_text
+from smelt.argument_checks import as_choice, as_flag, as_instance, as_items, as_table, as_text
 from smelt.codegen.lower.device import Measurements
-from smelt.codegen.lower.offer import Kernel
+from smelt.codegen.lower.kernel import Kernel
 from smelt.frontend import InputOptions
 from smelt.targets import Optimize
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a build, by the names that they have in Python.
+    """Options of a build.
 
     Attributes:
-        target: name of a target; the board's own, or `host`, where None.
-        board: name of a board or path of a board file; no board where None. `host`: this computer
-            in place of a board, for code of any target.
-        optimize: what kernels and compiler flags favour.
-        name: of the network, a C identifier; the file's stem where None.
-        keep_inputs: whether an inference leaves its inputs as they were.
+        target: name of the target; None selects the board's target, or `host` without a board.
+        board: name of a board or path of a board file; None builds for no board. `host` is this
+            computer, which can run the code of any target.
+        optimize: goal for kernels and compiler flags.
+        name: name of the network, a C identifier; None selects the file's stem.
+        keep_inputs: whether inference leaves the inputs unchanged.
         kernels: kernels of plugins, by backend.
-        inputs: what an ONNX file leaves open of its inputs.
-        backends: those to use, in order of preference, the target's last one as fallback; where
-            None, the target's own, of which the cheapest serves each layer.
-        place: backends that must serve certain layers, by name or pattern (`conv*`); one form of a
-            backend's kernels as `dsp:dsp_dot_3x2`.
-        fallback: whether the last backend may serve what those of higher preference do not.
+        inputs: shapes, sizes and values of inputs that the file leaves open.
+        backends: backends in order of preference, with the target's last one as fallback; None
+            selects all of the target's, and the cheapest for each layer.
+        place: backend for certain layers, by name or pattern (`conv*`); a variant of a kernel is
+            written as `dsp:dsp_dot_3x2`.
+        fallback: whether the last backend may run layers that the preferred ones do not support.
         expand_weights: whether weights may be stored several times as large where that is faster.
-        cmsis_nn: the folder of CMSIS-NN, for compiling what calls it; what the environment variable
-            CMSIS_NN_DIR says where None.
-        gpu: profile of the accelerator that a target has, by which layers are left to the CPU and
-            blocks are chosen, the board's own where None; with `backends` all goes to it that it
-            serves.
-        tuning: what was measured on the device, with the profile that it was measured by.
-        cpu_fallback: whether the network can do without the accelerator, if none is there when it
-            starts.
-        float16: whether what an accelerator computes is stored as float16, and computed so where
-            the device is fast at it; inputs and outputs stay float32.
-        quantize: how a float network is quantized first; not at all where None.
+        cmsis_nn: folder of CMSIS-NN; None selects that of environment variable CMSIS_NN_DIR.
+        gpu: profile of the target's accelerator, which decides which layers run on the CPU and how
+            blocks are chosen; None selects the board's. If `backends` is set, the accelerator runs
+            every layer that it supports.
+        tuning: measurements on the device, and the profile they were made with.
+        cpu_fallback: whether the program can run on the CPU alone if it finds no accelerator.
+        float16: whether tensors of the accelerator are stored as float16, and computed as float16
+            where the device is fast at it. Inputs and outputs stay float32.
+        quantize: how to quantize a float network first; None leaves the network as it is.
 
     Raises:
-        ConfigError: one is of another type.
+        ConfigError: a value has the wrong type.
     """
 
     target: str | None = None
@@ -86,5 +84,5 @@ class Options:
 
     @property
     def library_folders(self) -> Mapping[str, Path]:
-        """Folders of the external libraries that are given, by backend."""
+        """Return the folders of the external libraries that are set, by backend."""
         return {} if self.cmsis_nn is None else {"cmsis_nn": self.cmsis_nn}

@@ -1,17 +1,18 @@
-"""Operators from outside: modules that add operators, kernels and converters.
+"""Plugins: modules from other packages that add operators, kernels and converters.
 
 A plugin is a module named by an entry point of group `smelt.plugins`, or a file given with
 `--plugin`. It may define
 
 - subclasses of `smelt.ir.Op`, which register themselves under their class name;
-- `KERNELS`, a mapping from a backend's name to kernels (`smelt.codegen.lower.offer.Kernel`);
-- `TEMPLATES`, the folder that those kernels' templates are in (`KernelCall` says what they get);
-- `TFLITE_CONVERTERS`, a mapping from an operator's name in the file (a custom operator's custom
+- `KERNELS`, a mapping from a backend's name to kernels (`smelt.codegen.lower.kernel.Kernel`);
+- `TEMPLATES`, the folder of those kernels' templates (`KernelCall` documents their variables);
+- `TFLITE_CONVERTERS`, a mapping from an operator's name in the file (the custom name for a custom
+  operator) to `smelt.frontend.tflite.Converter`;
   name) to `smelt.frontend.tflite.Converter`;
 - `ONNX_CONVERTERS`, a mapping from `domain::Operator` to a function that takes a
   `smelt.frontend.onnx.operation.Operation` and returns the values of the operator's outputs.
 
-A kernel of a plugin comes before Smelt's own; operators and converters cannot be replaced.
+Kernels of a plugin are preferred to Smelt's own. Operators and converters cannot be replaced.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, cast
 from jinja2 import FileSystemLoader
 
 import smelt.codegen.backends as backends
-from smelt.codegen.lower.offer import Kernel
+from smelt.codegen.lower.kernel import Kernel
 from smelt.codegen.text.render import environment
 from smelt.errors import ConfigError
 from smelt.ir import Op
@@ -42,19 +43,19 @@ if TYPE_CHECKING:
     from smelt.frontend.tflite import Converter as TfliteConverter
 
 GROUP = "smelt.plugins"
-"""The entry points' group."""
+"""Group of the entry points."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """What one module adds, besides the operators that registered themselves.
+    """Contents of one plugin, besides operators, which register themselves.
 
     Attributes:
-        source: the file, or the entry point as `name = module`.
+        source: path of the file, or the entry point as `name = module`.
         kernels: kernels by backend.
-        converters: TFLite converters by the operator's name.
-        onnx_converters: ONNX converters by the operator's domain and name.
-        templates: folder of the kernels' templates.
+        converters: TFLite converters by operator name.
+        onnx_converters: ONNX converters by `domain::Operator`.
+        templates: folder of the kernels' templates, or None.
     """
 
     source: str
@@ -65,15 +66,15 @@ class Plugin:
 
 
 def load_plugins(files: Sequence[Path] = ()) -> tuple[Plugin, ...]:
-    """Import the installed plugins and then `files`; a module is executed once in a process.
+    """Import the installed plugins and then `files`; each module is executed once per process.
 
-    Smelt knows their operators, converters and templates from then on; their kernels are for the
-    caller to hand to the compiler (see `kernels`).
+    Operators, converters and templates are registered here. The caller passes the kernels to the
+    compiler (see `kernels`).
 
     Raises:
-        ConfigError: a plugin cannot be imported, is malformed, or defines what exists already.
+        ConfigError: a plugin cannot be imported, is malformed, or redefines something.
     """
-    all_cases()  # every operator of Smelt's own is known before a plugin's
+    all_cases()  # register Smelt's own operators before those of plugins
     found: list[Plugin] = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         found.append(_load(f"{point.name} = {point.value}", point.module, point.load))
@@ -86,7 +87,7 @@ def load_plugins(files: Sequence[Path] = ()) -> tuple[Plugin, ...]:
 
 
 def kernels(plugins: Iterable[Plugin]) -> dict[str, tuple[Kernel, ...]]:
-    """All kernels by backend; those of a later plugin come first."""
+    """Return all kernels by backend; kernels of later plugins come first."""
     table: dict[str, tuple[Kernel, ...]] = {}
     for plugin in plugins:
         for name, own in plugin.kernels.items():
@@ -110,13 +111,13 @@ def _import(name: str, file: Path) -> ModuleType:
 
 
 def _load(source: str, name: str, run: Callable[[], object]) -> Plugin:
-    """Import one plugin; what it registered is undone where it fails."""
+    """Import one plugin. If that fails, undo its registrations."""
     known = dict(Op.registry)
     try:
         module = run()
         for operator, kind in known.items():
             if Op.registry[operator] is not kind:
-                raise ValueError(f"operator {operator} exists already, in {kind.__module__}")
+                raise ValueError(f"operator {operator} is already defined in {kind.__module__}")
         return Plugin(
             source,
             _kernels(module),
@@ -132,7 +133,7 @@ def _load(source: str, name: str, run: Callable[[], object]) -> Plugin:
 
 
 def _line(file: str, error: BaseException) -> str:
-    """The last line of the plugin's own file that the error came through."""
+    """Return the last line of the plugin's own file in the traceback, as text."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"
     own = Path(file).resolve()
@@ -157,18 +158,18 @@ def _kernels(module: object) -> dict[str, tuple[Kernel, ...]]:
     table: dict[str, tuple[Kernel, ...]] = {}
     for name, value in _table(module, "KERNELS").items():
         if name not in names:
-            raise ValueError(f"KERNELS names backend {name!r}; there are {', '.join(names)}")
+            raise ValueError(f"KERNELS: unknown backend {name!r}; choose from {', '.join(names)}")
         own = tuple(cast("Iterable[object]", value))
         table[name] = tuple(cast("Kernel", kernel) for kernel in own if isinstance(kernel, Kernel))
         if len(table[name]) < len(own):
-            raise TypeError(f"KERNELS[{name!r}] holds what is no Kernel object: {own!r}")
+            raise TypeError(f"KERNELS[{name!r}] must contain only Kernel objects, not {own!r}")
     return table
 
 
 def _converters(module: object) -> dict[str, TfliteConverter]:
     found = _table(module, "TFLITE_CONVERTERS")
     if not found:
-        return {}  # only plugins for TFLite pay for the import of the package tflite
+        return {}  # importing tflite is slow, so import it only if needed
     from smelt.frontend.tflite import CONVERTERS, Converter
 
     table: dict[str, TfliteConverter] = {}
@@ -176,7 +177,7 @@ def _converters(module: object) -> dict[str, TfliteConverter]:
         if not isinstance(value, Converter):
             raise TypeError(f"TFLITE_CONVERTERS[{name!r}] is {value!r}, not a Converter")
         if CONVERTERS.get(name, value) is not value:
-            raise ValueError(f"operator {name} has a converter already")
+            raise ValueError(f"operator {name} already has a converter")
         table[name] = value
     return table
 
@@ -189,13 +190,13 @@ def _onnx_converters(module: object) -> dict[str, OnnxConverter]:
             raise TypeError(f"ONNX_CONVERTERS[{name!r}] is {value!r}, not a function")
         converter = cast("OnnxConverter", value)
         if _onnx_table().get(name, converter) is not converter:
-            raise ValueError(f"operator {name} has a converter already")
+            raise ValueError(f"operator {name} already has a converter")
         table[name] = converter
     return table
 
 
 def _onnx_table() -> dict[str, OnnxConverter]:
-    # Only plugins for ONNX pay for the import of the package onnx.
+    # Importing onnx is slow, so only plugins for ONNX import it.
     from smelt.frontend.onnx.converters import CONVERTERS as onnx_converters
 
     return onnx_converters
@@ -221,4 +222,4 @@ def _register(plugin: Plugin) -> None:
     if plugin.templates is not None and isinstance(loader, FileSystemLoader):
         folder = str(plugin.templates)
         if folder not in loader.searchpath:
-            loader.searchpath.append(folder)  # after Smelt's own, which a plugin cannot hide
+            loader.searchpath.append(folder)  # after Smelt's own folder, which takes precedence

@@ -1,4 +1,4 @@
-"""What layers that are not int8 cost, and what they brought."""
+"""Costs and gains of layers that are not quantized to int8."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from dataclasses import dataclass
 
 from smelt.codegen import arena
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Request
+from smelt.codegen.lower.kernel import Request
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes import run_passes
 from smelt.codegen.schedule.schedule import schedule
 from smelt.ir import Graph
-from smelt.quant.quantized import Island, Quantized
+from smelt.quant.result import Island, Quantized
 from smelt.targets import HOST
 
 
 @dataclass(frozen=True)
 class IslandCost:
-    """Layers of one type, beside the network in which they are int8.
+    """Cost and gain of the layers of one other type, compared with the same layers in int8.
 
     Attributes:
         dtype: `int16` or `float32`.
-        layers: how many there are.
-        macs: the part of the multiply-accumulates that they compute.
-        arena_bytes: what the arena takes, with portable C for the host.
-        arena_bytes_int8: what it takes with these layers in int8; None where they have no such
-            form.
-        brought_db: how much the outputs' signal-to-quantization-noise ratio rose by them; None
-            where nothing else was possible.
+        layers: number of layers.
+        macs: their share of the network's multiply-accumulates, 0 to 1.
+        arena_bytes: size of the arena, with portable C for the host.
+        arena_bytes_int8: size of the arena with these layers in int8; None if int8 is impossible.
+        brought_db: rise of the outputs' signal-to-quantization-noise ratio in dB; None if int8 is
+            impossible.
     """
 
     dtype: str
@@ -48,22 +47,23 @@ class IslandCost:
         )
         if self.arena_bytes_int8 is None or self.brought_db is None:
             return (
-                f"{what} {have} no int8 form; the arena takes {self.arena_bytes} bytes (portable C)"
+                f"{what} {have} no int8 kernel; the arena takes {self.arena_bytes} bytes (portable "
+                "C)"
             )
         more = self.arena_bytes - self.arena_bytes_int8
         return (
             f"{what} {bring} {self.brought_db:+.1f} dB for {more:+} bytes of arena "
-            f"({self.arena_bytes} in place of {self.arena_bytes_int8}, portable C)"
+            f"({self.arena_bytes} instead of {self.arena_bytes_int8}, portable C)"
         )
 
 
 def island_costs(quantized: Quantized) -> tuple[IslandCost, ...]:
-    """Of the layers that have no int8 form, and of those that are not int8 by choice."""
+    """Return the costs of layers without an int8 form, and of layers chosen not to be int8."""
     forced = [island for island in quantized.exceptions if not island.chosen]
     chosen = [island for island in quantized.exceptions if island.chosen]
     costs: list[IslandCost] = []
     if forced:
-        # Beside the network in which all that can be is int8.
+        # Compare with the network in which every layer that can be int8 is int8.
         graph = quantized.plain or quantized.graph
         macs = _macs(graph, forced)
         costs.append(IslandCost(forced[0].dtype, len(forced), macs, _arena_bytes(graph)))
@@ -83,7 +83,7 @@ def island_costs(quantized: Quantized) -> tuple[IslandCost, ...]:
 
 
 def _macs(graph: Graph, islands: Sequence[Island]) -> float:
-    """The part of a network's multiply-accumulates that islands compute."""
+    """Return the islands' share of a network's multiply-accumulates, 0 to 1."""
     origins = {island.origin for island in islands}
     dtype = islands[0].dtype
     own = [

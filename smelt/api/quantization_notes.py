@@ -1,4 +1,4 @@
-"""What is said of a quantization: what it cost, and what is odd about its calibration data."""
+"""Notes on a quantization: its result, and oddities in the calibration data."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from pathlib import Path
 from smelt.api.quantization_cost import island_costs
 from smelt.ir import Graph
 from smelt.quant.data.samples import doubtful
-from smelt.quant.quantized import Quantized, hurting
 from smelt.quant.recipe import Recipe
+from smelt.quant.result import Quantized, noisiest_layers
 from smelt.samples import Sample
 
 FEW = 32
-"""Fewer samples than this are said to be few."""
+"""Fewer calibration samples than this give a note."""
 
 POOR = 12.0
-"""Outputs that are less than so many dB above the noise are said to be poor."""
+"""A signal-to-noise ratio of the outputs below this, in dB, gives a note."""
 
 _NAMED = 20
-"""How many samples or files a note names."""
+"""Maximum number of samples or files that a note lists."""
 
 
 def result_notes(quantized: Quantized, asked: Recipe) -> list[str]:
-    """What it was quantized on, where the recipe was not followed, the cost, the exceptions."""
+    """Return notes on the samples, changes to the recipe, the noise, costs and exceptions."""
     notes = [
         f"quantized on {_counted(quantized.samples, 'sample')}: the outputs' signal is "
         f"{quantized.sqnr:.1f} dB above the noise"
     ]
     if quantized.samples < FEW:
         notes.append(
-            f"only {_counted(quantized.samples, 'calibration sample')}: 100 or more, of all kinds "
-            "that the device will see, give better ranges"
+            f"only {_counted(quantized.samples, 'calibration sample')}: 100 or more that represent "
+            "all inputs on the device give better ranges"
         )
     if quantized.recipe.ranges != asked.ranges:
         notes.append(
-            f"ranges are {quantized.recipe.ranges}: found on one half of the calibration samples, "
-            f"those of {asked.ranges} make the outputs of the other half noisier"
+            f"ranges are {quantized.recipe.ranges}: cross-validated on halves of the calibration "
+            f"samples, {asked.ranges} ranges make the outputs noisier"
         )
     if quantized.sqnr < POOR:
-        layers = ", ".join(f"'{name}'" for name in hurting(quantized.layers)[:3])
+        layers = ", ".join(f"'{name}'" for name in noisiest_layers(quantized.layers)[:3])
         notes.append(
-            f"{POOR:.0f} dB and less is poor: look at "
-            + (f"{layers}, which add most noise" if layers else "what `smelt quantize` shows")
-            + ", whether the samples are those that the network was trained on, and try --recipe "
+            f"{POOR:.0f} dB or less is poor: check "
+            + (f"{layers}, which add most noise" if layers else "the table of `smelt quantize`")
+            + ", check that the samples are like the network's training data, and try --recipe "
             "best or --allow int16"
         )
     notes += [str(cost) for cost in island_costs(quantized)]
@@ -57,32 +57,32 @@ def result_notes(quantized: Quantized, asked: Recipe) -> list[str]:
 def data_notes(
     quantized: Quantized, original: Graph, samples: Sequence[Sample], short: Sequence[Path]
 ) -> list[str]:
-    """What is odd about calibration data.
+    """Return notes on oddities in the calibration data.
 
     Args:
-        quantized: the network.
+        quantized: the quantized network.
         original: the float network.
-        samples: what it was calibrated on.
-        short: sounds that are shorter than the input.
+        samples: the calibration samples.
+        short: sound files that are shorter than the input.
     """
     notes: list[str] = []
     if quantized.ignored:
         notes.append(
             f"calibration {_numbered(quantized.ignored)} of those used "
-            f"{'was' if len(quantized.ignored) == 1 else 'were'} left out: far louder than the "
-            "others; if they are genuine, give more like them"
+            f"{'was' if len(quantized.ignored) == 1 else 'were'} ignored: far larger values than "
+            "the others; if they are genuine, add more like them"
         )
     loud = doubtful(original, samples)
     if loud:
         notes.append(
             f"calibration {_numbered(loud)} of those used "
-            f"{'is' if len(loud) == 1 else 'are'} far louder than the others, but too many to be "
-            "left out as mistakes: ranges reach as far as they do; remove them if they are wrong"
+            f"{'has' if len(loud) == 1 else 'have'} far larger values than the others, but too "
+            "many samples to ignore: the ranges include them; remove them if they are wrong"
         )
     if short:
         names = ", ".join(f"'{file.name}'" for file in short[:_NAMED])
         notes.append(
-            f"{_counted(len(short), 'sound')} shorter than the input, followed by zeros: {names}"
+            f"{_counted(len(short), 'sound')} shorter than the input, padded with zeros: {names}"
             + _rest(len(short))
         )
     return notes

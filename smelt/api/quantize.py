@@ -1,4 +1,4 @@
-"""From a float network and samples to a quantized one, and what that cost."""
+"""Quantization of a float network with calibration samples, and measurement of the result."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from pathlib import Path
 import numpy as np
 
 from smelt.api.quantization_notes import data_notes, result_notes
-from smelt.arguments import as_flag, as_instance, as_integer, as_items, as_path, wrong
+from smelt.argument_checks import as_flag, as_instance, as_integer, as_items, as_path, wrong
 from smelt.codegen.passes import run_passes
 from smelt.errors import ConfigError, QuantizationError
+from smelt.formatting import counted
 from smelt.frontend import Imported
 from smelt.ir import Array, Graph, evaluate
 from smelt.quant.data.folders import Preprocessing, not_images, padded, read_folder, spread
 from smelt.quant.data.samples import check_arrays, check_samples
-from smelt.quant.interface import float_interface
-from smelt.quant.quantized import Quantized, output_noise
+from smelt.quant.io_conversion import float_interface
 from smelt.quant.quantizer import quantize, require_float
-from smelt.quant.ranges.observation import evaluated
+from smelt.quant.ranges.activation_statistics import evaluated
 from smelt.quant.recipe import ALLOWED, RECIPES, Recipe
+from smelt.quant.result import Quantized, output_noise
 from smelt.samples import Sample, bind_samples, dequantize, load_arrays
-from smelt.wording import counted
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a network is quantized.
+    """Settings of a quantization.
 
     Attributes:
-        calibration: an `.npz` or `.npy` file, or a folder of images or wav files.
-        recipe: the steps.
-        allow: what layers may be: `float` those that have no int8 form, and those without which the
-            outputs are poor; `int16` those that gain by it.
+        calibration: path of an `.npz` or `.npy` file, or of a folder of images or WAV files.
+        recipe: steps of the quantization.
+        allow: types allowed besides int8. `float` is used for layers without an int8 form and for
+            layers that would make the outputs poor; `int16` for layers that gain by it.
         real_interface: whether inputs and outputs are float32.
-        samples: how many of the calibration samples are used; all where None.
-        preprocessing: of images; the usual one where None.
+        samples: number of calibration samples to use, evenly spaced; None uses all.
+        preprocessing: how images become inputs; None selects the defaults.
 
     Raises:
-        ConfigError: one is of another type.
+        ConfigError: a value has the wrong type.
     """
 
     calibration: Path
@@ -51,8 +51,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         wanted = (
-            "the path of an .npz or .npy file, or of a folder of images or wav files (arrays are "
-            "saved by numpy.savez)"
+            "the path of an .npz or .npy file, or of a folder of images or WAV files (save arrays "
+            "with numpy.savez)"
         )
         object.__setattr__(self, "calibration", as_path(self.calibration, "calibration", wanted))
         if isinstance(self.recipe, str) and self.recipe in RECIPES:
@@ -73,13 +73,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Quantization:
-    """A network before and after.
+    """A network before and after quantization.
 
     Attributes:
-        imported: the quantized network, as if it came from a file.
-        original: the float network; weights folded, images channels last.
-        quantized: the quantized network with integers at its interface, and how it came about.
-        samples: what it was calibrated on.
+        imported: the quantized network in the form of an imported file.
+        original: the float network, with weights folded and images channels last.
+        quantized: the quantized network with an integer interface, and data on its quantization.
+        samples: the calibration samples.
     """
 
     imported: Imported
@@ -90,14 +90,15 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The quantized network beside the float one, both in numpy.
+    """Comparison of the quantized and the float network, both computed with numpy.
 
     Attributes:
-        samples: how many.
-        sqnr: dB over all outputs; see `smelt.quant.quantized.StepGain`.
-        outputs: dB of each output.
-        accuracy, original_accuracy: share of the samples whose largest element of the first output
-            is where the label says; None without labels.
+        samples: number of samples.
+        sqnr: signal-to-quantization-noise ratio over all outputs in dB; see
+            `smelt.quant.result.StepGain`.
+        outputs: the same ratio for each output.
+        accuracy, original_accuracy: share of the samples for which the largest element of the first
+            output is at the label's index; None without labels.
     """
 
     samples: int
@@ -113,15 +114,15 @@ def quantize_network(
     """Quantize a float network.
 
     Args:
-        imported: the network.
-        settings: how.
-        measure: whether each step and each layer is measured, which takes time.
+        imported: the float network.
+        settings: settings of the quantization.
+        measure: whether to measure the noise of each step and layer, which is slow.
 
     Raises:
-        QuantizationError: the calibration data is unusable.
-        UnsupportedError: an operator has no int8 form, and floats are not allowed; or the network
-            is quantized already.
-        ConfigError: the data does not fit the network.
+        QuantizationError: the calibration data cannot be used.
+        UnsupportedError: an operator has no int8 form and floats are not allowed, or the network
+            is already quantized.
+        ConfigError: the data does not match the network.
     """
     require_float(imported.graph)
     samples = read_samples(
@@ -150,19 +151,19 @@ def read_samples(
     *,
     test: bool = False,
 ) -> list[Sample]:
-    """Samples of a float network out of a file or a folder, checked.
+    """Read and check samples of a float network from a file or folder.
 
     Args:
         source: see `Settings.calibration`.
-        graph: the network.
-        preprocessing: of images; the usual one where None.
-        count: how many to take, spread evenly over the file; all where None.
-        test: whether they are to be measured on, not to be learnt from.
+        graph: the float network.
+        preprocessing: how images become inputs; None selects the defaults.
+        count: number of samples to return, evenly spaced over the file; None returns all.
+        test: whether the samples are for measuring rather than for calibration.
 
     Raises:
-        QuantizationError: they cannot be learnt from, or measured on.
-        ConfigError: they do not fit the network; or preprocessing of images was asked for, and
-            there are none.
+        QuantizationError: the samples cannot be used for calibration or measuring.
+        ConfigError: the samples do not match the network, or `preprocessing` is given and the
+            source contains no images.
     """
     if source.is_dir():
         samples = read_folder(source, graph, preprocessing, count)
@@ -180,7 +181,7 @@ def read_samples(
         found, _ = bind_samples(graph, arrays)
     except ConfigError as error:
         raise QuantizationError(f"'{source}': {error}{_remedy(arrays)}") from error
-    # Before some are chosen, so that their numbers are the file's.
+    # Check before selecting samples, so that messages number them as in the file.
     _check(graph, found, source, test)
     return spread(found, count, source)
 
@@ -196,10 +197,10 @@ def _check(graph: Graph, samples: Sequence[Sample], source: Path, test: bool) ->
 
 
 def read_labels(source: str) -> Array:
-    """The classes of samples: int64 `[n]`, out of an `.npy` file, or an `.npz` as FILE:NAME.
+    """Return the classes of samples as int64 `[n]`, from an `.npy` file or an `.npz` as FILE:NAME.
 
     Raises:
-        ConfigError: there is no such array, or it does not hold one integer a sample.
+        ConfigError: there is no such array, or it does not contain one integer per sample.
     """
     path, name = Path(source), ""
     if not path.exists() and ":" in source:
@@ -210,14 +211,14 @@ def read_labels(source: str) -> Array:
         (name,) = arrays
     if name not in arrays:
         raise ConfigError(
-            f"--labels {source}: say which array holds the labels, as {path}:NAME; the file has "
-            f"{', '.join(sorted(arrays)) or 'nothing'}"
+            f"--labels {source}: name the array of labels as {path}:NAME; the file contains "
+            f"{', '.join(sorted(arrays)) or 'no array'}"
         )
     labels = arrays[name]
     if labels.dtype.kind not in "iu" or labels.size != next(iter(labels.shape), 0):
         raise ConfigError(
-            f"--labels {source}: an array of {labels.dtype}{list(labels.shape)}; one integer a "
-            "sample is needed, the index of the class"
+            f"--labels {source}: the array is {labels.dtype}{list(labels.shape)}; give one integer "
+            "per sample, the index of its class"
         )
     return labels.reshape(-1).astype(np.int64)
 
@@ -228,17 +229,17 @@ def compare(
     labels: Array | None = None,
     what: str = "sample",
 ) -> Comparison:
-    """Run both networks.
+    """Run both networks and compare their outputs.
 
     Args:
-        quantization: the networks.
-        samples: for the float network.
-        labels: int64 `[samples]`: the class of each.
-        what: messages call a sample.
+        quantization: the two networks.
+        samples: inputs of the float network.
+        labels: class of each sample, int64 `[samples]`, or None.
+        what: word for a sample in messages.
 
     Raises:
-        ConfigError: the labels do not fit samples or network.
-        QuantizationError: the float network computes something that is not finite.
+        ConfigError: the labels do not match the samples or the network.
+        QuantizationError: the float network computes a value that is not finite.
     """
     original, graph = quantization.original, quantization.quantized.graph
     if labels is not None:
@@ -263,7 +264,7 @@ def compare(
 
 
 def as_stored(graph: Graph, samples: Sequence[Sample]) -> list[Sample]:
-    """Samples of a float network in the element types of the quantized network's inputs."""
+    """Convert samples of a float network to the quantized network's input types."""
     columns = map(np.stack, zip(*samples, strict=True))
     names = [value.name for value in graph.inputs]
     return bind_samples(graph, dict(zip(names, columns, strict=True)))[0]
@@ -277,27 +278,28 @@ def _accuracy(outputs: Sequence[Sequence[Array]], labels: Array) -> float:
 def _require_labels(graph: Graph, samples: int, labels: Array) -> None:
     if len(labels) != samples:
         raise ConfigError(
-            f"{counted(len(labels), 'label')} for {counted(samples, 'sample')}: give one a sample"
+            f"{counted(len(labels), 'label')} for {counted(samples, 'sample')}: give one label per "
+            "sample"
         )
     output = graph.outputs[0]
     classes = output.type.size
     if output.type.shape[-1:] != (classes,) or classes < 2:
         raise ConfigError(
-            f"output '{output.name}' is {output.type}: labels need one element a class, and 2 "
-            "classes at least"
+            f"output '{output.name}' is {output.type}: to use labels, the output needs one element "
+            "per class and at least 2 classes"
         )
     if labels.min() < 0 or labels.max() >= classes:
         raise ConfigError(
             f"labels from {labels.min()} to {labels.max()}: output '{output.name}' has {classes} "
-            f"classes, 0 to {classes - 1}"
+            f"classes, numbered 0 to {classes - 1}"
         )
 
 
 def _single(array: Array, where: str) -> Array:
-    """Floats of any width as float32.
+    """Convert floats of any width to float32.
 
     Raises:
-        QuantizationError: a number is too large for it.
+        QuantizationError: a number exceeds the range of float32.
     """
     if array.dtype.kind != "f":
         return array
@@ -307,8 +309,8 @@ def _single(array: Array, where: str) -> Array:
     if lost.any():
         place = np.unravel_index(int(np.argmax(lost)), array.shape)
         raise QuantizationError(
-            f"{where} holds {array[place]} at {list(map(int, place))} of the whole array, more "
-            "than float32 does; scale it as what the network was trained on"
+            f"{where}: element {list(map(int, place))} is {array[place]}, which exceeds float32; "
+            "scale the data like the network's training data"
         )
     return single
 
@@ -316,4 +318,4 @@ def _single(array: Array, where: str) -> Array:
 def _remedy(arrays: Mapping[str, Array]) -> str:
     if not any(array.dtype.kind in "iu" for array in arrays.values()):
         return ""
-    return "; store float32, the numbers that the float network was trained on (pixels / 255, say)"
+    return "; store float32 values like the network's training data, for example pixels / 255"

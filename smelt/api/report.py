@@ -1,4 +1,4 @@
-"""What `report.json` says about a build, and how it is completed by an ELF and by a run."""
+"""The contents of `report.json`, first from the build, then completed from an ELF and a run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from smelt.api.artefact import Stages
 from smelt.codegen.emit.network import Tensor
 from smelt.codegen.lower.device import DeviceCall, LayerCosts
-from smelt.codegen.lower.offer import KernelCall
+from smelt.codegen.lower.kernel import KernelCall
 from smelt.codegen.partition.candidates import Candidate
 from smelt.codegen.passes import PASSES
-from smelt.codegen.passes.channels.removals import Gone
+from smelt.codegen.passes.channels.removal_report import RemovedOperator
 from smelt.codegen.passes.context import Removal
 from smelt.codegen.schedule.schedule import ARENA, STATE
-from smelt.codegen.schedule.steps import Branch, Call, Repeat, Step, TellLength
+from smelt.codegen.schedule.steps import Branch, Call, Repeat, SetLength, Step
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.ir import Graph, Node
 from smelt.version import __version__
@@ -26,23 +26,23 @@ Report = dict[str, Any]
 """JSON: nested dictionaries with string keys."""
 
 HERE = "this computer"
-"""`measured_on` of what does not run on a board, or in a simulator of one."""
+"""`measured_on` for code that runs neither on a board nor in a board's simulator."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """What inferences took by the device's own clock.
+    """Durations of inferences, measured with the device's timer.
 
     Attributes:
-        seconds: of each.
-        cycles: of the core, of each; None where the device's timer does not count them.
+        seconds: duration of each inference.
+        cycles: cycles of each inference, or None if the device's timer does not count cycles.
     """
 
     seconds: tuple[float, ...]
     cycles: tuple[int, ...] | None
 
     def to_dict(self) -> Report:
-        """Least, mean, greatest, and inferences a second."""
+        """Return the minimum, mean and maximum duration, and the inferences per second."""
         mean = fmean(self.seconds)
         return {
             "seconds": {"least": min(self.seconds), "mean": mean, "greatest": max(self.seconds)},
@@ -54,16 +54,17 @@ class Latency:
 
 @dataclass(frozen=True)
 class Measured:
-    """What only a linked ELF or a run can tell; None where not measured.
+    """Figures that need a compiled network or a run; None if not measured.
 
     Attributes:
-        flash_network, flash_elf: bytes; see `ElfInfo`.
-        instructions: of the last inference, where a simulator counts them.
-        stack: bytes, the deepest that an inference used.
-        ram: bytes of variables, arena and state among them.
-        latency: None also where time is simulated.
-        energy_j: of an inference, mean, in joules; None without a meter.
-        device: name of the accelerator that computed, empty where the CPU did without.
+        flash_network, flash_elf: bytes; see `ElfInfo`. For a library, `flash_network` counts only
+            its own objects, and `flash_elf` is None.
+        instructions: instructions of the last inference, from a simulator that counts them.
+        stack: largest stack use of an inference, in bytes.
+        ram: bytes of variables, including arena and state.
+        latency: durations of inferences; None also if time is simulated.
+        energy_j: mean energy of an inference in joules; None without a meter.
+        device: name of the accelerator that was used; empty if the CPU computed all layers.
     """
 
     flash_network: int | None = None
@@ -78,13 +79,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Gates:
-    """Limits that a build must keep, for continuous integration; None: no limit.
+    """Limits for continuous integration that a build must not exceed; None means no limit.
 
     Attributes:
         arena: bytes of `arena.bytes`.
         flash: bytes of `flash.network`.
         stack: bytes of `inference.stack`.
-        instructions: of one inference, `inference.instructions`.
+        instructions: `inference.instructions`, of one inference.
     """
 
     arena: int | None = None
@@ -94,20 +95,20 @@ class Gates:
 
     @property
     def needs_run(self) -> bool:
-        """Whether only a run can tell."""
+        """Return whether checking the limits needs a run."""
         return self.stack is not None or self.instructions is not None
 
     @property
-    def needs_elf(self) -> bool:
-        """Whether only a linked ELF can tell."""
+    def needs_build(self) -> bool:
+        """Return whether checking the limits needs a compiled network."""
         return self.flash is not None or self.needs_run
 
     def check(self, report: Mapping[str, Any]) -> None:
         """Compare a completed report with the limits.
 
         Raises:
-            DoesNotFit: a limit is exceeded; the message lists every one that is.
-            ConfigError: a limit is on what cannot be measured where the code runs.
+            DoesNotFit: at least one limit is exceeded; the message lists all of them.
+            ConfigError: a limit is on a figure that cannot be measured on this device.
         """
         figures = (
             ("arena", "bytes", self.arena, report["arena"]["bytes"]),
@@ -119,8 +120,8 @@ class Gates:
         for name, unit, limit, found in figures:
             if limit is not None and found is None:
                 raise ConfigError(
-                    f"{unit} of {name} cannot be measured on the host; choose a --board with a "
-                    "simulator (`smelt boards`) for this limit"
+                    f"{unit} of {name} cannot be measured on the host; for this limit, choose a "
+                    "--board with a simulator (`smelt boards`)"
                 )
         if exceeded:
             _, _, limit, found = exceeded[0]
@@ -132,7 +133,7 @@ class Gates:
 
 
 def build_report(stages: Stages) -> Report:
-    """The report of a build that has not been compiled or run."""
+    """Return the report of a build before it is compiled or run."""
     schedule, plan, network = stages.schedule, stages.plan, stages.network
     imported, removals, costs, machine = (
         stages.imported,
@@ -177,7 +178,7 @@ def build_report(stages: Stages) -> Report:
 
 
 def _layer(index: int, step: Step, costs: LayerCosts | None) -> Report:
-    """A step: what it computes, by what, and what it would cost on an accelerator and beside it."""
+    """Return the record of a step: its layer, its kernel, and its costs on GPU and CPU."""
     return {
         "step": index,
         "inside": step.inside,
@@ -192,7 +193,7 @@ def _layer(index: int, step: Step, costs: LayerCosts | None) -> Report:
 
 
 def _work(step: Step) -> Report:
-    """What computes a step: a kernel and how it was chosen, or lines of C without one."""
+    """Return the kernel of a step and how it was chosen, or its statement if it has no kernel."""
     match step:
         case Call():
             call = step.call
@@ -207,7 +208,7 @@ def _work(step: Step) -> Report:
                 "scratch": call.scratch_bytes,
                 "candidates": [_candidate(lost) for lost in step.choice.lost],
             }
-        case TellLength():
+        case SetLength():
             word, summary = "length", "a length that the caller has set"
         case Branch():
             word, summary = "if", "control flow"
@@ -219,7 +220,7 @@ def _work(step: Step) -> Report:
 
 
 def _candidate(candidate: Candidate) -> Report:
-    """A kernel that serves a layer and was not taken; bytes and estimated cycles."""
+    """Return the record of a rejected kernel; sizes in bytes, the estimate in cycles."""
     return {
         "backend": candidate.backend,
         "form": candidate.call.form,
@@ -230,19 +231,19 @@ def _candidate(candidate: Candidate) -> Report:
 
 
 def _block(call: KernelCall) -> str | None:
-    """How an accelerator divides the layer, where that was chosen among several ways."""
+    """Return an accelerator's block sizes, or None if there was no choice."""
     return call.block.text if isinstance(call, DeviceCall) and call.block is not None else None
 
 
 def _beside(costs: LayerCosts, node: Node) -> Report:
-    """Microseconds of a layer on the accelerator and, if it can, on the CPU; whether measured."""
+    """Return a layer's microseconds on the accelerator and the CPU, and whether measured."""
     there, here = costs.of(node)
     cpu = here / 1e3 if isfinite(here) else None
     return {"gpu": there / 1e3, "cpu": cpu, "measured": costs.knows(node)}
 
 
 def _removal(removal: Removal) -> Report:
-    """Channels that a layer does not compute, and why not: `constant` or `unread`."""
+    """Return a layer's removed channels, by reason: `constant` or `unread`."""
     return {
         "origin": str(removal.origin),
         "channels": removal.channels,
@@ -251,8 +252,8 @@ def _removal(removal: Removal) -> Report:
     }
 
 
-def _gone(gone: Gone) -> Report:
-    """An operator of the model that nothing computes any more, and what the pass does."""
+def _gone(gone: RemovedOperator) -> Report:
+    """Return a removed operator, and the pass that removed it."""
     return {
         "origin": str(gone.origin),
         "operator": gone.operator,
@@ -262,11 +263,11 @@ def _gone(gone: Gone) -> Report:
 
 
 _PURPOSES = {t.__name__: (t.__doc__ or "").partition("\n")[0] for t in PASSES}
-"""What each pass does, in a sentence."""
+"""Summary line of each pass's docstring."""
 
 
 def lengths(graph: Graph) -> list[Report]:
-    """The dimensions whose size is known at run time; `axes` are by the inputs' names."""
+    """Return the dimensions with run-time sizes; `axes` lists the inputs that have them."""
     return [
         {
             "name": length.name,
@@ -279,12 +280,12 @@ def lengths(graph: Graph) -> list[Report]:
 
 
 def measured_elsewhere(report: Mapping[str, Any]) -> str:
-    """Where figures are from if not from the board that the network is for; else empty."""
+    """Return where figures come from if not from the network's own board, else an empty text."""
     return "" if report["board"] in (None, report["measured_on"]) else report["measured_on"]
 
 
 def complete(report: Mapping[str, Any], measured: Measured) -> Report:
-    """The report with what has been measured filled in."""
+    """Return the report with measured figures filled in."""
     return {**report, **_measured(measured)}
 
 

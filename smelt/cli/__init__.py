@@ -1,4 +1,4 @@
-"""The command line: a file for each command, the options they share, and what they print.
+"""The command line: one module per command, the shared options, and the printed output.
 
 May import everything; `bench` may import it.
 """

@@ -1,4 +1,4 @@
-"""The command line: its commands, in the order in which `--help` lists them, and its errors."""
+"""The `smelt` command: registers the commands in the order of `--help`, and reports errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from smelt.version import __version__
 app = typer.Typer(
     cls=Commands,
     name="smelt",
-    help="From trained model to bare metal: TFLite and ONNX networks become C projects.",
+    help="Turn trained TFLite and ONNX networks into C projects for microcontrollers.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -63,13 +63,13 @@ app.command()(targets)
 
 
 def main() -> None:
-    """Run the command line; errors of Smelt's own become a message and exit code 1."""
+    """Run the command line. Print a `SmeltError` as a message and exit with code 1."""
     signal.signal(signal.SIGTERM, _end)
     try:
         app(standalone_mode=True)
     except SmeltError as error:
         Console(stderr=True).print(f"[bold red]{error.kind}[/]: ", end="", highlight=False)
-        # What a program or a device said may have lines; a name in any other message may not.
+        # Output of a tool or a device may span lines. Other messages quote names, which may not.
         shown = plain if isinstance(error, ToolError | DeviceError) else one_line
         sys.stderr.write(f"{shown(str(error))}\n")
         sys.exit(1)
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _end(number: int, _: object) -> None:
-    """End as after an error, so that what was started ends too."""
+    """Exit through `SystemExit`, so that cleanup code runs and child processes end too."""
     sys.exit(128 + number)
 
 
@@ -97,7 +97,7 @@ def common(
         ),
     ] = False,
 ) -> None:
-    """From trained model to bare metal: TFLite and ONNX networks become C projects."""
+    """Turn trained TFLite and ONNX networks into C projects for microcontrollers."""
 
 
 if __name__ == "__main__":

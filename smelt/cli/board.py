@@ -1,4 +1,4 @@
-"""`smelt board`: board files of the user's own."""
+"""`smelt board`: create and check board files."""
 
 from __future__ import annotations
 
@@ -14,25 +14,31 @@ from smelt.cli.show import boards as show
 from smelt.errors import ConfigError
 from smelt.files import write_files
 
-board = typer.Typer(help="Board files of your own.", no_args_is_help=True)
+board = typer.Typer(help="Create and check your own board files.", no_args_is_help=True)
 
 
 @board.command()
 def new(
-    name: Annotated[str, typer.Argument(help="Of the board: small letters, digits, `-`, `_`.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="Name of the board: lower-case letters, digits, `-` and `_`."),
+    ],
     *,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The file [default: NAME.toml].")
+        Path | None,
+        typer.Option("-o", "--output", help="Board file to write [default: NAME.toml]."),
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--target", help="What its core is (`smelt targets`).")
+        str | None, typer.Option("--target", help="Target of the board's core (`smelt targets`).")
     ] = None,
     like: Annotated[
-        str | None, typer.Option("--like", help="Board that it resembles (`smelt boards`).")
+        str | None, typer.Option("--like", help="Known board to copy from (`smelt boards`).")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the file if it exists.")
+    ] = False,
 ) -> None:
-    """Write a board file to start from, and check it.
+    """Create a board file to edit, from a target or from a similar board.
 
     `smelt board new my-board --target cortex-m4`
 
@@ -41,21 +47,21 @@ def new(
     check_name(name)
     path = Path(f"{name}.toml") if output is None else output
     if path.suffix != ".toml":
-        raise ConfigError(f"-o {path}: a board file's name ends in .toml")
+        raise ConfigError(f"-o {path}: the name of a board file must end in .toml")
     if path.exists() and not force:
-        raise ConfigError(f"'{path}' exists; --force replaces it")
+        raise ConfigError(f"'{path}' exists: use --force to overwrite it")
     if (target is None) == (like is None):
-        raise ConfigError("give --target, or the board that it is --like")
+        raise ConfigError("give either --target TARGET or --like BOARD")
     text = skeleton(name, target, path) if target is not None else copied(name, like or "", path)
     write_files({path: text.encode()})
-    typer.echo(f"wrote {path}: change what it guesses, then `smelt board check {path}`")
+    typer.echo(f"wrote {path}: edit the guessed values, then run `smelt board check {path}`")
 
 
 @board.command()
 def check(
-    name: Annotated[str, typer.Argument(help="A board file, or a board's name.")],
+    name: Annotated[str, typer.Argument(help="Path of a board file, or name of a known board.")],
 ) -> None:
-    """Check a board file, and show what it says.
+    """Check a board file and print its contents.
 
     `smelt board check my-board.toml`
     """

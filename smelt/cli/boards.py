@@ -1,4 +1,4 @@
-"""`smelt boards`."""
+"""`smelt boards`: list the known boards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from smelt.cli.show import boards as show
 
 
 def boards(json_: JsonOption = False) -> None:
-    """List the boards."""
+    """List the known boards."""
     table = show.boards()
     if json_:
         print_json(table.records())

@@ -1,7 +1,8 @@
-"""`smelt build`: a C project for a network."""
+"""`smelt build`: write a C project for a network."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,23 +13,41 @@ from smelt.cli.options import BuildGroup, ForceOption, JsonOption, LimitGroup, M
 from smelt.cli.output import dumper, notes, print_json, progress_console, results_console, spinner
 from smelt.cli.show import report as show
 from smelt.codegen.emit.destination import check_destination
+from smelt.errors import ConfigError
+from smelt.proof.mlperf_tiny import benchmark_of, claim
 from smelt.proof.run import write_project
+
+
+class Protocol(StrEnum):
+    """What the firmware speaks on its serial line."""
+
+    wire = "wire"
+    mlperf = "mlperf"
 
 
 def build(
     model: Model,
     *,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the C project.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the C project.")],
     force: ForceOption = False,
     compile_: Annotated[
-        bool, typer.Option("--compile", help="Also run `make` and fill in the measured sizes.")
+        bool,
+        typer.Option("--compile", help="Also run `make`, and report the measured sizes."),
     ] = False,
+    protocol: Annotated[
+        Protocol,
+        typer.Option(
+            "--protocol",
+            help="What the firmware speaks: Smelt's own wire, or MLPerf Tiny's protocol beside it "
+            "(see `smelt mlperf-tiny`).",
+        ),
+    ] = Protocol.wire,
     network: BuildGroup,
     limits: LimitGroup,
     json_: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a C project for a network.
+    """Write a C project for a network: a library, and with --board firmware around it.
 
     `smelt build model.tflite -o out`
 
@@ -37,10 +56,14 @@ def build(
     `smelt build model.tflite -o out --board mps2-an386 --max-arena 16384 --max-flash 65536`
     """
     options = network.build_options()
+    if protocol is Protocol.mlperf and options.board is None:
+        raise ConfigError("--protocol mlperf needs --board: without one there is no firmware")
     check_destination(output, force=force, remedy="--force")
     console = progress_console(quiet or json_)
     with spinner(console, f"compiling {model.name}"):
         artefact = compile_model(model, options, dumper(network.dump_after))
+        if protocol is Protocol.mlperf:
+            artefact = claim(artefact, benchmark_of(artefact.graph, model.stem))
         report = write_project(
             artefact, output, force=force, compile_=compile_, gates=limits.gates()
         )

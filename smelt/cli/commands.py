@@ -1,4 +1,4 @@
-"""How the commands of the command line are invoked."""
+"""Command group that reports invalid option values in plain words."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 _PREFIX = "Value error, "
-"""What pydantic, with which some versions of typer check values, says before a message."""
+"""Prefix of messages from pydantic, which some versions of typer use to check values."""
 
 
 class Commands(TyperGroup):
-    """The commands; a value that one refuses is refused in plain words."""
+    """Typer group that removes pydantic's prefix from messages about invalid values."""
 
     @override
     def invoke(self, ctx: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`smelt deploy`: a network goes onto a device, which is verified and measured."""
+"""`smelt deploy`: build, flash, verify and measure a network on a device."""
 
 from __future__ import annotations
 
@@ -26,23 +26,27 @@ def deploy(
     way: FlashGroup,
     on: Annotated[
         str | None,
-        typer.Option("--on", help="Port where the firmware answers [default: --port, or found]."),
+        typer.Option(
+            "--on", help="Serial port of the running firmware [default: --port, or auto-detected]."
+        ),
     ] = None,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="QEMU stands in for the board; GDB flashes it.")
+        bool,
+        typer.Option("--simulate", help="Use a board simulated by QEMU, flashed through GDB."),
     ] = False,
     pty: Annotated[
-        bool, typer.Option("--pty", help="With --simulate, over a pseudo-terminal.")
+        bool,
+        typer.Option("--pty", help="With --simulate: use a pseudo-terminal as the serial port."),
     ] = False,
     layers: Annotated[
         bool,
         typer.Option(
-            "--layers", help="First flash firmware that times every layer, and show what it says."
+            "--layers", help="First flash firmware that times each layer, and print the times."
         ),
     ] = False,
     proof: ProofGroup,
 ) -> None:
-    """Build, flash, verify and measure on the device, in one go.
+    """Build, flash, verify and measure on a device, in one command.
 
     `smelt deploy model.tflite --board nucleo-f446re`
 
@@ -75,11 +79,11 @@ def _deploying(
 
     if not simulate:
         if pty:
-            raise ConfigError("--pty is of --simulate")
+            raise ConfigError("--pty needs --simulate")
         return flashing_rig(artefact, way.way(), on, tell)
     if way != FlashGroup(timeout=way.timeout) or on is not None:
         raise ConfigError(
-            "--simulate brings its own board, port and GDB server: leave --on, --port, --gdb, "
-            "--runner and --drive out"
+            "--simulate chooses the board's port and GDB server itself: remove --on, --port, "
+            "--gdb, --runner and --drive"
         )
     return VirtualRig(say=tell, pty=pty, timeout_s=way.timeout)

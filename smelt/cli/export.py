@@ -1,4 +1,4 @@
-"""`smelt export`: the network alone, as a library for a build that the user has already."""
+"""`smelt export`: write a network as a library for an existing build."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from smelt.codegen.emit.export import Package, export_project, find_format, form
 from smelt.errors import ConfigError
 
 FormatOption = Annotated[
-    str, typer.Option("--format", metavar="FORMAT", help=f"{', '.join(formats())}.")
+    str,
+    typer.Option("--format", metavar="FORMAT", help=f"Kind of library: {', '.join(formats())}."),
 ]
 
 
@@ -24,18 +25,18 @@ def export(
     model: Model,
     *,
     format_: FormatOption,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the library.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the library.")],
     force: ForceOption = False,
     version: Annotated[
-        str, typer.Option("--version", help="Of the library, for package managers.")
+        str, typer.Option("--version", help="Version of the library, for package managers.")
     ] = Package.version,
     vendor: Annotated[
-        str, typer.Option("--vendor", help="Who says to have made it, one word.")
+        str, typer.Option("--vendor", help="Vendor of the library, for package managers: one word.")
     ] = Package.vendor,
     network: BuildGroup,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a network as a library for a project that you have.
+    """Write a network as a library for your own project.
 
     `smelt export model.tflite --format cmake -o digits --target cortex-m4`
 
@@ -43,7 +44,7 @@ def export(
     """
     options = network.build_options()
     if network.dump_after is not None:
-        raise ConfigError("--dump-after is of `smelt build`")
+        raise ConfigError("--dump-after works with `smelt build` only: remove it")
     chosen, package = find_format(format_), Package(version, vendor)
     check_destination(output, force=force, remedy="--force")
     console = Console(stderr=True, quiet=quiet)
@@ -56,4 +57,4 @@ def export(
     for note in artefact.notes:
         say(console, f"note: {note}")
     if not quiet:
-        typer.echo(f"wrote {output}: {chosen.summary}; its README.md says how to use it")
+        typer.echo(f"wrote {output}: {chosen.summary}; see its README.md")

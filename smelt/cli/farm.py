@@ -1,4 +1,4 @@
-"""`smelt verify --boards`: a network is verified on many boards side by side."""
+"""`smelt verify --boards`: verify a network on several boards in parallel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from smelt.api.report import Gates
-from smelt.boards import computer_called, load
+from smelt.boards import find_computer, load
 from smelt.cli.output import bar, progress_console, write_json
 from smelt.cli.proof import ProofGroup
 from smelt.cli.show import verify as show_verify
@@ -23,7 +23,7 @@ from smelt.proof.farm import Job, Outcome, end_with_parent, junit, verify_jobs
 from smelt.samples import load_arrays
 from smelt.targets import HOST
 
-ONE_PLACE = "--boards says where: leave --board and --on out; a board's port is given as BOARD=PORT"
+ONE_PLACE = "--boards cannot be combined with --board or --on: give a port as --boards BOARD=PORT"
 
 
 def verify_all(
@@ -34,20 +34,20 @@ def verify_all(
     *,
     any_build: bool = False,
 ) -> None:
-    """Verify a network on many boards, so many at once.
+    """Verify a network on several boards, at most `at_once` at a time, and print the results.
 
     Raises:
-        ConfigError: options are given that are for one board.
-        VerifyError: not all boards passed.
+        ConfigError: an option is given that works for one board only.
+        VerifyError: at least one board failed.
     """
     if proof.html is not None or proof.meter is not None or proof.gates() != Gates():
-        raise ConfigError("--boards: --html, --meter and limits are for one board at a time")
+        raise ConfigError("--boards cannot be combined with --html, --meter or limits (--max-...)")
     distinct({"--json": proof.json_, "--junit": proof.junit})
     work = [replace(job, any_build=any_build) for job in _jobs(model, boards, proof)]
     places = [(job.board, job.on) for job in work]
     found: list[Outcome] = []
     workers = min(at_once or os.cpu_count() or 1, len(work))
-    # Workers start afresh: what was forked would inherit the threads of the progress bar.
+    # Spawn: forked workers would inherit the threads of the progress bar.
     with (
         ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as executor,
         bar(progress_console(proof.quiet), "verifying", len(work)) as advance,
@@ -56,7 +56,7 @@ def verify_all(
             for outcome in verify_jobs(work, executor):
                 found.append(outcome)
                 advance(len(found))
-        except BaseException:  # Ctrl-C, or a signal to end: what has not begun never will
+        except BaseException:  # Ctrl-C or SIGTERM: cancel the jobs that have not started
             executor.shutdown(wait=False, cancel_futures=True)
             raise
     found.sort(key=lambda outcome: places.index((outcome.board, outcome.on)))
@@ -74,10 +74,10 @@ def verify_all(
 
 
 def _jobs(model: Path, boards: Sequence[str], proof: ProofGroup) -> list[Job]:
-    """One a board."""
+    """Return one job per board. Raise a `ConfigError` for an unknown board or a wrong option."""
     places = _places(boards)
-    for board, _ in places:  # before any runs
-        if board != HOST.name and computer_called(board) is None:
+    for board, _ in places:  # report an unknown board before the first job starts
+        if board != HOST.name and find_computer(board) is None:
             load(board)
     proof.check()
     if proof.board is not None:
@@ -114,10 +114,9 @@ def _places(texts: Sequence[str]) -> list[tuple[str, str | None]]:
         board, equals, port = word.strip().partition("=")
         if not board or (equals and not port):
             raise ConfigError(
-                f"--boards '{text}': give boards with commas between them, each with its port, if "
-                "it has one, as BOARD=PORT"
+                f"--boards '{text}': give boards separated by commas, as BOARD or BOARD=PORT"
             )
         places.append((board, port or None))
     if len(set(places)) < len(places):
-        raise ConfigError(f"--boards '{text}': it names a place twice")
+        raise ConfigError(f"--boards '{text}': a board is given twice with the same port")
     return places

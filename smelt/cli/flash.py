@@ -1,4 +1,4 @@
-"""`smelt flash`: a project, or a network that is built first, goes onto a board and must answer."""
+"""`smelt flash`: flash a project or a network onto a board, and check that it responds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from smelt import boards
 from smelt.api.compile import compile_model
 from smelt.boards import Board
-from smelt.boards.flash import Way, choose, takes_port
+from smelt.boards.flash import FlashOptions, choose, takes_port
 from smelt.boards.ports import find_port
 from smelt.cli.options import BuildGroup, QuietOption
 from smelt.cli.output import notes, progress_console, say
@@ -26,40 +26,45 @@ from smelt.proof.rig import built
 
 @dataclass(frozen=True)
 class FlashGroup:
-    """How firmware is put on a board."""
+    """Options that say how to flash a board."""
 
     runner: Annotated[
         str | None,
         typer.Option(
-            "--runner", help="What flashes [default: the first of the board's that is installed]."
+            "--runner",
+            help="Tool that flashes [default: the board's first runner that is installed].",
         ),
     ] = None
     port: Annotated[
         str | None,
-        typer.Option("--port", help="Serial port of the board [default: found by its USB ids]."),
+        typer.Option("--port", help="Serial port of the board [default: found by USB ids]."),
     ] = None
     gdb: Annotated[
         str | None,
         typer.Option(
-            "--gdb", help="Flash by a GDB server: HOST:PORT, or a Black Magic Probe's serial port."
+            "--gdb",
+            help="Flash through a GDB server: HOST:PORT, or the serial port of a Black Magic "
+            "Probe.",
         ),
     ] = None
     drive: Annotated[
         Path | None,
-        typer.Option("--drive", help="Folder of the board's drive [default: the one mounted]."),
+        typer.Option(
+            "--drive", help="Mount point of the board's USB drive [default: auto-detected]."
+        ),
     ] = None
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds that the program may take.")
+        float, typer.Option("--timeout", min=1, help="Timeout of the flashing tool in seconds.")
     ] = 120
 
-    def way(self) -> Way:
-        """The same, as the runners take it."""
-        return Way(self.runner, self.port, self.gdb, self.drive, self.timeout)
+    def way(self) -> FlashOptions:
+        """Return these options in the form that the runners take."""
+        return FlashOptions(self.runner, self.port, self.gdb, self.drive, self.timeout)
 
 
 @dataclass(frozen=True)
 class FlashedFirmware:
-    """What is flashed: the ELF, the board that it was built for, the hash of its network."""
+    """Firmware to flash: its ELF file, its board, and the hash of its network."""
 
     elf: Path
     board: Board
@@ -71,22 +76,22 @@ def flash(
         Path,
         typer.Argument(
             metavar="DIR|MODEL",
-            help="A project that `smelt build --compile` wrote, or a network to build.",
+            help="Folder of a project from `smelt build --compile`, or a network to build first.",
             show_default=False,
         ),
     ],
     *,
     way: FlashGroup,
     check: Annotated[
-        bool, typer.Option(help="Whether the board must answer on its serial port afterwards.")
+        bool, typer.Option(help="Afterwards, check that the board responds on its serial port.")
     ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be run, and do not run it.")
+        bool, typer.Option("--dry-run", help="Print the commands without running them.")
     ] = False,
     network: BuildGroup,
     quiet: QuietOption = False,
 ) -> None:
-    """Put firmware on a board.
+    """Flash firmware onto a board.
 
     `smelt flash out --board nucleo-f446re`
 
@@ -100,7 +105,7 @@ def flash(
             _print_steps(made, way, console)
             if not source.is_dir():
                 folder = made.elf.parents[2]
-                say(console, f"note: the files are in {folder}, which stays until you remove it")
+                say(console, f"note: the files are in {folder}; remove it when you are done")
             return
         done = put_on_board(made, way, console, check=check)
     if not quiet:
@@ -108,7 +113,7 @@ def flash(
 
 
 def _print_steps(made: FlashedFirmware, way: FlashGroup, console: Console) -> None:
-    """What would be run; what is missing for it is a note."""
+    """Print the flashing commands, with a note for each tool or device that is missing."""
     lacking: dict[str, None] = {}
     steps = way.way().steps(made.elf, made.board, lambda error: lacking.update({str(error): None}))
     for lack in lacking:
@@ -120,7 +125,7 @@ def _print_steps(made: FlashedFirmware, way: FlashGroup, console: Console) -> No
 def put_on_board(
     made: FlashedFirmware, way: FlashGroup, console: Console, *, check: bool = True
 ) -> str:
-    """Flash firmware; what was done, and with `check` what the board answers afterwards."""
+    """Flash firmware and return a message. With `check`, also check that the board responds."""
     way.way().flash(made.elf, made.board, lambda line: say(console, line))
     table = choose(made.board, way.runner, way.gdb)
     done = f"{made.board.name}: flashed by {table.runner}"
@@ -133,33 +138,36 @@ def put_on_board(
 def firmware(
     source: Path, network: BuildGroup, console: Console, *, keep: bool = False
 ) -> Generator[FlashedFirmware]:
-    """The firmware of a project's folder, or of a network that is built for the occasion.
+    """Yield the firmware of a project folder, or build a network and yield its firmware.
 
-    With `keep` what was built stays, in a folder of its own.
+    The build uses a temporary folder, which stays afterwards if `keep` is set.
+
+    Raises:
+        ConfigError: the firmware does not fit the options, or no board is given.
     """
     if source.is_dir():
         yield _of_project(source, network)
         return
     options = network.build_options()
     if options.board is None:
-        raise ConfigError("--board says what is flashed, see `smelt boards`")
+        raise ConfigError("--board is missing: give the board to flash, see `smelt boards`")
     if network.dump_after is not None:
-        raise ConfigError("--dump-after is of `smelt build`")
+        raise ConfigError("--dump-after works with `smelt build` only: remove it")
     with ExitStack() as stack:
         with console.status(f"building {source.name}"):
             artefact = compile_model(source, options)
             if artefact.board is None:
-                raise ConfigError(f"--board {options.board} is not a device that can be flashed")
+                raise ConfigError(f"--board {options.board} cannot be flashed: it is a computer")
             elf = stack.enter_context(built(artefact, keep=keep))
         notes(console, artefact.notes)
         yield FlashedFirmware(elf.path, artefact.board, artefact.network.hash)
 
 
 def _of_project(folder: Path, network: BuildGroup) -> FlashedFirmware:
-    """The firmware of a project's folder; `ConfigError` unless it is one for that board."""
+    """Return the firmware of a project folder. Raise a `ConfigError` if it is for another board."""
     if network != BuildGroup(board=network.board):
         raise ConfigError(
-            f"'{folder}' is built already: of the options of a build only --board may be given"
+            f"'{folder}' is already built: of the build options, only --board may be given"
         )
     try:
         report: Any = json.loads((folder / REPORT).read_text(encoding="utf-8"))
@@ -167,11 +175,10 @@ def _of_project(folder: Path, network: BuildGroup) -> FlashedFirmware:
         built_for: str | None = report["board"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"'{folder}' is not a project that `smelt build` wrote: its {REPORT} is missing or "
-            "broken"
+            f"'{folder}' is not a project of `smelt build`: its {REPORT} is missing or damaged"
         ) from error
     if built_for is None:
-        raise ConfigError(f"'{folder}' was built for no board: build it with --board")
+        raise ConfigError(f"'{folder}' was not built for a board: build it again with --board")
     board = boards.load(network.board or built_for)
     if board.name != built_for:
         raise ConfigError(
@@ -179,22 +186,22 @@ def _of_project(folder: Path, network: BuildGroup) -> FlashedFirmware:
         )
     elf = folder / "build" / f"{name}.elf"
     if not elf.is_file():
-        raise ConfigError(f"'{elf}' is not there: run `make` in '{folder}'")
+        raise ConfigError(f"'{elf}' does not exist: run `make` in '{folder}'")
     return FlashedFirmware(elf, board, hash_)
 
 
 def _answer(firmware: FlashedFirmware, port: str | None, console: Console) -> str:
-    """What to say about the board's answer; the firmware that answers must be what was flashed."""
+    """Return a message about the board's response. Raise unless it runs the flashed firmware."""
     if port is None:
         try:
             port = find_port(firmware.board)
         except (ConfigError, DeviceError) as error:
-            say(console, f"note: whether it runs was not checked: {error}")
+            say(console, f"note: did not check whether the firmware runs: {error}")
             return ""
     try:
         with boards.open_device(None, port, firmware.board, expected_hash=firmware.hash) as device:
             return f"; {device.info.name} ({firmware.hash}) answers on {port}"
     except DeviceError as error:
         raise DeviceError(
-            f"{error}\nThe board was flashed; --no-check leaves out the question whether it answers"
+            f"{error}\nThe board was flashed; use --no-check to skip this check"
         ) from error

@@ -1,4 +1,4 @@
-"""`smelt inspect`: what a file holds."""
+"""`smelt inspect`: show the layers of a network."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from smelt.ir.text import print_graph
 def inspect(
     model: Model,
     *,
-    ir: Annotated[bool, typer.Option("--ir", help="Print the text form of the IR.")] = False,
+    ir: Annotated[
+        bool, typer.Option("--ir", help="Print the intermediate representation (IR) as text.")
+    ] = False,
     network: InputGroup,
     json_: JsonOption = False,
 ) -> None:
-    """Show inputs, outputs and layers of a network.
+    """Show the inputs, outputs and layers of a network.
 
     `smelt inspect model.tflite`
 

@@ -1,4 +1,4 @@
-"""`smelt mlperf-tiny`: firmware that MLPerf Tiny's own runner drives."""
+"""`smelt mlperf-tiny`: build firmware for the runner of the MLPerf Tiny benchmarks."""
 
 from __future__ import annotations
 
@@ -32,43 +32,44 @@ def mlperf_tiny(
         str | None,
         typer.Option(
             "--id",
-            help="kws01, vww01, ic01, ad01 or strww01 [default: by the input's shape].",
+            help="Benchmark: kws01, vww01, ic01, ad01 or strww01 [default: by the input's shape].",
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder of the C project, compiled.")
+        Path | None, typer.Option("-o", "--output", help="Folder for the compiled C project.")
     ] = None,
     force: ForceOption = False,
-    flash: Annotated[bool, typer.Option("--flash", help="Put it on the board.")] = False,
+    flash: Annotated[bool, typer.Option("--flash", help="Flash the firmware.")] = False,
     way: FlashGroup,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="Let QEMU run it until Ctrl-C, for a runner.")
+        bool, typer.Option("--simulate", help="Run the firmware in QEMU until Ctrl-C.")
     ] = False,
     pty: Annotated[
         bool,
         typer.Option(
             "--pty",
-            help="The simulated UART is a pseudo-terminal, as the benchmark's runner needs.",
+            help="With --simulate: use a pseudo-terminal, which the benchmark's runner needs.",
         ),
     ] = False,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0, help="End --simulate after so many.")
+        float | None,
+        typer.Option("--seconds", min=0, help="With --simulate: stop after this time."),
     ] = None,
     network: BuildGroup,
     quiet: QuietOption = False,
 ) -> None:
-    """Build firmware for one of MLPerf Tiny's benchmarks, ready for its runner.
+    """Build firmware for an MLPerf Tiny benchmark, for use with its runner.
 
     `smelt mlperf-tiny kws_int8.tflite --board nucleo-l4r5zi -o kws --flash`
 
     `smelt mlperf-tiny kws_int8.tflite --board mps2-an386 --simulate --pty`
     """
     if flash == simulate and (flash or output is None):
-        raise ConfigError("say what for: -o DIR, --flash, or --simulate (not both of these)")
+        raise ConfigError("give -o DIR, --flash or --simulate (the last two exclude each other)")
     if (pty or seconds is not None) and not simulate:
-        raise ConfigError("--pty and --seconds are of --simulate: give that too")
+        raise ConfigError("--pty and --seconds need --simulate")
     if way != FlashGroup() and not flash:
-        raise ConfigError("--runner, --port, --gdb, --drive and --timeout are of --flash: give it")
+        raise ConfigError("--runner, --port, --gdb, --drive and --timeout need --flash")
     if output is not None:
         check_destination(output, force=force, remedy="--force")
     console = progress_console(quiet)
@@ -91,7 +92,7 @@ def mlperf_tiny(
 
 @contextmanager
 def _linked(artefact: Artefact, output: Path | None, *, force: bool) -> Generator[Path]:
-    """The ELF of a project, in a folder that stays or in one that is gone afterwards."""
+    """Yield the ELF of a project, compiled in `output` or in a temporary folder."""
     if output is None:
         with built(artefact) as elf:
             yield elf.path

@@ -1,4 +1,4 @@
-"""`smelt ops`: the operators that are imported and served."""
+"""`smelt ops`: list the supported operators."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from smelt.cli.show import operators as show
 
 
 def ops(
-    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown, for docs.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown instead of tables.")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """List the operators that are imported, and the backends that serve each."""
+    """List the operators that Smelt imports, and the backends that support each."""
     imported, served = show.imported(), show.served()
     if json_:
         print_json({"imported": imported.records(), "served": served.records()})

@@ -1,7 +1,7 @@
-"""The options that several commands share.
+"""Options that several commands share.
 
-A command takes a group of options as one parameter whose type is a dataclass; `grouped` spreads
-the dataclass's fields over the command line.
+A command takes a group of options as one parameter whose type is a dataclass. `grouped` turns each
+field of the dataclass into an option on the command line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from smelt.api.plugins import kernels as plugin_kernels
 from smelt.api.plugins import load_plugins
 from smelt.api.quantize import Settings
 from smelt.api.report import Gates
-from smelt.cli import lists as cli_lists
+from smelt.cli import list_options
 from smelt.cli.quant_options import PANEL, QuantGroup, QuantizationKind
 from smelt.codegen.accelerator import load_tuning
 from smelt.codegen.lower.backend import backend
@@ -30,7 +30,7 @@ from smelt.frontend import InputOptions
 
 
 class Optimization(StrEnum):
-    """What kernels and compiler flags favour."""
+    """Goal that kernels and compiler flags are optimized for."""
 
     speed = "speed"
     size = "size"
@@ -38,7 +38,7 @@ class Optimization(StrEnum):
 
 
 class InputLayout(StrEnum):
-    """How images are given to an ONNX network."""
+    """Memory layout of the images that an ONNX network takes."""
 
     model = "model"
     nhwc = "nhwc"
@@ -49,142 +49,161 @@ BoardOption = Annotated[
     str | None,
     typer.Option(
         "--board",
-        help="Board to build for (`smelt boards`), or a .toml file; "
-        "`host`: this computer, for code of any --target.",
+        help="Board to build for: a name from `smelt boards`, a .toml file, or `host` for this "
+        "computer.",
     ),
 ]
 TargetOption = Annotated[
     str | None,
-    typer.Option("--target", help="Target to generate code for (`smelt targets`)."),
+    typer.Option("--target", help="Core to generate code for (`smelt targets`)."),
 ]
-OptimizeOption = Annotated[Optimization, typer.Option("--optimize", help="What to favour.")]
+OptimizeOption = Annotated[Optimization, typer.Option("--optimize", help="Optimize for this goal.")]
 NameOption = Annotated[
     str | None,
-    typer.Option("--name", help="Name of the network, a C identifier [default: file's stem]."),
+    typer.Option("--name", help="Name of the network, a C identifier [default: the file's stem]."),
 ]
 KeepInputsOption = Annotated[
-    bool, typer.Option("--keep-inputs", help="An inference leaves its inputs unchanged.")
+    bool,
+    typer.Option("--keep-inputs", help="Do not reuse the memory of the inputs during inference."),
 ]
 PluginOption = Annotated[
     list[Path] | None,
-    typer.Option("--plugin", help="Python file with operators of your own, which is executed."),
+    typer.Option(
+        "--plugin", help="Python file with your own operators; Smelt executes it. Repeatable."
+    ),
 ]
 OnOption = Annotated[
     str | None,
-    typer.Option("--on", help="host, qemu or a serial port [default: qemu with --board]."),
+    typer.Option(
+        "--on",
+        help="Where to run: host, qemu or a serial port [default: qemu if --board is given].",
+    ),
 ]
 DeviceOption = Annotated[
     int | None,
     typer.Option(
         "--device",
         min=0,
-        help="Number of the GPU, for --target vulkan (`vulkaninfo --summary`) [default: the first "
-        "that is not the CPU itself].",
+        help="With --target vulkan: number of the GPU (`vulkaninfo --summary`) [default: the first "
+        "that is not a software renderer].",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 JsonFileOption = Annotated[
-    Path | None, typer.Option("--json", help="Write the completed report here.")
+    Path | None, typer.Option("--json", help="Write the report as JSON to this file.")
 ]
 DimOption = Annotated[
     list[str] | None,
     typer.Option(
         "--dim",
-        help="Size of an open dimension, as `batch=1`, or its least and greatest, as `T=1..64`.",
+        help="Size of a dimension that the file leaves open, as `batch=1`, or its range, as "
+        "`T=1..64`.",
     ),
 ]
 ShapeOption = Annotated[
-    list[str] | None, typer.Option("--shape", help="Shape of an input, as `image=1x3x96x96`.")
+    list[str] | None,
+    typer.Option("--shape", help="Shape of an input, as `image=1x3x96x96`."),
 ]
 ValueOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--value", help="Make an input a constant, as `rate=16000`, `axes=0,2` or `flag=true`."
+        "--value",
+        help="Replace an input with a constant, as `rate=16000`, `axes=0,2` or `flag=true`.",
     ),
 ]
 InputLayoutOption = Annotated[
-    InputLayout, typer.Option("--input-layout", help="nhwc: images come channels last (cameras).")
+    InputLayout,
+    typer.Option(
+        "--input-layout",
+        help="Layout of the images that you pass in: that of the `model`, or `nhwc` (channels "
+        "last, as from cameras).",
+    ),
 ]
 MaxArena = Annotated[
-    int | None, typer.Option("--max-arena", min=0, help="Fail if the arena takes more bytes.")
+    int | None, typer.Option("--max-arena", min=0, help="Fail if the arena exceeds these bytes.")
 ]
 MaxFlash = Annotated[
-    int | None, typer.Option("--max-flash", min=0, help="Fail if the network takes more flash.")
+    int | None,
+    typer.Option("--max-flash", min=0, help="Fail if the network's flash exceeds these bytes."),
 ]
 MaxStack = Annotated[
-    int | None, typer.Option("--max-stack", min=0, help="Fail if an inference takes more stack.")
+    int | None,
+    typer.Option("--max-stack", min=0, help="Fail if an inference's stack exceeds these bytes."),
 ]
 MaxInstructions = Annotated[
-    int | None, typer.Option("--max-instructions", min=0, help="Fail if an inference takes more.")
+    int | None,
+    typer.Option(
+        "--max-instructions", min=0, help="Fail if an inference executes more instructions."
+    ),
 ]
 BackendsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--backends",
-        help="Backends in order of preference, as `cmsis_nn,dsp` or one an option [default: "
-        "the target's own, the cheapest for each layer].",
+        help="Backends in order of preference, as `cmsis_nn,dsp` [default: all backends of the "
+        "target, the cheapest for each layer].",
     ),
 ]
 PlaceOption = Annotated[
     list[str] | None,
     typer.Option(
         "--place",
-        help="Backend that must serve a layer, as `conv1=c`, `conv*=c` "
-        "or, for one form of kernel, `conv1=dsp:dsp_dot_3x2`.",
+        help="Backend for a layer or for all that match, as `conv1=c` or `conv*=c`; with a "
+        "variant of a kernel, as `conv1=dsp:dsp_dot_3x2`.",
     ),
 ]
 FallbackOption = Annotated[
     bool,
     typer.Option(
         "--fallback/--no-fallback",
-        help="Whether the last backend may serve what the preferred ones do not; for programs "
-        "that find no GPU: --cpu-fallback.",
+        help="Use the last backend for layers that the preferred backends do not support. To run "
+        "on computers without a GPU, see --cpu-fallback.",
     ),
 ]
 CmsisNnOption = Annotated[
     Path | None,
     typer.Option(
         "--cmsis-nn",
-        help="Folder of CMSIS-NN, for backend `cmsis_nn` [default: CMSIS_NN_DIR].",
+        help="Folder of CMSIS-NN, for backend `cmsis_nn` [default: $CMSIS_NN_DIR].",
     ),
 ]
 ExpandOption = Annotated[
     bool,
     typer.Option(
         "--expand-weights",
-        help="Store weights several times as large where that is faster (Winograd's algorithm).",
+        help="Store larger weights where that is faster (Winograd's algorithm).",
     ),
 ]
 GpuOption = Annotated[
     str | None,
     typer.Option(
         "--gpu",
-        help="Profile of the GPU of target `vulkan`, by which small layers are left to the CPU, "
-        "and blocks and workgroups chosen [default: the board's, or `default`].",
+        help="With --target vulkan: profile of the GPU, which decides which layers run on the CPU "
+        "and the sizes of blocks and workgroups [default: the board's, or `default`].",
     ),
 ]
 CpuFallbackOption = Annotated[
     bool,
     typer.Option(
         "--cpu-fallback",
-        help="With --target vulkan: also write the GPU's layers for the CPU, which computes them "
-        "where the program finds no GPU; their weights are stored twice.",
+        help="With --target vulkan: also include the GPU's layers for the CPU, for computers "
+        "without a GPU; their weights are stored twice.",
     ),
 ]
 Float16Option = Annotated[
     bool,
     typer.Option(
         "--float16",
-        help="With --target vulkan: store what the GPU computes as float16; inputs and outputs "
-        "stay float32.",
+        help="With --target vulkan: store the GPU's tensors as float16; inputs and outputs stay "
+        "float32.",
     ),
 ]
 TuningOption = Annotated[
     Path | None,
-    typer.Option("--tuning", help="What `smelt tune` measured on the device, instead of --gpu."),
+    typer.Option("--tuning", help="File of measurements from `smelt tune`, instead of --gpu."),
 ]
 DumpAfter = Annotated[
-    str | None, typer.Option("--dump-after", help="Print the graph after this pass.")
+    str | None, typer.Option("--dump-after", help="Print the graph after this compiler pass.")
 ]
 QuantizeOption = Annotated[
     QuantizationKind | None,
@@ -195,22 +214,22 @@ CalibrationSamplesOption = Annotated[
     typer.Option(
         "--calibration-samples",
         min=1,
-        help="How many are used, spread evenly [default: all].",
+        help="Number of calibration samples to use, evenly spaced [default: all].",
         rich_help_panel=PANEL,
     ),
 ]
 ForceOption = Annotated[
     bool,
-    typer.Option(
-        "--force", help="Replace the files of an earlier build in the folder, and keep all others."
-    ),
+    typer.Option("--force", help="Replace the files of an earlier build; keep all other files."),
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what is asked for.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print no progress, notes or results.")
+]
 
 
 @dataclass(frozen=True)
 class InputGroup:
-    """What is said of a network's inputs, and the plugins that its file needs."""
+    """Options for the inputs of a network, and its plugins."""
 
     dim: DimOption = None
     shape: ShapeOption = None
@@ -219,22 +238,22 @@ class InputGroup:
     plugin: PluginOption = None
 
     def plugin_files(self) -> tuple[Path, ...]:
-        """The files that are imported."""
-        return cli_lists.plugins(self.plugin or ())
+        """Return the paths of the plugins."""
+        return list_options.plugins(self.plugin or ())
 
     def options(self) -> InputOptions:
-        """The same, read; `ConfigError` for a text of another form."""
+        """Return the options in parsed form. Raise a `ConfigError` if one cannot be parsed."""
         return InputOptions(
-            cli_lists.dims(self.dim or ()),
-            cli_lists.shapes(self.shape or ()),
-            cli_lists.values(self.value or ()),
+            list_options.dims(self.dim or ()),
+            list_options.shapes(self.shape or ()),
+            list_options.values(self.value or ()),
             self.input_layout.value,
         )
 
 
 @dataclass(frozen=True)
 class BuildGroup(InputGroup, QuantGroup):
-    """What a network is compiled with."""
+    """Options for compiling a network."""
 
     board: BoardOption = None
     target: TargetOption = None
@@ -255,7 +274,7 @@ class BuildGroup(InputGroup, QuantGroup):
     calibration_samples: CalibrationSamplesOption = None
 
     def build_options(self) -> Options:
-        """The pipeline's options; plugins are loaded."""
+        """Load the plugins and return the options in parsed form."""
         kernels = plugin_kernels(load_plugins(self.plugin_files()))
         return Options(
             target=self.target,
@@ -265,8 +284,8 @@ class BuildGroup(InputGroup, QuantGroup):
             keep_inputs=self.keep_inputs,
             kernels=kernels,
             inputs=self.options(),
-            backends=cli_lists.words("--backends", self.backends) if self.backends else None,
-            place=cli_lists.places(self.place or ()),
+            backends=list_options.words("--backends", self.backends) if self.backends else None,
+            place=list_options.places(self.place or ()),
             fallback=self.fallback,
             expand_weights=self.expand_weights,
             gpu=self.gpu,
@@ -284,13 +303,13 @@ class BuildGroup(InputGroup, QuantGroup):
         if self.calibration_samples is not None:
             given.append("--calibration-samples")
         if given:
-            raise ConfigError(f"{given[0]} needs --quantize int8")
+            raise ConfigError(f"{given[0]} needs --quantize int8: add it")
         return None
 
 
 @dataclass(frozen=True)
 class LimitGroup:
-    """What a network may take at most."""
+    """Upper limits for the memory and instructions of a network."""
 
     max_arena: MaxArena = None
     max_flash: MaxFlash = None
@@ -298,12 +317,12 @@ class LimitGroup:
     max_instructions: MaxInstructions = None
 
     def gates(self) -> Gates:
-        """The limits as a report is checked against them."""
+        """Return the limits in the form that checks a report."""
         return Gates(self.max_arena, self.max_flash, self.max_stack, self.max_instructions)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the fields of its dataclass parameters as options of its own."""
+    """Return the command with each field of its dataclass parameters as an option."""
     hints = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
@@ -332,13 +351,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _refuse_empty(given: Mapping[str, Any]) -> None:
-    """An option without a text is no option left out: what would be done instead was not meant."""
+    """Reject empty values: usually an unset shell variable."""
     for name, text in given.items():
         if text == "" or (isinstance(text, list) and "" in map(str, cast("list[object]", text))):
             option = name.strip("_").replace("_", "-")
             raise ConfigError(
-                f"--{option} is given, and empty: give a text, or leave it out (is a variable of "
-                "the shell not set?)"
+                f"--{option} is empty: give a value or remove the option (is a shell variable "
+                "unset?)"
             )
 
 
@@ -346,11 +365,11 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def _library(name: str, folder: Path) -> Path:
-    """The folder of the external library of that name."""
+    """Return the folder of an external library. Raise a `ConfigError` if its header is missing."""
     library = backend(name).library
     if library is not None and not (folder / library.header_path).exists():
         raise ConfigError(
-            f"{library.option} {folder}: it has no {library.header_path}; "
-            f"give {library.title}'s folder"
+            f"{library.option} {folder}: {library.header_path} is missing; give the folder of "
+            f"{library.title}"
         )
     return folder

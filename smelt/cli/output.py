@@ -1,4 +1,4 @@
-"""What commands say: progress and notes on standard error, results on standard output."""
+"""Output of the commands: progress and notes on standard error, results on standard output."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from smelt.terminal import one_line
 
 
 def progress_console(quiet: bool) -> Console:
-    """For progress and notes."""
+    """Return the console for progress and notes."""
     return Console(stderr=True, quiet=quiet)
 
 
 def results_console(quiet: bool) -> Console:
-    """For results."""
+    """Return the console for results."""
     return Console(quiet=quiet)
 
 
 def say(console: Console, text: str) -> None:
-    """Print a line as it is, but for what a terminal would obey; names stay on it."""
+    """Print one line without markup. Control characters and newlines are escaped."""
     console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def notes(console: Console, sentences: Iterable[str]) -> None:
-    """What the user should know, a line each."""
+    """Print each note on its own line."""
     for note in sentences:
         say(console, f"note: {note}")
 
 
 @contextmanager
 def spinner(console: Console, text: str) -> Generator[None]:
-    """Something turns while the context lasts."""
+    """Show a spinner until the context ends."""
     with console.status(text):
         yield
 
 
 @contextmanager
 def bars(console: Console) -> Generator[Callable[[str, int, int], None]]:
-    """Progress bars, on a terminal only; call what comes with a text, what is done, and of what."""
+    """Show progress bars if the console is a terminal; call the yielded (text, done, total)."""
     text = TextColumn("{task.description}", markup=False)
     columns = SpinnerColumn(), text, BarColumn(), MofNCompleteColumn()
     shown = console.is_terminal
@@ -67,29 +67,33 @@ def bars(console: Console) -> Generator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def bar(console: Console, text: str, total: int) -> Generator[Callable[[int], None]]:
-    """A progress bar, on a terminal only; call what comes with the number that is done."""
+    """Show one progress bar if the console is a terminal; call the yielded (done)."""
     with bars(console) as advance:
         advance(text, 0, total)
         yield lambda done: advance(text, done, total)
 
 
 def print_json(data: object) -> None:
-    """JSON on standard output."""
+    """Print JSON on standard output."""
     typer.echo(json.dumps(data, indent=2))
 
 
 def write_json(path: Path, report: Mapping[str, Any]) -> None:
-    """JSON into a file that appears whole or not at all; `ConfigError` if it cannot be written."""
+    """Write JSON to a file atomically. Raise a `ConfigError` if it cannot be written."""
     write_files({path: (json.dumps(report, indent=2) + "\n").encode()})
 
 
 def dumper(name: str | None) -> Callable[[str, Graph], None] | None:
-    """Prints the graph after the pass of that name; `ConfigError` if there is none."""
+    """Return a function that prints the graph after the named pass, or None if `name` is None.
+
+    Raises:
+        ConfigError: there is no pass of that name.
+    """
     if name is None:
         return None
     known = [transform.__name__ for transform in PASSES]
     if name not in known:
-        raise ConfigError(f"--dump-after '{name}' is not a pass; the passes are {', '.join(known)}")
+        raise ConfigError(f"--dump-after '{name}': no such pass; choose from {', '.join(known)}")
 
     def dump(done: str, graph: Graph) -> None:
         if done == name:

@@ -1,4 +1,4 @@
-"""`smelt partition`: which backend serves each layer, and why."""
+"""`smelt partition`: show which backend runs each layer, and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def partition(
     network: BuildGroup,
     json_: JsonOption = False,
 ) -> None:
-    """Show which backend serves each layer, why not another, and the kernels that were not taken.
+    """Show the backend of each layer, the alternatives, and why each was rejected.
 
     `smelt partition model.tflite --target cortex-m4`
 

@@ -1,4 +1,4 @@
-"""`smelt profile`: what one inference takes, layer by layer."""
+"""`smelt profile`: measure the cost of each layer."""
 
 from __future__ import annotations
 
@@ -37,23 +37,28 @@ def profile(
     *,
     on: OnOption = None,
     device: DeviceOption = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random input.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random input.")] = 0,
     cycles: Annotated[
         bool,
-        typer.Option("--cycles", help="Estimate cycles, and milliseconds at the board's clock."),
+        typer.Option(
+            "--cycles", help="Estimate cycles, and milliseconds at the board's clock frequency."
+        ),
     ] = False,
     wait_states: Annotated[
-        int, typer.Option("--wait-states", min=0, help="Of the board's flash; with --cycles.")
+        int,
+        typer.Option(
+            "--wait-states", min=0, help="With --cycles: wait states of the board's flash memory."
+        ),
     ] = 0,
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write the layers to a page of HTML.")
+        Path | None, typer.Option("--html", help="Write an HTML report to this file.")
     ] = None,
     network: BuildGroup,
     limits: LimitGroup,
     json_: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure one inference: every layer's instructions, or its time; stack, arena and flash.
+    """Measure one inference: instructions or time of each layer, stack, arena and flash.
 
     `smelt profile model.tflite --board mps2-an386`
 
@@ -62,7 +67,7 @@ def profile(
     options = network.build_options()
     console = progress_console(quiet or json_)
     if wait_states and not cycles:
-        raise ConfigError("--wait-states changes cycles only: give --cycles too")
+        raise ConfigError("--wait-states needs --cycles")
     artefact = compile_model(model, options, dumper(network.dump_after))
     rig = Rig(on, device_number=device)
     rig.check(artefact)
@@ -70,8 +75,8 @@ def profile(
     counts = where == "qemu" and artefact.platform.firmware == "cortexm"
     if not counts and (cycles or html is not None):
         raise ConfigError(
-            "--cycles and --html need every instruction of every layer: a --board with a Cortex-M "
-            "that QEMU simulates (`smelt boards`), and --on qemu"
+            "--cycles and --html need instruction counts: choose a --board with a Cortex-M that "
+            "QEMU simulates (`smelt boards`), and no --on but qemu"
         )
     (sample,) = random_samples(artefact.graph, 1, seed)
     with spinner(console, "running"):
@@ -91,7 +96,7 @@ def profile(
 
 
 def _timed(artefact: Artefact, sample: Sample, rig: Rig, *, built: bool) -> Report:
-    """The report of an inference; with times of layers, if firmware that has taps runs."""
+    """Run one inference and return its report, with layer times if the firmware has taps."""
     ran = run_model(artefact, [sample], rig)
     timed = time_layers(artefact, sample, rig) if built or ran.taps else {}
     return {**ran.report, **timed}
@@ -104,7 +109,7 @@ def _show(report: Report, console: Console) -> None:
         show_verify.layers(report).print(Console())
     else:
         console.print(
-            "note: this firmware cannot tell of single layers; `smelt deploy --layers` flashes one "
-            "that can"
+            "note: this firmware cannot time single layers; `smelt deploy --layers` flashes "
+            "firmware that can"
         )
     show.measured(Console(), report)

@@ -1,4 +1,4 @@
-"""What `smelt verify` and `smelt deploy` share: samples, the verdict, and where it goes."""
+"""Options and verdicts that `smelt verify` and `smelt deploy` share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console
 
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
-from smelt.boards.meter import Meter
+from smelt.boards.energy_meter import Meter
 from smelt.cli.options import BuildGroup, JsonFileOption, LimitGroup, QuietOption
 from smelt.cli.output import bars, dumper, notes, write_json
 from smelt.cli.show import verify as show_verify
@@ -30,26 +30,26 @@ from smelt.samples import Sample, bind_expected, bind_samples, load_arrays, rand
 
 @dataclass(frozen=True)
 class SampleGroup:
-    """What is run, and what is expected."""
+    """Options for the samples to run and the expected outputs."""
 
     inputs: Annotated[
-        Path | None, typer.Option("--inputs", help=".npz with inputs [default: random].")
+        Path | None, typer.Option("--inputs", help=".npz file of inputs [default: random].")
     ] = None
     expect: Annotated[
-        Path | None, typer.Option("--expect", help=".npz with the outputs that you expect.")
+        Path | None, typer.Option("--expect", help=".npz file of expected outputs; needs --inputs.")
     ] = None
-    samples: Annotated[int, typer.Option("--samples", min=1, help="Random samples.")] = 8
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random samples.")] = 0
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Number of random samples.")] = 8
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random samples.")] = 0
 
     def check(self) -> None:
-        """Make sure that the options make sense together."""
+        """Raise a `ConfigError` if the options contradict each other."""
         if self.expect is not None and self.inputs is None:
             raise ConfigError(
-                "--expect needs --inputs: expected outputs of random inputs are unknown"
+                "--expect needs --inputs: the expected outputs of random inputs are unknown"
             )
 
     def of(self, artefact: Artefact) -> tuple[list[Sample], list[Sample] | None]:
-        """The samples for a network, and the outputs that are expected."""
+        """Return the samples for a network, and the expected outputs or None."""
         graph = artefact.graph
         if self.inputs is None:
             return random_samples(graph, self.samples, self.seed), None
@@ -61,34 +61,34 @@ class SampleGroup:
 
 @dataclass(frozen=True)
 class VerdictGroup:
-    """Where the verdict goes."""
+    """Options for the files that the verdict is written to, and the energy meter."""
 
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write what was measured to a page of HTML.")
+        Path | None, typer.Option("--html", help="Write the measurements to this HTML file.")
     ] = None
     junit: Annotated[
-        Path | None, typer.Option("--junit", help="Write JUnit's XML, for CI, here.")
+        Path | None, typer.Option("--junit", help="Write the verdict to this JUnit XML file.")
     ] = None
     meter: Annotated[
         str | None,
         typer.Option(
             "--meter",
-            help="Program that measures energy: it gets `start` and `stop` by the line, and "
-            "answers `stop` with joules.",
+            help="Program that measures energy: Smelt writes the lines `start` and `stop` to it, "
+            "and it replies to `stop` with the energy in joules.",
         ),
     ] = None
 
 
 @dataclass(frozen=True)
 class ProofGroup(LimitGroup, BuildGroup, VerdictGroup, SampleGroup):
-    """All that verifying a network takes, wherever it runs."""
+    """All options for verifying a network, on any device."""
 
     json_: JsonFileOption = None
     quiet: QuietOption = False
 
 
 def compiled(model: Path, proof: ProofGroup, console: Console) -> Artefact:
-    """The compiled network; that there is none is reported too, as far as a report can say it."""
+    """Compile the network. If that fails, write the verdict files before raising the error."""
     proof.check()
     distinct({"--json": proof.json_, "--html": proof.html, "--junit": proof.junit})
     options = proof.build_options()
@@ -113,15 +113,18 @@ def judge(
     *,
     any_build: bool = False,
 ) -> Mapping[str, Any]:
-    """Verify, and write what is asked for; that it failed, too, before the error goes on.
+    """Verify the network and write the verdict files, also if verification fails.
 
     Args:
         artefact: the compiled network.
-        proof: samples, limits, and where the verdict goes.
-        rig: where it runs.
-        console: for progress.
-        timed: what the report says besides.
-        any_build: whether firmware that is there already may be another build of the network.
+        proof: samples, limits, and files for the verdict.
+        rig: the device to run on.
+        console: console for progress.
+        timed: entries to add to the report.
+        any_build: whether the device may run another build of the network.
+
+    Returns:
+        The report.
     """
     start = time.monotonic()
     samples, expected = proof.of(artefact)

@@ -1,4 +1,4 @@
-"""The options of quantization, which `quantize` has and every command that builds."""
+"""Options for quantization, shared by `smelt quantize` and the commands that build."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from smelt.api.quantize import Settings
-from smelt.cli.lists import numbers, words
+from smelt.cli.list_options import numbers, words
 from smelt.errors import ConfigError
 from smelt.quant.data.image_files import Preprocessing
 from smelt.quant.recipe import ALLOWED, RECIPES, Recipe
@@ -21,13 +21,13 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class QuantizationKind(StrEnum):
-    """What a float network is quantized to."""
+    """Element type that a float network is quantized to."""
 
     int8 = "int8"
 
 
 class RecipeName(StrEnum):
-    """Which steps quantization takes."""
+    """Named selection of quantization steps."""
 
     fast = "fast"
     default = "default"
@@ -35,7 +35,7 @@ class RecipeName(StrEnum):
 
 
 class Ranges(StrEnum):
-    """How ranges of activations are found."""
+    """Method that chooses the ranges of activations."""
 
     minmax = "minmax"
     percentile = "percentile"
@@ -44,7 +44,7 @@ class Ranges(StrEnum):
 
 
 class RoundingOption(StrEnum):
-    """How weights are rounded."""
+    """Method that rounds weights."""
 
     nearest = "nearest"
     compensated = "compensated"
@@ -59,21 +59,21 @@ class Interface(StrEnum):
 
 
 class ImageLayout(StrEnum):
-    """Where a network has the channels of images."""
+    """Position of the channels in a network's image input."""
 
     nchw = "nchw"
     nhwc = "nhwc"
 
 
 class ImageColours(StrEnum):
-    """Order of channels."""
+    """Order of color channels."""
 
     rgb = "rgb"
     bgr = "bgr"
 
 
 class ImageFit(StrEnum):
-    """What is done to images of another aspect ratio."""
+    """Method for images with another aspect ratio than the input."""
 
     stretch = "stretch"
     crop = "crop"
@@ -85,78 +85,99 @@ def _option(name: str, text: str) -> Any:
 
 @dataclass(frozen=True)
 class QuantGroup:
-    """How a float network is quantized."""
+    """Options for quantizing a float network."""
 
     calibration: Annotated[
         Path | None,
         _option(
             "--calibration",
-            "Samples of what the device will see: .npz, .npy, or a folder of images or wav files.",
+            "Representative inputs: an .npz or .npy file, or a folder of images or WAV files.",
         ),
     ] = None
     recipe: Annotated[
-        RecipeName | None, _option("--recipe", "Steps of quantization [default: default].")
+        RecipeName | None,
+        _option("--recipe", "Named selection of quantization steps [default: default]."),
     ] = None
     ranges: Annotated[
-        Ranges | None, _option("--ranges", "How ranges of activations are found.")
+        Ranges | None,
+        _option(
+            "--ranges", "Method that chooses the ranges of activations [default: the recipe's]."
+        ),
     ] = None
     percentile: Annotated[
         float | None,
-        _option("--percentile", "Part of the elements in range, in %; with --ranges percentile."),
+        _option(
+            "--percentile",
+            "With --ranges percentile: share of the elements within the range, in percent.",
+        ),
     ] = None
     no_equalize: Annotated[
-        bool, _option("--no-equalize", "Do not rescale channels across layers.")
+        bool, _option("--no-equalize", "Skip cross-layer equalization of channels.")
     ] = False
     no_weight_clipping: Annotated[
-        bool, _option("--no-weight-clipping", "Keep the largest weight of each channel in range.")
+        bool, _option("--no-weight-clipping", "Do not clip the largest weights of a channel.")
     ] = False
     weight_rounding: Annotated[
-        RoundingOption | None, _option("--weight-rounding", "How weights are rounded.")
+        RoundingOption | None,
+        _option("--weight-rounding", "Method that rounds weights [default: the recipe's]."),
     ] = None
     no_bias_correction: Annotated[
-        bool, _option("--no-bias-correction", "Do not take mean errors out by the biases.")
+        bool, _option("--no-bias-correction", "Do not correct mean errors through the biases.")
     ] = False
     allow: Annotated[
         list[str] | None,
         _option(
             "--allow",
-            "What layers may be: `float` where they have no int8 form or the outputs are poor "
-            "without, `int16` where that makes the outputs better; or `float,int16`.",
+            "Types allowed besides int8: `float` for layers without an int8 kernel or with poor "
+            "int8 outputs, `int16` where it improves the outputs, or `float,int16`.",
         ),
     ] = None
     io: Annotated[
         Interface | None,
-        _option("--io", "Type of inputs and outputs; float: converted in C [default: int8]."),
+        _option(
+            "--io",
+            "Type of inputs and outputs; `float` adds conversions in C [default: int8].",
+        ),
     ] = None
     image_layout: Annotated[
         ImageLayout | None,
-        _option("--image-layout", "Where the network has channels [default: by its shape]."),
+        _option("--image-layout", "Position of the channels [default: by the input's shape]."),
     ] = None
     image_colours: Annotated[
-        ImageColours | None, _option("--image-colours", "Order of channels [default: rgb].")
+        ImageColours | None, _option("--image-colours", "Order of color channels [default: rgb].")
     ] = None
     image_fit: Annotated[
         ImageFit | None,
-        _option("--image-fit", "For images of another aspect ratio [default: stretch]."),
+        _option(
+            "--image-fit",
+            "How to fit images with another aspect ratio [default: stretch].",
+        ),
     ] = None
     mean: Annotated[
         list[str] | None,
-        _option("--mean", "Subtracted from pixels of 0 to 255, as `0` or `123.7,116.3,103.5`."),
+        _option(
+            "--mean",
+            "Value to subtract from pixels (0 to 255), one or per channel, as `123.7,116.3,103.5` "
+            "[default: 0].",
+        ),
     ] = None
     std: Annotated[
-        list[str] | None, _option("--std", "What pixels are divided by then [default: 255].")
+        list[str] | None,
+        _option(
+            "--std", "Value to divide pixels by after --mean, one or per channel [default: 255]."
+        ),
     ] = None
 
     def settings(self, samples: int | None, seed: int = 0) -> Settings:
-        """The same, read.
+        """Return the options in parsed form.
 
         Raises:
-            ConfigError: an option is missing, of another form, or contradicts another.
+            ConfigError: an option is missing, cannot be parsed, or contradicts another.
         """
         if self.calibration is None:
             raise ConfigError(
-                "quantization needs --calibration: an .npz with samples of the inputs, or a folder "
-                "of images or wav files"
+                "quantization needs --calibration: give an .npz file of inputs, or a folder of "
+                "images or WAV files"
             )
         return Settings(
             self.calibration,
@@ -168,7 +189,7 @@ class QuantGroup:
         )
 
     def preprocessing(self) -> Preprocessing | None:
-        """How images become inputs; None where nothing is said of it."""
+        """Return how to convert images to inputs, or None if no such option is given."""
         fields = (self.image_layout, self.image_colours, self.image_fit, self.mean, self.std)
         if all(given is None for given in fields):
             return None
@@ -182,7 +203,7 @@ class QuantGroup:
         )
 
     def given(self) -> list[str]:
-        """The options that were given."""
+        """Return the names of the options that were given."""
         return [
             "--" + name.replace("_", "-")
             for name in QuantGroup.__dataclass_fields__
@@ -195,10 +216,11 @@ class QuantGroup:
             recipe = replace(recipe, ranges=self.ranges.value)
         if self.percentile is not None:
             if recipe.ranges != "percentile":
-                raise ConfigError("--percentile changes --ranges percentile only: give that too")
+                raise ConfigError("--percentile needs --ranges percentile")
             if not 50.0 < self.percentile <= 100.0:
                 raise ConfigError(
-                    f"--percentile {self.percentile:g}: give more than 50 %, at most 100, as 99.99"
+                    f"--percentile {self.percentile:g}: give a value above 50 and up to 100, for "
+                    "example 99.99"
                 )
             recipe = replace(recipe, percentile=self.percentile)
         if self.weight_rounding is not None:
@@ -216,7 +238,7 @@ def _allowed(texts: list[str] | None) -> frozenset[str]:
     for name in names:
         if name not in ALLOWED:
             raise ConfigError(
-                f"--allow {','.join(texts or ())}: only {', '.join(ALLOWED)} can be allowed, not "
-                f"'{name}'"
+                f"--allow {','.join(texts or ())}: '{name}' is unknown; choose from "
+                f"{', '.join(ALLOWED)}"
             )
     return frozenset(names)

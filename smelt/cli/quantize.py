@@ -1,4 +1,4 @@
-"""`smelt quantize`: a float network and samples become an int8 network, and what that cost."""
+"""`smelt quantize`: quantize a float network to int8 and report the loss of accuracy."""
 
 from __future__ import annotations
 
@@ -34,37 +34,39 @@ from smelt.quant.data.folders import holds_images
 
 @dataclass(frozen=True)
 class WrittenGroup:
-    """The files that are written."""
+    """Options for the output files."""
 
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The quantized network: a .smelt file.")
+        Path | None, typer.Option("-o", "--output", help="Write the int8 network: a .smelt file.")
     ] = None
     qdq: Annotated[
         Path | None,
-        typer.Option("--qdq", help="The same as ONNX, QuantizeLinear and DequantizeLinear."),
+        typer.Option(
+            "--qdq", help="Write it as ONNX with QuantizeLinear and DequantizeLinear nodes."
+        ),
     ] = None
     report: Annotated[
-        Path | None, typer.Option("--report", help="Write ranges and noise to a page of HTML.")
+        Path | None, typer.Option("--report", help="Write an HTML page of ranges and noise.")
     ] = None
 
     def check_suffixes(self) -> None:
-        """Raise a `ConfigError` if a file's name does not say what it is."""
+        """Raise a `ConfigError` if a file has the wrong suffix."""
         _require_suffix("-o", self.output, ".smelt")
         _require_suffix("--qdq", self.qdq, ".onnx")
 
     def contents(
         self, done: Quantization, found: dict[str, Any], model: Path, calibration: Path
     ) -> dict[Path, bytes]:
-        """The contents of each file.
+        """Return the contents of each output file.
 
         Args:
-            done: the network.
-            found: what the page shows.
-            model: the float network's file.
-            calibration: the samples' file or folder.
+            done: the quantized network.
+            found: the report that the HTML page shows.
+            model: file of the float network.
+            calibration: file or folder of the calibration samples.
 
         Raises:
-            ConfigError: two files have one name, or one that is read.
+            ConfigError: two output files have the same name, or one is also an input file.
         """
         contents: dict[Path, bytes] = {}
         if self.output is not None:
@@ -77,7 +79,7 @@ class WrittenGroup:
             raise ConfigError("-o, --qdq and --report name the same file")
         for path in contents:
             if path.resolve() in (model.resolve(), calibration.resolve()):
-                raise ConfigError(f"'{path}' is read: name another file to write")
+                raise ConfigError(f"'{path}' is an input file: choose another output file")
         return contents
 
 
@@ -87,18 +89,22 @@ def quantize(
     written: WrittenGroup,
     samples: Annotated[
         int | None,
-        typer.Option("--samples", min=1, help="How many samples are used [default: all]."),
+        typer.Option(
+            "--samples", min=1, help="Number of calibration samples, evenly spaced [default: all]."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of what is chosen at random.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random choices.")] = 0,
     test: Annotated[
         Path | None,
-        typer.Option("--test", help="Samples to measure on [default: the calibration samples]."),
+        typer.Option(
+            "--test", help="Samples to measure the accuracy on [default: the calibration samples]."
+        ),
     ] = None,
     labels: Annotated[
         str | None,
         typer.Option(
             "--labels",
-            help="Class of each sample that is measured on: .npy, or .npz:NAME; gives accuracy.",
+            help="Class of each measured sample, to report accuracy: an .npy file, or .npz:NAME.",
         ),
     ] = None,
     options: QuantGroup,
@@ -139,7 +145,7 @@ def quantize(
 def _compare(
     done: Quantization, settings: Settings, test: Path | None, labels: str | None
 ) -> tuple[Comparison, Path]:
-    """Both networks on the samples that are to be measured on: with labels, all of the file's."""
+    """Compare both networks on the test or calibration samples; with labels, use every sample."""
     classes: Array | None = None if labels is None else read_labels(labels)
     source = settings.calibration if test is None else test
     samples = done.samples
@@ -147,7 +153,7 @@ def _compare(
         own = _for_source(settings, source, settings.calibration)
         samples = read_samples(source, done.original, own.preprocessing, test=test is not None)
     elif classes is None:
-        # Those that are left out may be nothing that the float network can compute.
+        # Skip ignored samples: the float network may be unable to compute them.
         ignored = done.quantized.ignored
         samples = [sample for index, sample in enumerate(samples) if index not in ignored]
     what = "calibration sample" if test is None else "test sample"
@@ -155,7 +161,7 @@ def _compare(
 
 
 def _for_source(settings: Settings, source: Path, other: Path | None) -> Settings:
-    """Settings without what is said of images where these are in the other source."""
+    """Drop the image options if `source` has no images, but `other` does."""
     if other is not None and holds_images(other) and not holds_images(source):
         return replace(settings, preprocessing=None)
     return settings
@@ -169,14 +175,14 @@ def _archive(graph: Graph) -> bytes:
 
 
 def _qdq(done: Quantization, model: Path) -> bytes:
-    # The package onnx takes long to import, which other commands should not wait for.
+    # Import onnx here: the import is slow, and other commands do not need it.
     import onnx
 
     from smelt.quant.qdq import export
 
     names: list[str] | None = None
     if model.suffix.lower() == ".onnx":
-        # Those of the graph may differ, and other tools know the file's.
+        # Use the file's output names, which other tools expect; the graph's names may differ.
         names = [value.name for value in onnx.load(model, load_external_data=False).graph.output]
     return export(done.quantized.graph, done.original, names)
 

@@ -1,4 +1,4 @@
-"""`smelt run`: the outputs of a network for given inputs."""
+"""`smelt run`: compute the outputs of a network for given inputs."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from smelt.samples import bind_samples, load_arrays, named_outputs, save_arrays
 def run(
     model: Model,
     *,
-    inputs: Annotated[Path, typer.Option("--inputs", help=".npz with the inputs.")],
+    inputs: Annotated[Path, typer.Option("--inputs", help=".npz file of inputs.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help=".npz for the outputs.")
+        Path | None, typer.Option("-o", "--output", help="Write the outputs to this .npz file.")
     ] = None,
     on: OnOption = None,
     device: DeviceOption = None,
     dequantize: Annotated[
-        bool, typer.Option("--dequantize", help="Outputs as real numbers.")
+        bool, typer.Option("--dequantize", help="Convert int8 outputs to real numbers.")
     ] = False,
     network: BuildGroup,
     limits: LimitGroup,
     json_: JsonFileOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Build in a temporary folder, run on every sample, return the outputs.
+    """Build a network, run it on every sample, and print or save the outputs.
 
     `smelt run model.tflite --inputs in.npz -o out.npz --board mps2-an386`
     """

@@ -1,4 +1,4 @@
-"""`smelt simulate`: a board that is not there, for whatever speaks to boards."""
+"""`smelt simulate`: simulate a board, with a serial port and a GDB server."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def simulate(
         Path | None,
         typer.Argument(
             metavar="[DIR|MODEL]",
-            help="What it executes: a project that `smelt build --compile` wrote, or a network to "
-            "build [default: nothing; it waits for `smelt flash --gdb`].",
+            help="What to run: a project folder from `smelt build --compile`, or a network to "
+            "build first [default: nothing; the board waits for `smelt flash --gdb`].",
             show_default=False,
         ),
     ] = None,
     *,
     pty: Annotated[
-        bool, typer.Option("--pty", help="Its UART is a pseudo-terminal in place of a socket.")
+        bool, typer.Option("--pty", help="Use a pseudo-terminal as the UART instead of a socket.")
     ] = False,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0, help="End by itself after so many.")
+        float | None, typer.Option("--seconds", min=0, help="Stop after this time.")
     ] = None,
     network: BuildGroup,
     quiet: QuietOption = False,
 ) -> None:
-    """Let QEMU stand in for a board, until Ctrl-C: a port to open, and a GDB server to flash by.
+    """Simulate a board in QEMU until Ctrl-C, with a serial port and a GDB server for flashing.
 
     `smelt simulate --board mps2-an386 --pty`
 
@@ -48,7 +48,7 @@ def simulate(
     with ExitStack() as stack:
         if source is None:
             if network.board is None:
-                raise ConfigError("--board says what is simulated, see `smelt boards`")
+                raise ConfigError("--board is missing: give the board to simulate (`smelt boards`)")
             board, elf = boards.load(network.board), None
         else:
             made = stack.enter_context(firmware(source, network, console))
@@ -57,11 +57,11 @@ def simulate(
 
 
 def serve(board: Board, elf: Path | None, *, pty: bool, seconds: float | None) -> None:
-    """Simulate a board until Ctrl-C, or for so many seconds; print where its UART is.
+    """Simulate a board until Ctrl-C, or for a number of seconds, and print its serial port.
 
-    An instruction takes about a cycle of the board's clock, so that its times are plausible.
-    Firmware on a pseudo-terminal has started by then: what it says first, a host that takes it for
-    the answer to its first command would never see the end of.
+    One instruction takes about one cycle of the board's clock, so that measured times are
+    plausible. If the UART is a pseudo-terminal, wait until the firmware has started: a host would
+    take its startup output for the reply to the first command.
     """
     with suppress(KeyboardInterrupt), Simulator(board, elf, pty=pty, clocked=True) as simulator:
         if pty and elf is not None:

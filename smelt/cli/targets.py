@@ -1,4 +1,4 @@
-"""`smelt targets`."""
+"""`smelt targets`: list the targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from smelt.cli.show import boards as show
 
 
 def targets(json_: JsonOption = False) -> None:
-    """List the targets that code can be generated for."""
+    """List the targets that Smelt generates code for."""
     table = show.targets()
     if json_:
         print_json(table.records())

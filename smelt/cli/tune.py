@@ -1,4 +1,4 @@
-"""`smelt tune`."""
+"""`smelt tune`: measure the layers of a network on a GPU."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ def tune(
     model: Model,
     *,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="File of what was measured.")
+        Path, typer.Option("-o", "--output", help="File for the measurements.")
     ] = Path(TUNING),
     rounds: Annotated[
         int,
         typer.Option(
-            "--rounds", min=1, help="Inferences of each program; the median of each layer counts."
+            "--rounds", min=1, help="Number of inferences to measure; Smelt uses each median."
         ),
     ] = 20,
     device: DeviceOption = None,
     network: BuildGroup,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure every layer on a GPU, in several blocks, and on the CPU, for `smelt build --tuning`.
+    """Measure each layer on a GPU, with several block sizes, and on the CPU.
 
     `smelt tune model.onnx --target vulkan -o tuning.json`
 
-    Every layer is measured in both places, whatever `--backends`, `--place` and `--tuning` say.
+    `smelt build --tuning` reads the result. Each layer is measured on the GPU and on the CPU;
+    `--backends`, `--place` and `--tuning` have no effect here.
     """
     require_place(output)
     with spinner(progress_console(quiet), "measuring"):
@@ -47,14 +48,14 @@ def tune(
     count, submit = len(found.tuning.blocks), found.tuning.submit_ns / 1e3
     say(
         console,
-        f"wrote {output}: {len(found.layers)} kinds of layers, {count} with other blocks than the "
-        f"profile '{found.tuning.profile}' has; {submit:.1f} us a submission to "
+        f"wrote {output}: {len(found.layers)} distinct layers, {count} with another block size "
+        f"than profile '{found.tuning.profile}' chooses; {submit:.1f} us per submission to "
         f"{found.tuning.device}",
     )
 
 
 def _table(found: Tuned) -> TextTable:
-    """What each kind of layer takes, in microseconds."""
+    """Return a table of the microseconds of each distinct layer."""
     columns = ("layer", "", "by profile", "us", "fastest block", "us", "us on CPU")
     return TextTable(columns, tuple(_row(layer) for layer in found.layers))
 

@@ -1,4 +1,4 @@
-"""`smelt verify`: a device has what was built, and computes what it should."""
+"""`smelt verify`: compare a device's memory and outputs with the build and the model."""
 
 from __future__ import annotations
 
@@ -25,26 +25,29 @@ def verify(
         list[str] | None,
         typer.Option(
             "--boards",
-            help="Verify on several side by side, as `mps2-an386,host,nucleo-f446re=/dev/ttyACM0`.",
+            help="Verify on several boards in parallel, as "
+            "`mps2-an386,host,nucleo-f446re=/dev/ttyACM0`.",
         ),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", min=1, help="How many at a time [default: one a core]."),
+        typer.Option(
+            "--jobs", min=1, help="With --boards: boards at a time [default: one per CPU core]."
+        ),
     ] = None,
     any_build: Annotated[
         bool,
         typer.Option(
             "--any-build",
-            help="Accept another build of the network on a device that was flashed before; its "
-            "memory is then not compared.",
+            help="Accept a device that was flashed with another build of this network; skips the "
+            "comparison of its memory.",
         ),
     ] = False,
     proof: ProofGroup,
 ) -> None:
-    """Check that the device holds what was built, and on samples computes what the model says.
+    """Check that a device contains the build and computes the same outputs as the model.
 
-    Every byte of its weights, tables and code is compared; outputs, on the samples, bit for bit.
+    Every byte of weights, tables and code is compared. Outputs must be bit-exact on all samples.
 
     `smelt verify model.tflite --board mps2-an386 --samples 4`
 
@@ -56,18 +59,18 @@ def verify(
         if on is not None:
             raise ConfigError(ONE_PLACE)
         if device is not None:
-            raise ConfigError("--device is for one target at a time: leave --boards out")
+            raise ConfigError("--device cannot be combined with --boards")
         verify_all(model, boards, jobs, proof, any_build=any_build)
         return
     if jobs is not None:
-        raise ConfigError("--jobs needs --boards, which says what is done side by side")
+        raise ConfigError("--jobs needs --boards")
     console = progress_console(proof.quiet)
     artefact = compiled(model, proof, console)
     rig = Rig(on, device_number=device)
     if any_build and rig.loads(artefact):
         raise ConfigError(
-            "--any-build is for a device that was flashed before, at --on PORT: leave it out, for "
-            "here the firmware is built and started now"
+            "--any-build is for a device that was flashed earlier, at --on PORT: remove it, "
+            "because the firmware is built now"
         )
     report = judge(artefact, proof, rig, console, any_build=any_build)
     line = f"{show_verify.place(artefact, on, report)}: {report['verification']['message']}"

@@ -1,6 +1,6 @@
 """The intermediate representation: frozen, typed, pure dataflow.
 
-May import nothing else of Smelt but `errors` and `wording`; everything may import it.
+May import nothing else of Smelt but `errors` and `formatting`; everything may import it.
 """
 
 from smelt.ir.activation import Activation

@@ -1,4 +1,4 @@
-"""The clamps that operators may end with."""
+"""Activations that can be fused into an operator: all of them are clamps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Activation(Enum):
-    """Clamp fused into an operator, in real numbers."""
+    """Clamp fused into an operator; its limits are real numbers, not stored integers."""
 
     NONE = "none"
     RELU = "relu"
@@ -17,12 +17,12 @@ class Activation(Enum):
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Smallest and largest real output, infinite where unbounded."""
+        """Smallest and largest real output; infinite if there is no limit on that side."""
         return _LIMITS[self]
 
     @property
     def is_homogeneous(self) -> bool:
-        """Whether s times as large a number is clamped to s times as large a one, if s > 0."""
+        """Whether clamp(s * x) = s * clamp(x) for every s > 0."""
         return all(limit == 0 or math.isinf(limit) for limit in self.limits)
 
 

@@ -1,7 +1,7 @@
-"""The `.smelt` file: a zip of `graph.txt`, the text form, and `constants.npz`, arrays by digest.
+"""The `.smelt` file: a zip with `graph.txt` (the text form) and `constants.npz` (the constants).
 
-Nothing in it is compressed and its time stamps are fixed, so that the same graph gives the same
-bytes whatever the version of zlib.
+The constants are named by their digests. Members are stored without compression and with fixed
+time stamps, so that the same graph gives the same bytes with every version of zlib.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from smelt.ir.verify import verify
 
 MAX_TEXT = 64 << 20
 MAX_CONSTANTS = 1 << 30
-"""Bytes, uncompressed, that a file may hold: what a small archive may make of a large memory."""
+"""Largest accepted sizes of the members, in bytes. Without them, a small archive could fill the
+memory when it is expanded."""
 
 _TEXT, _CONSTANTS = "graph.txt", "constants.npz"
 _ELEMENTS = tuple(
     np.dtype(name)
     for name in (
         *("bool", "int8", "uint8", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4"),
-        "<f8",  # a vector of scales that are no float32 numbers
+        "<f8",  # vectors of scales that float32 cannot represent
     )
 )
 
 
 def save(graph: Graph, path: Path) -> None:
-    """Write a graph; the file appears whole or not at all.
+    """Write a graph to `path`. If writing fails, an existing file stays as it was.
 
     Raises:
         ConfigError: the file cannot be written, or the graph is larger than `load` accepts.
@@ -46,8 +47,8 @@ def save(graph: Graph, path: Path) -> None:
     constants = _zip({f"{key}.npy": _npy(store[key]) for key in sorted(store)})
     if len(text) > MAX_TEXT or len(constants) > MAX_CONSTANTS:
         raise ConfigError(
-            f"'{graph.name}' has {len(text)} bytes of text and {len(constants)} of constants; a "
-            f".smelt file holds at most {MAX_TEXT} and {MAX_CONSTANTS}"
+            f"'{graph.name}' has {len(text)} bytes of text and {len(constants)} bytes of "
+            f"constants; a .smelt file may have at most {MAX_TEXT} and {MAX_CONSTANTS}"
         )
     part = path.with_name(f".{path.name}.{token_hex(4)}")
     try:
@@ -61,11 +62,11 @@ def save(graph: Graph, path: Path) -> None:
 
 
 def load(path: Path) -> Graph:
-    """Read and verify a graph.
+    """Read a graph from a `.smelt` file and verify it.
 
     Raises:
-        ModelError: the file is missing, damaged, too large or holds no valid graph.
-        UnsupportedError: it holds an operator that is unknown here.
+        ModelError: the file is missing, damaged or too large, or contains no valid graph.
+        UnsupportedError: the graph uses an operator that neither Smelt nor a plugin defines.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -78,15 +79,15 @@ def load(path: Path) -> Graph:
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
     except DAMAGED_ZIP as error:
-        raise ModelError(f"{path} is no .smelt file, or damaged: {error}") from error
+        raise ModelError(f"{path} is not a .smelt file, or is damaged: {error}") from error
     except (LookupError, ValueError) as error:
         raise ModelError(f"{path} is damaged: {error}") from error
     if not graph.outputs:
-        raise ModelError(f"{path} holds no valid graph: it has no outputs")
+        raise ModelError(f"{path} contains no valid graph: it has no outputs")
     try:
         return verify(graph, "reading it")
     except (GraphError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise ModelError(f"{path} holds no valid graph: {error}") from error
+        raise ModelError(f"{path} contains no valid graph: {error}") from error
 
 
 def _zip(files: Mapping[str, bytes]) -> bytes:
@@ -94,7 +95,7 @@ def _zip(files: Mapping[str, bytes]) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            info.create_system = 3  # Unix, whatever the machine
+            info.create_system = 3  # Unix, on every machine
             info.external_attr = 0o644 << 16
             archive.writestr(info, data)
     return buffer.getvalue()
@@ -109,7 +110,7 @@ def _npy(array: Array) -> bytes:
 def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     info = archive.getinfo(name)
     if info.file_size > limit:
-        raise ModelError(f"{name} has {info.file_size} bytes, more than the {limit} accepted")
+        raise ModelError(f"{name} has {info.file_size} bytes; at most {limit} are accepted")
     return archive.read(info)
 
 
@@ -118,7 +119,9 @@ def _arrays(constants: bytes) -> dict[str, Array]:
         require_honest(archive)
         total = sum(info.file_size for info in archive.infolist())
         if total > MAX_CONSTANTS:
-            raise ModelError(f"constants of {total} bytes, more than the {MAX_CONSTANTS} accepted")
+            raise ModelError(
+                f"its constants have {total} bytes; at most {MAX_CONSTANTS} are accepted"
+            )
         return {
             info.filename.removesuffix(".npy"): _array(archive.read(info), info.filename)
             for info in archive.infolist()
@@ -126,8 +129,11 @@ def _arrays(constants: bytes) -> dict[str, Array]:
 
 
 def _array(data: bytes, name: str) -> Array:
-    """An array of an element type that graphs have, in rows."""
+    """Return the array of an `.npy` file; its element type must exist in the IR, its order be C."""
     array = read_array(data, name)
     if array.dtype not in _ELEMENTS or not array.flags.c_contiguous:
-        raise ModelError(f"{name} holds {array.nbytes} bytes for {array.dtype}{list(array.shape)}")
+        raise ModelError(
+            f"{name} contains an array {array.dtype}{list(array.shape)} of {array.nbytes} bytes, "
+            "which is not in C order or has an element type that no graph has"
+        )
     return array

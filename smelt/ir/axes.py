@@ -1,4 +1,8 @@
-"""Which axes of a node's operands and results are the same, and how its attributes follow them."""
+"""Axes of operands and results that a transpose must move together.
+
+A transpose can move from one side of a node to the other if the operator's attributes (an axis, a
+list of pads) are permuted in the same way. `Axes` describes how.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +16,27 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 AxisNames = tuple[int, ...]
-"""A name for each axis of a tensor: axes of the same name are moved together."""
+"""A number for each axis of a tensor. Axes with the same number must be moved together."""
 
 AxisOrder = tuple[int, ...]
-"""Names in the order in which memory shall hold their axes."""
+"""Axis names, in the order that the axes shall have in memory."""
 
 Rebuild = Callable[[AxisOrder], "Op | None"]
-"""The operator for the names in another order; None where nothing is left to do."""
+"""Returns the operator for another order of axis names; None if the node then does nothing."""
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The axes of a node.
+    """How the axes of a node's operands and results correspond.
 
     Attributes:
-        natural: every name, as the node stands.
-        inputs: the names of each operand; None for one whose layout cannot change.
-        outputs: the names of each result.
-        rebuild: the operator's attributes in another order of names.
-        allows: whether the operator exists for that order.
-        broadcasts: operands line up at their last axis, and may lack leading ones.
-        elementwise: each element is computed of those in its place alone.
+        natural: every axis name, in the node's present order.
+        inputs: the axis names of each operand; None if the operand's layout cannot change.
+        outputs: the axis names of each result.
+        rebuild: returns the operator with its attributes permuted.
+        allows: returns whether the operator can compute with that order of axes.
+        broadcasts: operands are aligned at their last axis, and may lack leading axes.
+        elementwise: each output element depends only on the operand elements at its position.
     """
 
     natural: AxisNames
@@ -44,7 +48,10 @@ class Axes:
     elementwise: bool = False
 
     def extended(self, partial: Sequence[int]) -> AxisOrder:
-        """An order of every name, of some: those left out follow their natural predecessors."""
+        """Extend an order of some names to all names: put each missing one after its predecessor.
+
+        The predecessor of a name is the one before it in `natural`.
+        """
         order = list(partial)
         for index, name in enumerate(self.natural):
             if name not in order:
@@ -57,26 +64,29 @@ def _rank(value: Value | None) -> int:
 
 
 def alike(node: Node, rebuild: Rebuild) -> Axes:
-    """Every operand and result has the same axes."""
+    """Return axes for a node whose operands and results all have the same axes."""
     names = tuple(range(_rank(node.outputs[0])))
     return Axes(names, (names,) * len(node.inputs), (names,) * len(node.outputs), rebuild)
 
 
 def broadcast(node: Node, rebuild: Rebuild, *, elementwise: bool = False) -> Axes:
-    """Every result has the same axes, to which the operands are broadcast."""
+    """Return axes for a node whose operands are broadcast to the axes of its results."""
     axes, rank = alike(node, rebuild), _rank(node.outputs[0])
     inputs = tuple(axes.natural[rank - _rank(v) :] for v in node.inputs)
     return replace(axes, inputs=inputs, broadcasts=True, elementwise=elementwise)
 
 
 def of_first(node: Node, rebuild: Rebuild) -> Axes:
-    """The first operand and the results have the same axes, other operands know nothing of them."""
+    """Return axes for a node whose first operand and results have the same axes.
+
+    The layout of the other operands cannot change.
+    """
     axes = alike(node, rebuild)
     return replace(axes, inputs=(axes.natural, *(None for _ in node.inputs[1:])))
 
 
 def along_last(node: Node, count: int = 1) -> Axes:
-    """The same, where the last axes stay where they are."""
+    """Return axes as `of_first` does, with the last `count` axes fixed at their position."""
     axes = of_first(node, lambda _: node.op)
 
     def allows(order: AxisOrder) -> bool:
@@ -88,17 +98,17 @@ def along_last(node: Node, count: int = 1) -> Axes:
 def reduced(
     node: Node, gone: Sequence[int], rebuild: Rebuild, others: Sequence[AxisNames | None] = ()
 ) -> Axes:
-    """The result lacks some axes of the first operand."""
+    """Return axes for a node whose result has those of the first operand without the `gone`."""
     names = tuple(range(_rank(node.input(0))))
     kept = tuple(name for name in names if name not in gone)
     return Axes(names, (names, *others), (kept,), rebuild)
 
 
 def found(axes: Sequence[int], order: AxisOrder) -> tuple[int, ...]:
-    """Where some axes are after a permutation."""
+    """Return the positions of `axes` after a permutation, in ascending order."""
     return tuple(index for index, axis in enumerate(order) if axis in axes)
 
 
 def picked(field: Sequence[Item], order: AxisOrder) -> tuple[Item, ...]:
-    """What stands beside each axis, after a permutation."""
+    """Permute a list that has one item for each axis."""
     return tuple(field[axis] for axis in order)

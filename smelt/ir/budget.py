@@ -1,8 +1,8 @@
-"""How much may be computed of a network while it is read and compiled.
+"""Limits how much is computed of a network while Smelt reads and compiles it.
 
-A small file can ask for any amount of work: a constant loop may have 10^9 turns, and a constant
-may be repeated until it fills the memory. So the work is counted before it is done, and refused
-beyond a limit. Work is counted rather than timed, so that every machine refuses the same files.
+A small file can demand any amount of work: a constant loop may have 10^9 iterations, and a constant
+may be repeated until it fills the memory. So work is counted before it is done, and refused above a
+limit. Work is counted rather than timed, so that every machine refuses the same files.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from smelt.errors import UnsupportedError
-from smelt.wording import number
+from smelt.formatting import number
 
 OPERATOR = 1 << 10
-"""What starting one operator's reference counts as, in elementary operations."""
+"""Elementary operations counted for each call of an operator's reference."""
 
 _LEAST = 1 << 25
 _EACH_BYTE = 16
-"""The limit is `_LEAST`, and `_EACH_BYTE` more for each byte of constants, because constants are
+"""The limit is `_LEAST`, plus `_EACH_BYTE` for each byte of constants, because constants are
 converted, transposed and rescaled a few times each."""
 
 
 class Budget:
-    """Elementary operations that may be computed, and those that have been.
+    """Elementary operations that may be computed, and those that were.
 
     An elementary operation is about what numpy does to one element. A node counts the elements
-    that it reads and makes, its multiply-accumulates, and `OPERATOR` for itself. Since every
-    element made counts, the limit bounds memory too.
+    that it reads and writes, its multiply-accumulates, and `OPERATOR` for itself. Since every
+    element written counts, the limit bounds memory too.
 
     Attributes:
-        limit: how many there may be.
-        spent: how many there have been.
+        limit: the largest number of operations allowed.
+        spent: the number of operations counted so far.
     """
 
     def __init__(self, constants: int) -> None:
@@ -42,19 +42,23 @@ class Budget:
         self._around: str | None = None
 
     def spend(self, what: object, operations: int) -> None:
-        """Count operations that are about to be computed; `what` names them in messages.
+        """Count operations that are about to be computed.
+
+        Args:
+            what: names the operations in messages.
+            operations: how many there are.
 
         Raises:
-            UnsupportedError: they exceed the limit; nothing is counted then.
+            UnsupportedError: the limit would be exceeded. The operations are not counted then.
         """
         if self.affords(operations):
             self.spent += operations
             return
         raise UnsupportedError(
-            f"{self._around or what}: to compute what is constant takes "
-            f"{number(self.spent + operations)} elementary operations up to here; "
-            f"{self.limit:,} are the most that Smelt computes of a network of this size while it "
-            "compiles: export the network with the result as a constant, or with less to compute"
+            f"{self._around or what}: computing the constants up to here takes "
+            f"{number(self.spent + operations)} elementary operations; Smelt computes at most "
+            f"{self.limit:,} for a network of this size while it compiles. Export the network "
+            "with the result as a constant, or with less to compute"
         )
 
     def grow(self, constants: int) -> None:
@@ -62,12 +66,12 @@ class Budget:
         self.limit += _EACH_BYTE * constants
 
     def affords(self, operations: int) -> bool:
-        """Whether that many operations are left."""
+        """Return whether that many operations are left."""
         return self.spent + operations <= self.limit
 
     @contextmanager
     def inside(self, what: object) -> Generator[None]:
-        """Name `what` in messages while this runs: a loop whose turns are computed one by one."""
+        """Name `what` in the messages of this block: a loop whose iterations are computed."""
         around, self._around = self._around, self._around or str(what)
         try:
             yield
@@ -79,16 +83,16 @@ _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 def current() -> Budget | None:
-    """The budget of what is being read or compiled; None where a network just runs."""
+    """Return the budget in force; None if a network is only run, not read or compiled."""
     return _current.get()
 
 
 @contextmanager
 def limited(constants: int) -> Generator[Budget]:
-    """Limit what is computed while this runs, for a file with `constants` bytes of constants.
+    """Limit what this block computes, for a file with `constants` bytes of constants.
 
-    If a budget with a larger limit is in force already, its limit holds, so that a caller who
-    trusts a file can allow it more.
+    If a budget with a larger limit is already in force, the larger limit is used, so that a caller
+    who trusts a file can allow more.
     """
     budget, around = Budget(constants), _current.get()
     if around is not None:
@@ -102,7 +106,7 @@ def limited(constants: int) -> Generator[Budget]:
 
 @contextmanager
 def unlimited() -> Generator[None]:
-    """Count nothing while this runs, because it has been counted already."""
+    """Count nothing in this block, because its work was already counted."""
     token = _current.set(None)
     try:
         yield
@@ -111,9 +115,9 @@ def unlimited() -> Generator[None]:
 
 
 def affords(operations: int | None) -> bool:
-    """Whether the budget in force allows that many operations; False if their number is not known.
+    """Return whether the budget in force allows that many operations; False for None (unknown).
 
-    Without a budget in force, the limit of a network without constants holds.
+    If no budget is in force, the limit is that of a network without constants.
     """
     if operations is None:
         return False
@@ -121,7 +125,7 @@ def affords(operations: int | None) -> bool:
 
 
 def spend(what: object, operations: int) -> None:
-    """Count what is about to be computed, where there is a budget; see `Budget.spend`."""
+    """Count operations that are about to be computed, if a budget is in force: `Budget.spend`."""
     budget = _current.get()
     if budget is not None:
         budget.spend(what, operations)

@@ -1,9 +1,11 @@
-"""What operators of quantized networks do to channels, the elements of a tensor's last axis.
+"""Base of the rules by which operators of quantized networks let unneeded channels be removed.
 
-A rule says of a node between which stored numbers each channel of its result lies, which channels
-of its operands are needed for some of its result, and what the node is with those alone. A value
-whose producer has no rule may hold anything and keeps every channel, and so do the operands of such
-a node.
+A channel is one index of a tensor's last axis. For a node, a rule says
+- which range of stored numbers each channel of the result can have,
+- which channels of the operands are needed for given channels of the result,
+- which operator and constants compute only those.
+If an operator has no rule, its result may have any values and all its channels, and all channels
+of its operands are needed.
 """
 
 from __future__ import annotations
@@ -22,66 +24,66 @@ if TYPE_CHECKING:
     from smelt.ir.graph import Node, Op, Value
 
 OpT_contra = TypeVar("OpT_contra", bound="Op", default="Op", contravariant=True)
-"""The operators that a rule, or a kernel, is for."""
+"""The class of operators that a rule or a kernel applies to."""
 
 Mask = Array
-"""Channels that are meant: bool `[channels]`."""
+"""Selected channels: bool `[channels]`."""
 
 Build = Callable[[str, Array, Quant | None], "Value"]
-"""Makes a constant of a stem for its name, its data and its quantization."""
+"""Builds a constant: takes the stem of its name, its data and its quantization."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """The least and the greatest stored number that each channel may hold: int64 `[channels]`."""
+    """Smallest and largest stored number of each channel: int64 `[channels]`."""
 
     low: Array
     high: Array
 
     @property
     def constant(self) -> Mask:
-        """Channels that always hold the same number."""
+        """Channels that always have the same number."""
         return self.low == self.high
 
     @staticmethod
     def anything(type_: TensorType) -> Bounds:
-        """Those of a tensor of which nothing is known."""
+        """Return the bounds of a tensor that may have any values of its element type."""
         low, high = type_.dtype.limits
         count = channels(type_)
         return Bounds(np.full(count, low, np.int64), np.full(count, high, np.int64))
 
     @staticmethod
     def among(*arrays: Array) -> Bounds:
-        """Those of a tensor that lies, element by element, between the least and the greatest."""
+        """Return bounds that include every element of the arrays, channel by channel."""
         rows = [a.reshape(-1, a.shape[-1] if a.shape else 1).astype(np.int64) for a in arrays]
         together = np.concatenate(rows)
         return Bounds(together.min(axis=0), together.max(axis=0))
 
 
 def channels(type_: TensorType) -> int:
-    """Elements of the last axis."""
+    """Return the number of channels: the size of the last axis, or 1 for a scalar."""
     return type_.shape[-1] if type_.shape else 1
 
 
 def everything(type_: TensorType) -> Mask:
-    """Every channel."""
+    """Return a mask of all channels."""
     return np.ones(channels(type_), bool)
 
 
 def narrowed(type_: TensorType, mask: Mask) -> TensorType:
-    """The type with some of its channels."""
+    """Return the type with only the channels of the mask."""
     return type_ if mask.all() else type_.with_shape((*type_.shape[:-1], int(mask.sum())))
 
 
 @dataclass(frozen=True, eq=False)
 class Narrowing:
-    """What a node is to be narrowed to.
+    """Which channels of a node to keep.
 
     Attributes:
-        result: the channels of its result that stay.
-        kept: those of its operands.
-        operands: the bounds of its operands.
-        build: makes its constants.
+        result: channels of its result that are kept.
+        kept: channels of each operand that are kept.
+        operands: bounds of each operand.
+        build: builds constants for the new node.
     """
 
     result: Mask
@@ -91,33 +93,33 @@ class Narrowing:
 
 
 Narrowed = tuple["Op", "tuple[Value | None, ...]"]
-"""An operator and its operands, of which those that are not constant are still whole."""
+"""An operator and its operands; the operands that are not constant still have all channels."""
 
 
 class ChannelRule(ABC, Generic[OpT_contra]):
-    """What an operator does to channels. `operands` are the bounds of a node's inputs."""
+    """What an operator does to channels. Its arguments `operands` are bounds of a node's inputs."""
 
     chooses: bool = False
-    """Whether any channels of the result can be left out, whatever the operands keep."""
+    """Whether any channel of the result can be removed, whichever channels the operands keep."""
 
     def serves(self, node: Node[OpT_contra]) -> bool:
-        """Whether the rule holds for the node."""
+        """Return whether the rule can be applied to the node."""
         return True
 
     @abstractmethod
     def bounds(self, node: Node[OpT_contra], operands: Sequence[Bounds | None]) -> Bounds:
-        """Those of the result."""
+        """Return the bounds of the result."""
 
     @abstractmethod
     def needs(
         self, node: Node[OpT_contra], wanted: Mask, operands: Sequence[Bounds | None]
     ) -> tuple[Mask, Sequence[Mask | None]]:
-        """The channels that are computed if some are wanted, and those of each operand needed."""
+        """Return which channels are computed if some are wanted, and which each operand needs."""
 
     @abstractmethod
     def carries(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
-        """The channels of the result that are there if those of the operands are."""
+        """Return which channels of the result exist if the operands have the `kept` channels."""
 
     @abstractmethod
     def narrow(self, node: Node[OpT_contra], to: Narrowing) -> Narrowed:
-        """The operator and its constants where the result and the operands have fewer channels."""
+        """Return the operator and its operands for fewer channels; constants are rebuilt."""

@@ -1,4 +1,4 @@
-"""A cursor over the tokens of the text form: expect, accept, and errors with line and column."""
+"""Tokenizer of the text form: reads token by token, and reports errors with line and column."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TOKEN = re.compile(
 
 
 class Token(NamedTuple):
-    """A word of the text, the kind of word (a group of the pattern above), and where it begins."""
+    """A token: its kind (the name of a group of `_TOKEN`), its text and its offset in the text."""
 
     kind: str
     text: str
@@ -48,7 +48,7 @@ class Cursor:
             match = _TOKEN.match(text, offset)
             if match is None or match.lastgroup is None:
                 offset += len(text[offset:]) - len(text[offset:].lstrip())
-                self.fail(f"no word of the text form begins with {text[offset]!r}", offset)
+                self.fail(f"{text[offset]!r} cannot begin a word of the text form", offset)
             kind = match.lastgroup
             self._tokens.append(Token(kind, match[kind], match.start(kind)))
             offset = match.end()
@@ -59,41 +59,41 @@ class Cursor:
         return self._tokens[self._next]
 
     def fail(self, message: str, offset: int | None = None) -> NoReturn:
-        """Raise `ModelError` at an offset, by default that of the next token."""
+        """Raise `ModelError` at an offset; by default, at the next token."""
         raise ModelError(f"{self.where(offset)}: {message}")
 
     def where(self, offset: int | None = None) -> str:
-        """Line and column of an offset, by default that of the next token."""
+        """Return line and column of an offset; by default, of the next token."""
         offset = self.token.offset if offset is None else offset
         line = self._text.count("\n", 0, offset) + 1
         return f"line {line}, column {offset - self._text.rfind(chr(10), 0, offset)}"
 
     def unexpected(self, wanted: str) -> NoReturn:
-        """Raise `ModelError`: the next token is not what is `wanted`."""
+        """Raise `ModelError`: the next token is something other than `wanted`."""
         found = "the end" if self.token.kind == "end" else f"'{self.token.text:.40}'"
         self.fail(f"expected {wanted}, found {found}")
 
     def expect(self, kind: str, wanted: str) -> str:
-        """Consume a token of a kind and return its text."""
+        """Consume a token of the given kind and return its text."""
         if self.token.kind != kind:
             self.unexpected(wanted)
         self._next += 1
         return self._tokens[self._next - 1].text
 
     def accept(self, text: str) -> bool:
-        """Consume the next token if it is this mark or word."""
+        """Consume the next token if it is this mark or word, and return whether it was."""
         found = self.token.kind in ("mark", "word") and self.token.text == text
         self._next += found
         return found
 
     def require(self, *texts: str) -> None:
-        """Consume these marks or words."""
+        """Consume these marks or words, in this order."""
         for text in texts:
             if not self.accept(text):
                 self.unexpected(f"'{text}'")
 
     def attempt(self, parse: Callable[[], T]) -> T | ModelError:
-        """What `parse` returns, or its error if it cannot begin with the next token."""
+        """Call `parse` and return its result, or its error if it consumed no token."""
         start = self._next
         try:
             return parse()
@@ -103,7 +103,7 @@ class Cursor:
             return error
 
     def items(self, opening: str, closing: str, parse: Callable[[], T]) -> list[T]:
-        """A bracketed list separated by commas, possibly empty."""
+        """Parse a bracketed list of items, separated by commas; it may be empty."""
         found: list[T] = []
         self.require(opening)
         while not self.accept(closing):
@@ -113,11 +113,11 @@ class Cursor:
         return found
 
     def string(self) -> str:
-        """A string in JSON's quotes."""
+        """Parse a string in JSON's quotes."""
         return self._unquote(self.token, self.expect("string", "a quoted string"))
 
     def name(self) -> str:
-        """A value's name, without `%` and quotes."""
+        """Parse a value's name and return it without `%` and quotes."""
         token = self.token
         text = self.expect("name", "a value, as %name")[1:]
         return self._unquote(token, text) if text.startswith('"') else text
@@ -129,22 +129,22 @@ class Cursor:
             self.fail(f"not a JSON string: {error}", token.offset)
 
     def integer(self) -> int:
-        """A decimal integer within 64 bits."""
+        """Parse a decimal integer that fits in 64 bits, signed or unsigned."""
         token = self.token
         if not re.fullmatch(r"-?[0-9]+", token.text):
             self.unexpected("an integer")
         text = self.expect("number", "an integer")
         if len(text) > 20 or not -(2**63) <= int(text) < 2**64:
-            self.fail("an integer beyond 64 bits", token.offset)
+            self.fail("the integer does not fit in 64 bits", token.offset)
         return int(text)
 
     def real(self) -> float:
-        """A decimal or hexadecimal floating-point number."""
+        """Parse a decimal or hexadecimal floating-point number."""
         text = self.expect("number", "a number")
         return float.fromhex(text) if "0x" in text else float(text)
 
     def boolean(self) -> bool:
-        """`true` or `false`."""
+        """Parse `true` or `false`."""
         if self.accept("true"):
             return True
         if not self.accept("false"):
@@ -152,7 +152,7 @@ class Cursor:
         return False
 
     def member(self, kind: type[E]) -> E:
-        """A member of an enumeration, by its word."""
+        """Parse the word of a member of an enumeration, and return the member."""
         words = {enum_word(member): member for member in kind}
         if self.token.text not in words:
             self.unexpected(f"one of {', '.join(words)}")

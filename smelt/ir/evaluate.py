@@ -1,4 +1,4 @@
-"""Runs a graph with the numpy references: the oracle of every later step."""
+"""Runs a graph with the numpy references. The results are the oracle for generated code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from smelt.ir.types import Array, DType
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Result of one inference: `outputs` in graph order, the next `states`, all `values`."""
+    """Result of one inference.
+
+    Attributes:
+        outputs: in the order of the graph's outputs.
+        states: the states for the next inference, in the order of the graph's states.
+        values: the array of every value.
+    """
 
     outputs: tuple[Array, ...]
     states: tuple[Array, ...]
@@ -29,11 +35,11 @@ def evaluate(
 
     Args:
         graph: a verified graph.
-        inputs: one array per graph input, of exactly its shape and element type.
-        states: one array per state; the initial ones where None.
+        inputs: an array for each graph input, with exactly its shape and element type.
+        states: an array for each state; None for the initial states.
 
     Raises:
-        ConfigError: an input is missing or of another shape or type.
+        ConfigError: an input is missing, or has another shape or element type.
     """
     values = _bind(graph, inputs)
     if states is None:
@@ -54,12 +60,12 @@ def evaluate(
 
 
 def compute(node: Node, operands: Sequence[Array | None]) -> tuple[Array, ...]:
-    """What a node makes of its operands; float16 numbers are computed with as float32.
+    """Return a node's results. Operands and results in float16 are computed in float32.
 
-    No operator is asked about results without elements: there is nothing to compute.
+    If all results are empty, the operator's reference is not called.
 
     Raises:
-        UnsupportedError: there is a budget (`budget.limited`), and it takes more than is left.
+        UnsupportedError: the node needs more operations than the budget in force has left.
     """
     if all(value.type.size == 0 for value in node.outputs):
         return tuple(np.zeros(v.type.shape, v.type.dtype.numpy) for v in node.outputs)
@@ -92,7 +98,7 @@ def _computed(node: Node, operands: Sequence[Array | None]) -> tuple[Array, ...]
 def _bind(graph: Graph, inputs: Sequence[Array]) -> dict[Value, Array]:
     if len(inputs) != len(graph.inputs):
         raise ConfigError(
-            f"'{graph.name}' takes {len(graph.inputs)} inputs, {len(inputs)} were given"
+            f"'{graph.name}' takes {len(graph.inputs)} inputs, but {len(inputs)} were given"
         )
     for value, array in zip(graph.inputs, inputs, strict=True):
         if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:

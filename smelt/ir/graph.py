@@ -20,11 +20,11 @@ from smelt.ir.types import Array, DType, Quant, TensorType
 
 
 class Rounding(Enum):
-    """How a node brings an accumulator to the scale of its output.
+    """How a node rescales an accumulator to the scale of its output.
 
     TFLM: gemmlowp's saturating rounding doubling high multiply by a 32-bit multiplier, then a
         rounding shift with ties away from zero (TFLite Micro's reference kernels).
-    TFLM16: multiplier reduced to 16 bits, 64-bit accumulator, one rounding shift.
+    TFLM16: a multiplier reduced to 16 bits, a 64-bit accumulator, one rounding shift.
     SINGLE: one rounding of the 64-bit product (ruy, XNNPACK).
     ONNX: multiplication by a float scale, rounding half to even.
     """
@@ -37,7 +37,7 @@ class Rounding(Enum):
 
 @dataclass(frozen=True)
 class Origin:
-    """The operator of the model file that a node came from: its kind, index and output name."""
+    """The operator of the model file that a node was made from: kind, index and output name."""
 
     kind: str
     index: int
@@ -49,9 +49,9 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One tensor: produced by a node, fed from outside, or constant (`data` is not None).
+    """A tensor: the result of a node, an input or state of the graph, or a constant.
 
-    Names are unique in a graph. Constant arrays are read-only.
+    A constant has `data`; its array is read-only. Names are unique in a graph.
     """
 
     name: str
@@ -64,29 +64,30 @@ class Value:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the value is known at compile time."""
+        """Whether the value's data is known at compile time."""
         return self.data is not None
 
     @property
     def array(self) -> Array:
-        """The constant's array; `ValueError` on a value that is not constant."""
+        """The constant's array. Raises `ValueError` if the value is not constant."""
         if self.data is None:
             raise ValueError(f"{self.name} is not constant")
         return self.data
 
     @staticmethod
     def constant(name: str, data: Array, quant: Quant | None = None) -> Value:
-        """A constant of the array's own shape and element type."""
+        """Return a constant with the array's shape and element type."""
         data = np.asarray(data, order="C")
         return Value(name, TensorType(data.shape, DType.of(data), quant), data)
 
 
 @dataclass(frozen=True)
 class Op(Traits):
-    """Base of all operators: a frozen dataclass whose fields are the operator's attributes.
+    """Base of all operators: a frozen dataclass with the operator's attributes as fields.
 
-    Subclasses register themselves under their class name, so that the text form can name them;
-    a plugin adds an operator by defining one. A name that begins with `_` is that of a base.
+    Subclasses register themselves under their class name, which the text form uses. A plugin adds
+    an operator by defining a subclass. A class name that begins with `_` marks a base class, which
+    is not registered.
     """
 
     registry: ClassVar[dict[str, type[Op]]] = {}
@@ -98,51 +99,57 @@ class Op(Traits):
 
     @property
     def name(self) -> str:
-        """The operator's name in reports and messages; the text form has that of the class."""
+        """The operator's name in reports and messages. The text form uses the class name."""
         return type(self).__name__
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """Output shapes and element types from the inputs' types.
+        """Return the shapes and element types of the outputs.
 
-        The result carries no quantization: that is the model's choice, not the operator's
-        (see `check`). Raises `ModelError` if the inputs do not fit the operator.
+        The returned types have no quantization, because that is part of the model and does not
+        follow from the operator (see `check`).
+
+        Raises:
+            ModelError: the inputs do not fit the operator.
         """
         raise NotImplementedError(f"{self.name}.infer")
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The quantization that every output must have, or None where its range decides."""
+        """Return the quantization that every output must have; None if the model chooses it."""
         return None
 
     def check(self, node: Node) -> None:
-        """Constraints on quantization; raises `ModelError`. Nothing to check by default."""
+        """Raise `ModelError` if the quantization of inputs or outputs breaks the operator's rules.
+
+        By default there are no rules.
+        """
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """What the operator computes, in numpy, by the node's types and rounding."""
+        """Compute the results in numpy, as the node's types and rounding specify."""
         raise NotImplementedError(f"{self.name}.reference")
 
     def macs(self, node: Node) -> int:
-        """Multiply-accumulates of one evaluation."""
+        """Return the number of multiply-accumulates of one evaluation."""
         return 0
 
     def overhead(self, node: Node) -> int:
-        """What `reference` does besides; see `effort`.
+        """Return elementary operations of `reference` that `effort` does not count by itself.
 
-        Products, elements read and elements made are counted without it. An operator says so here
-        whose reference runs a loop in Python, or makes something larger than its result.
+        `effort` counts multiply-accumulates and elements of operands and results. Override this if
+        the reference loops in Python, or makes arrays larger than its result.
         """
         return 0
 
     def effort(self, node: Node) -> int | None:
-        """What `reference` takes, as elementary operations: see `smelt.ir.budget`.
+        """Return the elementary operations that `reference` takes (see `smelt.ir.budget`).
 
-        None where only running it tells.
+        None if the number is only known after running it.
         """
         present = [v for v in (*node.inputs, *node.outputs) if v is not None]
         return sum(v.type.size for v in present) + self.macs(node) + self.overhead(node)
 
     @property
     def subgraphs(self) -> tuple[Graph, ...]:
-        """Graphs held in fields (control flow)."""
+        """The graphs among the fields; only control flow has some."""
         found: list[Graph] = []
         for item in fields(self):
             value = getattr(self, item.name)
@@ -151,10 +158,12 @@ class Op(Traits):
         return tuple(found)
 
     def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
-        """Of an operator that holds graphs, every value and one that it may become.
+        """Return pairs of values, outside and inside of the operator's graphs, that pass data on.
 
-        Operands become inputs of the graphs or results, outputs of the graphs become results or
-        inputs of the next turn. What tells whether there is another turn becomes nothing.
+        Each pair is a value and a value that it may become: operands become inputs of the graphs,
+        or results; outputs of the graphs become results, or inputs of the next iteration. The
+        output that decides on another iteration becomes nothing. Only operators with graphs
+        implement this.
         """
         raise NotImplementedError(f"{self.name}.handed_over")
 
@@ -165,7 +174,7 @@ OpT_co = TypeVar("OpT_co", bound=Op, default=Op, covariant=True)
 
 @dataclass(frozen=True, eq=False)
 class Node(Generic[OpT_co]):
-    """One application of an operator. An optional input that is absent is None."""
+    """An operator applied to inputs. An optional input is None if it is absent."""
 
     op: OpT_co
     inputs: tuple[Value | None, ...]
@@ -180,29 +189,29 @@ class Node(Generic[OpT_co]):
         return value
 
     def input(self, index: int) -> Value:
-        """The input at `index`, which must be present."""
+        """Return the input at `index`. Raises `ValueError` if it is absent."""
         value = self.inputs[index]
         if value is None:
             raise ValueError(f"{self.op.name} of {self.origin} has no input {index}")
         return value
 
     def optional(self, index: int) -> Value | None:
-        """The input at `index`, or None where it is absent or left off."""
+        """Return the input at `index`, or None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     @property
     def name(self) -> str:
-        """Name of the node: that of its first output."""
+        """The node's name, which is the name of its first output."""
         return self.outputs[0].name
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of one evaluation."""
+        """Number of multiply-accumulates of one evaluation."""
         return self.op.macs(self)
 
     @property
     def effort(self) -> int | None:
-        """What computing the reference takes; see `Op.effort`."""
+        """Elementary operations that the reference takes; None if unknown. See `Op.effort`."""
         own = self.op.effort(self)
         return None if own is None else OPERATOR + own
 
@@ -211,8 +220,8 @@ class Node(Generic[OpT_co]):
 class State:
     """A tensor that survives from one inference to the next.
 
-    `before` is read by the graph and starts as `initial`; `after` is what the next inference
-    reads. Both share one buffer, so that order is dataflow.
+    The graph reads `before`, which is `initial` in the first inference. The next inference reads
+    `after`. Both are stored in one buffer.
     """
 
     before: Value
@@ -222,9 +231,10 @@ class State:
 
 @dataclass(frozen=True)
 class Length:
-    """A dimension of inputs whose size, from `minimum` to `maximum`, is known at run time.
+    """A dimension of inputs with a size that is known only at run time.
 
-    The types of the graph's values have the largest size. `axes` are `(input, axis)` indices.
+    The size is between `minimum` and `maximum`. The types in the graph have the maximum. `axes`
+    are pairs of an input's index and an axis.
     """
 
     name: str
@@ -235,7 +245,7 @@ class Length:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A pure dataflow graph; `nodes` stand in execution order."""
+    """A pure dataflow graph. `nodes` are in execution order."""
 
     name: str
     inputs: tuple[Value, ...]
@@ -246,16 +256,16 @@ class Graph:
 
     @cached_property
     def producer(self) -> Mapping[Value, Node]:
-        """The node that computes a value."""
+        """The node that computes each value."""
         return {value: node for node in self.nodes for value in node.outputs}
 
     @property
     def results(self) -> tuple[Value, ...]:
-        """Every value that must outlive the last node: outputs and new states."""
+        """Every value that is still needed after the last node: outputs and new states."""
         return (*self.outputs, *(state.after for state in self.states))
 
     def values(self) -> Iterator[Value]:
-        """Every value once: inputs, states, then operands and results in execution order."""
+        """Yield every value once: inputs, states, then operands and results in execution order."""
         seen: set[Value] = set()
         everything = [*self.inputs, *(state.before for state in self.states)]
         for node in self.nodes:
@@ -268,10 +278,11 @@ class Graph:
                 yield value
 
     def rewrite(self, rule: Callable[[Node], Rewrite]) -> Graph:
-        """Rebuild node by node: `rule` sees each node with its inputs already rewritten.
+        """Rebuild the graph node by node.
 
-        It returns None to keep the node, or `(nodes, results)`: the nodes to put in its place
-        (possibly none) and the values that stand for its outputs from here on.
+        `rule` gets each node with its inputs already rewritten. It returns None to keep the node,
+        or `(nodes, results)`: the nodes that replace it (possibly none), and the values that
+        replace its outputs.
         """
         renamed: dict[Value, Value] = {}
         nodes: list[Node] = []
@@ -295,12 +306,12 @@ class Graph:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of one inference."""
+        """Number of multiply-accumulates of one inference."""
         return sum(node.macs for node in self.nodes)
 
     @cached_property
     def effort(self) -> int | None:
-        """What one evaluation takes; see `Op.effort`."""
+        """Elementary operations of one evaluation; None if unknown. See `Op.effort`."""
         total = OPERATOR
         for node in self.nodes:
             own = node.effort
@@ -311,4 +322,4 @@ class Graph:
 
 
 Rewrite = tuple[Sequence[Node], Sequence[Value]] | None
-"""What a rewriting rule returns: None to keep the node, or its replacement."""
+"""Result of a rewriting rule: None to keep the node, else its nodes and results instead."""

@@ -1,7 +1,7 @@
-"""How positive factors of channels go through operators for which f(s · x) = s · f(x).
+"""How positive factors per channel propagate through operators with f(s * x) = s * f(x).
 
-Channels lie along the last axis. Where a channel of an operand is multiplied by a positive number,
-so must be the channels of the result that it is linked to.
+Channels are indices of the last axis. If a channel of an operand is multiplied by a positive
+number, the channels of the result that are linked to it must be multiplied by the same number.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class FactorLink:
-    """Channels that have the same factor, pair by pair: int64, broadcast against each other.
+    """Pairs of channels that must have the same factor: int64 arrays, broadcast to each other.
 
     Attributes:
-        operand: its index.
+        operand: index of the operand.
         source: channels of the operand.
         result: channels of the result.
     """
@@ -36,12 +36,12 @@ class FactorLink:
 
 @dataclass(frozen=True, eq=False)
 class Homogeneity:
-    """One way in which factors go through a node; all other operands are as they were.
+    """One way in which factors propagate through a node. Operands not mentioned stay unchanged.
 
     Attributes:
         links: operands that may have factors.
-        fixed: computed operands that must have none.
-        scaled: constants that have those of the result.
+        fixed: computed operands that must have no factors.
+        scaled: constant operands that must be multiplied by the factors of the result.
     """
 
     links: Sequence[FactorLink]
@@ -50,13 +50,16 @@ class Homogeneity:
 
 
 def in_place(node: Node, operands: Iterable[int] = (0,)) -> tuple[FactorLink, ...]:
-    """Links of each channel of operands to that in its place; or to all, where there is but one."""
+    """Link each channel of the operands to the same channel of the result.
+
+    An operand with one channel is linked to all channels of the result.
+    """
     result = np.arange(channels(node.output.type))
     return tuple(FactorLink(i, np.arange(channels(node.input(i).type)), result) for i in operands)
 
 
 def together(node: Node) -> tuple[FactorLink, ...]:
-    """Links of all channels of the first operand, and of the result, to each other."""
+    """Link all channels of the first operand and of the result to each other."""
     count, first = channels(node.input(0).type), np.zeros(1, np.int64)
     result = np.arange(channels(node.output.type))
     return FactorLink(0, np.arange(count), first), FactorLink(0, first, result)

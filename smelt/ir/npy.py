@@ -1,6 +1,6 @@
-"""Arrays out of `.npy` and zip files that anyone may have made.
+"""Reads arrays from `.npy` and zip files that are not trusted.
 
-numpy and zipfile believe what headers say, and reserve memory for it. This module reads a file only
+numpy and zipfile allocate as much memory as a file's headers claim. This module reads a file only
 if the sizes in its headers fit the size of the file.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 from smelt.ir.types import Array
 
 MAX_INFLATED = 256 << 20
-"""Bytes that the compressed members of an archive may expand to together, since a small file can
-expand to any size."""
+"""Largest accepted total size of the compressed members of an archive, in bytes when expanded. A
+small file could expand to any size."""
 DAMAGED_ZIP = (
     zipfile.BadZipFile,
     zlib.error,
@@ -27,23 +27,23 @@ DAMAGED_ZIP = (
     NotImplementedError,
     RuntimeError,
 )
-"""What zipfile raises on a damaged archive: RuntimeError for an encrypted member, and
-NotImplementedError for a version of the format that it does not read."""
-_LARGEST = 1 << 48  # of a dimension
+"""Exceptions that zipfile raises for a damaged archive: RuntimeError for an encrypted member,
+NotImplementedError for a format version that it does not read."""
+_LARGEST = 1 << 48  # largest accepted dimension
 
 
 def require_honest(archive: zipfile.ZipFile) -> None:
-    """Check that an archive's members fit into it, and do not expand to more than `MAX_INFLATED`.
+    """Check that an archive's members fit in the file and expand to at most `MAX_INFLATED` bytes.
 
     Raises:
-        ValueError: with the member that is not, and why.
+        ValueError: they do not; the message names the member and the reason.
     """
     infos, end = archive.infolist(), archive.start_dir
     for info in infos:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(
-                f"member '{info.filename}' is compressed by method {info.compress_type}, not by "
-                "deflation, as numpy does"
+                f"member '{info.filename}' uses compression method {info.compress_type}; only "
+                "stored and deflated members are read"
             )
         within = 0 <= info.header_offset <= end - info.compress_size
         stored = info.compress_type == zipfile.ZIP_STORED
@@ -54,16 +54,16 @@ def require_honest(archive: zipfile.ZipFile) -> None:
     inflated = sum(i.file_size for i in infos if i.compress_type != zipfile.ZIP_STORED)
     if inflated > MAX_INFLATED:
         raise ValueError(
-            f"its compressed members have {inflated} bytes, more than the {MAX_INFLATED} accepted: "
-            "store them without compression"
+            f"its compressed members expand to {inflated} bytes, more than the {MAX_INFLATED} "
+            "accepted: store them without compression"
         )
 
 
 def read_array(data: bytes, name: str) -> Array:
-    """The array of an `.npy` file, which must be exactly as long as its header says.
+    """Return the array of an `.npy` file, which must be exactly as long as its header says.
 
     Raises:
-        ValueError: it is not, or it holds pickled Python objects.
+        ValueError: its length differs, its header is damaged, or it has pickled Python objects.
     """
     stream = io.BytesIO(data)
     try:
@@ -71,16 +71,18 @@ def read_array(data: bytes, name: str) -> Array:
         readers = {(1, 0): np.lib.format.read_array_header_1_0}
         readers[2, 0] = np.lib.format.read_array_header_2_0
         shape, fortran, dtype = readers[version](stream)
-    except Exception as error:  # the header is an expression of Python's: any error may come
-        raise ValueError(f"'{name}' has no readable header of the .npy format: {error}") from error
+    except Exception as error:  # numpy evaluates the header as Python: any error may be raised
+        raise ValueError(f"'{name}' has no readable .npy header: {error}") from error
     size = len(data) - stream.tell()
     fits = all(0 <= n < _LARGEST for n in shape) and prod(shape) * dtype.itemsize == size
     if dtype.hasobject:
         raise ValueError(
-            f"'{name}' holds pickled Python objects, which are not read, since they may execute "
-            "code; save arrays of numbers"
+            f"'{name}' contains pickled Python objects, which are not read because they may "
+            "execute code; save arrays of numbers"
         )
     if not dtype.itemsize or not fits:
-        raise ValueError(f"'{name}' holds {size} bytes for {dtype}{list(shape)}")
+        raise ValueError(
+            f"'{name}' has {size} bytes of data, which do not fit its header: {dtype}{list(shape)}"
+        )
     array = np.frombuffer(data, dtype, offset=stream.tell())
     return array.reshape(shape, order="F" if fortran else "C")

@@ -1,4 +1,4 @@
-"""An operator as ONNX has it: what `smelt quantize --qdq` writes between its quantized tensors."""
+"""The ONNX operator that `smelt quantize --qdq` writes for one of Smelt's operators."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from smelt.ir.types import Array
 
 @dataclass(frozen=True)
 class OnnxForm:
-    """An operator of ONNX that computes the same of the same real operands, in the same order.
+    """An ONNX operator that computes the same from the same real operands, in the same order.
 
     Attributes:
-        operator: its name, of the standard's own domain.
+        operator: its name, in ONNX's default domain.
         attributes: by name.
-        constants: operands that follow the node's own, by what they are.
+        constants: further operands, after those of the node, by name.
     """
 
     operator: str

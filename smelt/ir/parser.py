@@ -1,4 +1,4 @@
-"""Parses the text form; see `smelt.ir.text` for the grammar."""
+"""Parser of the text form; `smelt.ir.text` has the grammar."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from smelt.ir.graph import Graph, Length, Node, Op, Origin, Rounding, State, Val
 from smelt.ir.literal import VERSION, attributes, digest, members, value_name
 from smelt.ir.types import Array, DType, Quant, TensorType
 
-_DEPTH = 32  # of graphs in graphs: far above any model's, far below Python's recursion limit
+_DEPTH = 32  # of nested graphs: far above any model's depth, far below Python's recursion limit
 
 
 def parse_graph(text: str, store: Mapping[str, Array] | None = None) -> Graph:
-    """The graph that a text describes; `print_graph` gives the text back.
+    """Return the graph that a text describes; `print_graph` prints the same text again.
 
-    Syntax, names and constants are checked; what operators require is left to `verify`.
+    Syntax, names and constants are checked here. `verify` checks the operators' requirements.
 
     Args:
-        text: in the text form.
-        store: the arrays that the text names by digest.
+        text: a graph in the text form.
+        store: arrays by digest, for the constants that the text names by digest.
 
     Raises:
-        ModelError: with line, column and what was expected there.
-        UnsupportedError: an operator that neither Smelt nor a loaded plugin defines.
+        ModelError: the text is wrong; the message has line, column and what was expected there.
+        UnsupportedError: neither Smelt nor a loaded plugin defines an operator of the text.
     """
     head = re.match(r"smelt-ir (\d{1,9})\n", text)
     if head is None:
         raise ModelError("line 1, column 1: expected 'smelt-ir' and a version")
     if int(head[1]) != VERSION:
         raise ModelError(
-            f"line 1, column 1: version {head[1]} of the text form; this Smelt reads version "
-            f"{VERSION}. Use the release that wrote it, or write it again"
+            f"line 1, column 1: the text form has version {head[1]}, but this release of Smelt "
+            f"reads version {VERSION}. Use the release that wrote it, or write the file again"
         )
-    with np.errstate(over="ignore"):  # a decimal beyond float32 is infinite, as everywhere
+    with np.errstate(over="ignore"):  # a decimal above float32's range becomes infinite
         parser = _Parser(text, head.end(), store or {})
         graph = parser.graph()
     parser.expect("end", "the end of the text")
@@ -52,7 +52,7 @@ def parse_graph(text: str, store: Mapping[str, Array] | None = None) -> Graph:
 
 @dataclass
 class _ParsedGraph:
-    """What has been read of one graph."""
+    """The parsed parts of one graph."""
 
     values: dict[str, Value] = field(default_factory=dict[str, Value])
     inputs: list[Value] = field(default_factory=list[Value])
@@ -70,7 +70,7 @@ class _Parser(Cursor):
         self._depth = 0
 
     def graph(self) -> Graph:
-        """A graph, with its own names."""
+        """Parse a graph; its names are separate from those of the graph around it."""
         self.require("graph")
         self._depth += 1
         if self._depth > _DEPTH:
@@ -123,7 +123,11 @@ class _Parser(Cursor):
         maximum, place = value.type.shape[axis], (body.inputs.index(value), axis)
         known = body.lengths.get(name, Length(name, minimum, maximum, ()))
         if (known.minimum, known.maximum) != (minimum, maximum):
-            self.fail(f"'{name}' is from {known.minimum} to {known.maximum} elsewhere", offset)
+            self.fail(
+                f"length '{name}' is from {minimum} to {maximum} here, but from {known.minimum} "
+                f"to {known.maximum} elsewhere",
+                offset,
+            )
         body.lengths[name] = replace(known, axes=(*known.axes, place))
 
     def _define(self, body: _ParsedGraph, *, constant: bool = False) -> Value:
@@ -191,7 +195,7 @@ class _Parser(Cursor):
         offset = self.token.offset
         array = self._stored()
         if array.ndim != 1 or array.dtype.kind != kind:
-            self.fail("the stored array is no vector of scales or zero points", offset)
+            self.fail("the stored array is not a vector of scales or zero points", offset)
         return array.tolist()
 
     def _array(self, type_: TensorType) -> Array:
@@ -224,10 +228,10 @@ class _Parser(Cursor):
         offset = self.token.offset
         key = self.expect("digest", "a digest")[1:]
         if key not in self._store:
-            self.fail(f"constant @{key} is not in the store that belongs to this text", offset)
+            self.fail(f"constant @{key} is missing from the constants of this text", offset)
         array = self._store[key]
         if digest(array) != key:
-            self.fail(f"constant @{key} in the store is damaged: its digest differs", offset)
+            self.fail(f"constant @{key} is damaged: its stored array has another digest", offset)
         return array
 
     def _node(self, body: _ParsedGraph) -> Node:
@@ -260,7 +264,7 @@ class _Parser(Cursor):
             near = get_close_matches(name, Op.registry)
             hint = f" (did you mean {' or '.join(near)}?)" if near else ""
             raise UnsupportedError(
-                f"{where}: operator '{name}' is unknown{hint}. One from outside Smelt needs its "
+                f"{where}: operator '{name}' is unknown{hint}. If a plugin defines it, load the "
                 "plugin: --plugin file.py"
             )
         return found
@@ -286,13 +290,13 @@ class _Parser(Cursor):
         try:
             return kind(**given)
         except (TypeError, ValueError) as error:
-            self.fail(f"{kind.__name__} refuses its fields: {error}", offset)
+            self.fail(f"{kind.__name__} cannot be built from these fields: {error}", offset)
 
     def _attribute(self, hint: Any) -> object:
         alternatives = members(hint)
         if len(alternatives) == 1:
             return self._one(alternatives[0])
-        # An integer is also a float: the narrower type is tried first.
+        # An integer also parses as a float, so float is tried last.
         for alternative in sorted(alternatives, key=lambda member: member is float):
             found = self.attempt(lambda chosen=alternative: self._one(chosen))
             if not isinstance(found, ModelError):

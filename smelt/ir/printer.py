@@ -1,4 +1,4 @@
-"""Prints a graph in the text form; see `smelt.ir.text` for the grammar."""
+"""Printer of the text form; `smelt.ir.text` has the grammar."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from smelt.ir.types import Array, DType, Quant, TensorType
 
 
 def print_graph(graph: Graph, store: MutableMapping[str, Array] | None = None) -> str:
-    """The text form of a graph.
+    """Return the text form of a graph.
 
     Args:
         graph: any graph; it need not be verified.
-        store: receives the arrays that the text names by digest; where None they are only named.
+        store: receives the arrays that the text names by digest; None to drop them.
 
     Raises:
-        GraphError: an operator has a field of a type that the text form does not know.
+        GraphError: an operator has a field of a type that the text form cannot express.
     """
     lines = _Printer(store).graph(graph)
     return "\n".join([f"smelt-ir {VERSION}", *lines, ""])
@@ -119,13 +119,16 @@ class _Printer:
                     return f"({', '.join(self._attribute(v, t, op) for v, t in items)})"
             case np.generic():
                 return self._attribute(cast("object", value.item()), hint, op)
-            case bool() | int():  # given for a float, it prints as it will parse
+            case bool() | int():  # an int in a float field is printed as a float
                 return number(hint(value) if hint in (int, float) else value)
             case float():
                 return number(value)
             case _:
                 pass
-        raise GraphError(f"{op.name} holds {value!r} for {hint}: the text form has no such field")
+        raise GraphError(
+            f"{op.name} has the value {value!r} in a field of type {hint}: the text form cannot "
+            "express it"
+        )
 
     def _typed(self, value: Value) -> str:
         quant = "" if value.type.quant is None else f" {self._quant(value.type.quant)}"
@@ -165,13 +168,13 @@ class _Printer:
 
 
 def _plain_nans(array: Array) -> bool:
-    """Whether every NaN has the bits that parsing `nan` gives."""
+    """Return whether every NaN has the bits that parsing `nan` gives."""
     nan = DType.of(array).numpy.type("nan")
     return all(item.tobytes() == nan.tobytes() for item in array[np.isnan(array)])
 
 
 def _element_types(hint: Any, count: int) -> tuple[Any, ...]:
-    """The types of the `count` elements of a tuple that is a field's type, or part of a union."""
+    """Return the types of a tuple's `count` elements; `hint` is a tuple type or a union."""
     for member in members(hint):
         if get_origin(member) is tuple:
             arguments = get_args(member)

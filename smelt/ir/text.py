@@ -1,4 +1,4 @@
-"""The text form of the IR: what `smelt inspect --ir` shows, parsed back exactly.
+"""The text form of the IR, which `smelt inspect --ir` prints and the parser reads back exactly.
 
     smelt-ir 1
     graph "kws" {
@@ -10,8 +10,8 @@
       output %y
     }
 
-White space separates and means nothing else. Grammar, with `name` a value name after `%`, bare or
-in JSON's quotes, and `array` either `[element, ...]` in row-major order or `@digest`:
+White space only separates. Grammar, where `name` is a value's name after `%`, bare or in JSON's
+quotes, and `array` is either `[element, ...]` in row-major order or `@digest`:
 
     text       = "smelt-ir" version graph
     graph      = "graph" string "{" { statement } "}"
@@ -23,15 +23,15 @@ in JSON's quotes, and `array` either `[element, ...]` in row-major order or `@di
     typed      = name ":" dtype "[" [ size { "," size } ] "]"
                  [ "q(" scale "," zero_point [ "," "axis" "=" index ] ")" ]
     operand    = name | "_"
-    scale      = float | array       (float32; a double that is none is hexadecimal)
-    zero_point = int | array         (one integer stands for as many as there are scales)
+    scale      = float | array       (float32; hexadecimal if only a double represents it)
+    zero_point = int | array         (a single integer applies to all scales)
     attribute  = "none" | "true" | "false" | int | float | string | word of an enumeration
                | "(" [ attribute { "," attribute } ] ")" | graph
 
-The types of an operator's dataclass fields decide how its attributes are read. Omitted are a field
-that has its default, and the origin's name where it is that of the first result. `next` says which
-value becomes the state in the next inference. Small arrays stand inline; others are named by
-digest and kept in a store beside the text.
+The types of an operator's dataclass fields decide how its attributes are parsed. A field with its
+default value is omitted, and so is the origin's name if it is that of the first result. `next` says
+which value becomes the state of the next inference. Small arrays are printed inline; others are
+named by digest and stored beside the text.
 """
 
 from smelt.ir.parser import parse_graph

@@ -1,7 +1,7 @@
-"""What an operator says of itself, so that nothing needs to know it by its class.
+"""Properties that operators declare, so that passes need no code for single operators.
 
-Passes, the quantizer and the proofs ask these questions. The answers that an operator inherits are
-right for every operator: they only leave optimizations out.
+Passes, the quantizer and the proofs read them. The defaults are correct for every operator: they
+only prevent optimizations.
 """
 
 from __future__ import annotations
@@ -21,107 +21,112 @@ if TYPE_CHECKING:
 
 
 class Traits:
-    """The part of `Op` that a new operator may declare besides what it computes."""
+    """The part of `Op` that a new operator may declare besides its computation."""
 
     elementwise: ClassVar[bool] = False
-    """Each element of the result is computed from those in its place in the computed operands.
+    """Each element of the result is computed from the operands' elements at the same position.
 
-    Operands are broadcast; that of constants may be tables.
+    Operands are broadcast. Constant operands may be lookup tables instead.
     """
     moves_data: ClassVar[bool] = False
-    """The elements of the results are elements of operands, or constants: none is computed."""
+    """Elements of the results are copies of operands' elements, or constants."""
     chooses_by: ClassVar[tuple[int, ...]] = ()
-    """Of an operator that moves data, the operands that say which elements, and hold none."""
+    """Operands that only select elements, for an operator that moves data: indices, conditions."""
     is_view: ClassVar[bool] = False
-    """The result is the first operand's memory under another shape: nothing is done."""
+    """The result is the first operand's memory with another shape, so no code runs."""
     converts: ClassVar[bool] = False
-    """The result is the operand, in another element type or quantization."""
+    """The result is the operand, converted to another element type or quantization."""
     exact: ClassVar[bool] = False
-    """Every machine computes the same real numbers. What moves data need not say so."""
+    """Every machine computes the same real numbers. No need to declare it if `moves_data`."""
     index_outputs: ClassVar[tuple[int, ...]] = ()
-    """The results that are indices: right or wrong, whatever the operands' rounding errors."""
+    """The results that are indices: they must match exactly, despite operands' rounding errors."""
     length_operand: ClassVar[int | None] = None
-    """The operand, if any, that tells it a size known at run time: it computes all rows at once."""
+    """Index of the operand with a run-time length, if any: the node computes all rows at once."""
     settles: ClassVar[bool] = False
-    """Results have an ordinary size, whatever that of the operands is."""
+    """Results have a moderate size whatever the size of the operands is."""
     sixteen_bits: ClassVar[bool] = False
-    """It computes quantized numbers of 16 bits as TensorFlow Lite does."""
+    """It computes 16-bit quantized numbers as TensorFlow Lite does."""
 
     channel_rule: ClassVar[ChannelRule[Any] | None] = None
-    """What it does to channels of quantized numbers; None where it may need and mix them all."""
+    """How channels of quantized tensors may be removed; None if all of them are always needed."""
     weights_rule: ClassVar[WeightsRule[Any] | None] = None
-    """How it multiplies data by weights, its first two operands; None where it has none."""
+    """How it multiplies data by weights, its first two operands; None if it has no weights."""
     quantized_weights: ClassVar[bool] = False
-    """It multiplies quantized data by weights, by the rules of TensorFlow Lite."""
+    """It multiplies quantized data by weights as TensorFlow Lite does."""
 
     @property
     def fused_activation(self) -> Activation | None:
-        """The clamp at its end, `NONE` where none is fused yet; None where none can be."""
+        """The clamp at its end, `NONE` if none is fused; None if the operator cannot have one."""
         return None
 
     def with_activation(self, activation: Activation) -> Op:
-        """The operator with another `fused_activation`; only where it has one."""
+        """Return the operator with another `fused_activation`, if it can have one."""
         raise NotImplementedError(f"{type(self).__name__} with {activation}")
 
     def is_identity(self, node: Node) -> bool:
-        """Whether the result is the first operand, as it is stored."""
+        """Return whether the stored result always equals the stored first operand."""
         return False
 
     def is_told_length(self, node: Node) -> bool:
-        """Whether the node has a `length_operand`."""
+        """Return whether the node has a `length_operand`."""
         return self.length_operand is not None and node.optional(self.length_operand) is not None
 
     def selects(self, node: Node) -> int:
-        """How many leading operands the results' elements are taken from as they are; 0: others.
+        """Return how many leading operands the results' elements are copied from; 0 if none.
 
-        They may be chosen by their order, as a maximum is. Numbers that are stored alike, each in
-        eight bits too, may take the place of these operands' real numbers.
+        The copied elements may be chosen by comparison, as by a maximum. If these operands and the
+        results have the same quantization, the node may work on stored numbers in place of real
+        ones.
         """
         if not self.moves_data:
             return 0
         return self.chooses_by[0] if self.chooses_by else len(node.inputs)
 
     def invariants(self, node: Node) -> int:
-        """How many last operands are the last inputs of all graphs in the operator, every time."""
+        """Return how many last operands are the last inputs of all the operator's graphs.
+
+        These inputs are the same in every iteration.
+        """
         return 0
 
     def grows(self, node: Node) -> bool:
-        """Whether results may be far larger than all operands."""
+        """Return whether results may be far larger than all operands."""
         return False
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """The ways in which a positive factor of each channel goes through; none where it may not.
+        """Return the ways in which a positive factor per channel can propagate through the node.
 
-        Where there are several, one of them holds.
+        An empty sequence means that no factor can. If there are several ways, one of them applies.
         """
         return ()
 
     def objection(self, node: Node) -> str | None:
-        """Why the quantizer must leave the node in float, in one sentence; None where it need not.
+        """Return why the quantizer must leave the node in float, in one sentence; else None.
 
-        What `check` refuses need not be said again.
+        Reasons for which `check` raises need not be repeated here.
         """
         return None
 
     def onnx_form(self, node: Node) -> OnnxForm | None:
-        """The operator of ONNX that computes the same of real numbers; None where it takes more.
+        """Return the ONNX operator that computes the same real numbers; None if it takes several.
 
-        What takes more, or has no form, is written by a function in `smelt.quant.qdq`, or refused.
+        `smelt.quant.qdq` has functions for operators that take several ONNX operators. The export
+        refuses the others.
         """
         return None
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Whether each row of the results is computed from the same row of the operands.
+        """Return whether each row of the results is computed from the same row of the operands.
 
         Args:
-            node: with this operator.
-            axes: the axis along which each operand has rows; None for one that has none.
+            node: a node with this operator.
+            axes: for each operand, the axis that its rows are counted along; None if it has none.
         """
         return self.elementwise
 
     def axes_rule(self, node: Node) -> Axes | None:
-        """Which axes of operands and results are the same; None where they must stay as they are.
+        """Return which axes of operands and results correspond; None if all must stay in place.
 
-        Transpositions go through a node that says so.
+        Transposes can be moved across the node as the result describes.
         """
         return broadcast(node, lambda _: node.op, elementwise=True) if self.elementwise else None

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from smelt.errors import ModelError, UnsupportedError
 
 Array = NDArray[Any]
-"""A numpy array of any of the element types below."""
+"""A numpy array of any element type in `DType`."""
 
 
 LARGEST_TENSOR = 2**31 - 1
-"""Bytes of the largest tensor: offsets are of type int32_t."""
+"""Largest size of a tensor in bytes: generated code has offsets of type int32_t."""
 
 HIGHEST_RANK = 32
-"""Dimensions of a tensor; every version of numpy has as many."""
+"""Largest number of dimensions of a tensor; every version of numpy supports this many."""
 
 
 class DType(Enum):
@@ -51,7 +51,7 @@ class DType(Enum):
 
     @property
     def c_name(self) -> str:
-        """The C99 type that holds one element."""
+        """The C99 type of one element."""
         return _C_NAME[self]
 
     @property
@@ -66,13 +66,13 @@ class DType(Enum):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Smallest and largest value of an integer type."""
+        """Smallest and largest value of this integer type."""
         info = np.iinfo(self.numpy)
         return int(info.min), int(info.max)
 
     @staticmethod
     def of(array: Array) -> DType:
-        """The `DType` of a numpy array; `KeyError` if the IR has none."""
+        """Return the `DType` of a numpy array. Raises `KeyError` if the IR has none."""
         return _FROM_NUMPY[array.dtype]
 
 
@@ -111,8 +111,8 @@ _C_NAME: dict[DType, str] = {
 class Quant:
     """Affine quantization: `real = scale * (stored - zero_point)`.
 
-    `scale` and `zero_point` have one element (per tensor; `axis` is None) or one per index of
-    dimension `axis` (per channel). Scales are float32 values held exactly in Python floats.
+    `scale` and `zero_point` have one element if `axis` is None (per tensor), else one for each
+    index of dimension `axis` (per channel). Scales are float32 values stored in Python floats.
     """
 
     scale: tuple[float, ...]
@@ -120,18 +120,18 @@ class Quant:
     axis: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse zero points that no integer type holds, which only a damaged file has."""
+        """Refuse zero points that do not fit in 64 bits; only a damaged file has them."""
         if self.zero_point and max(map(abs, self.zero_point)) >= 1 << 63:
-            raise ModelError("a zero point is beyond 64 bits: the file is damaged")
+            raise ModelError("a zero point does not fit in 64 bits: the file is damaged")
 
     @staticmethod
     def per_tensor(scale: float, zero_point: int = 0) -> Quant:
-        """One scale (rounded to float32) and zero point for the whole tensor."""
+        """Return a quantization with one scale (rounded to float32) and one zero point."""
         return Quant((float(np.float32(scale)),), (int(zero_point),))
 
     @property
     def is_per_tensor(self) -> bool:
-        """Whether one scale and zero point hold for the whole tensor."""
+        """Whether the whole tensor has one scale and one zero point."""
         return self.axis is None
 
     @property
@@ -139,13 +139,13 @@ class Quant:
         """`(scale, zero_point)` of a per-tensor quantization.
 
         Raises:
-            ModelError: there are several, along an axis.
+            ModelError: the quantization is per channel.
         """
         if not self.is_per_tensor:
             raise ModelError(
-                f"a tensor has {len(self.scale)} scales, along dimension {self.axis}, where an "
-                "operator needs one: only weights and biases may be quantized per channel; "
-                "quantize it per tensor"
+                f"a tensor has {len(self.scale)} scales, along dimension {self.axis}, but its "
+                "operator needs a single scale: only weights and biases may be quantized per "
+                "channel. Quantize this tensor per tensor"
             )
         (scale,), (zero_point,) = self.scale, self.zero_point
         return scale, zero_point
@@ -159,8 +159,8 @@ class TensorType:
     """Shape, element type and quantization. Spatial tensors are `n, h, w, c`.
 
     Raises:
-        UnsupportedError: it has more than `HIGHEST_RANK` dimensions or `LARGEST_TENSOR` bytes. For
-            a tensor without elements, the dimensions other than 0 are what counts.
+        UnsupportedError: it has more than `HIGHEST_RANK` dimensions or `LARGEST_TENSOR` bytes. A
+            dimension of 0 counts as 1 here.
     """
 
     shape: Shape
@@ -170,13 +170,12 @@ class TensorType:
     def __post_init__(self) -> None:
         if len(self.shape) > HIGHEST_RANK:
             raise UnsupportedError(
-                f"a tensor of {len(self.shape)} dimensions is too large: {HIGHEST_RANK} are the "
-                "most that Smelt computes with"
+                f"a tensor has {len(self.shape)} dimensions; Smelt supports at most {HIGHEST_RANK}"
             )
         if prod(size or 1 for size in self.shape) * self.dtype.size > LARGEST_TENSOR:
             raise UnsupportedError(
-                f"a tensor {self} is too large: {LARGEST_TENSOR:,} bytes are the most that Smelt "
-                "addresses"
+                f"tensor {self} is too large; Smelt supports tensors of at most "
+                f"{LARGEST_TENSOR:,} bytes"
             )
 
     @property
@@ -186,30 +185,30 @@ class TensorType:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the dense tensor."""
+        """Size of the dense tensor in bytes."""
         return self.size * self.dtype.size
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the stored integers stand for real numbers."""
+        """Whether the stored integers represent real numbers."""
         return self.quant is not None
 
     @property
     def scale(self) -> float:
-        """Scale of a per-tensor quantized type."""
+        """Scale of a per-tensor quantized type. Raises `ValueError` if it is not quantized."""
         if self.quant is None:
             raise ValueError(f"{self} is not quantized")
         return self.quant.scalar[0]
 
     @property
     def zero_point(self) -> int:
-        """Zero point of a per-tensor quantized type."""
+        """Zero point of a per-tensor quantized type. Raises `ValueError` if not quantized."""
         if self.quant is None:
             raise ValueError(f"{self} is not quantized")
         return self.quant.scalar[1]
 
     def with_shape(self, shape: tuple[int, ...]) -> TensorType:
-        """The same element type and quantization with another shape."""
+        """Return the same element type and quantization with another shape."""
         return TensorType(shape, self.dtype, self.quant)
 
     def __str__(self) -> str:

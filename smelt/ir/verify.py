@@ -1,4 +1,4 @@
-"""The verifier: what must hold of a graph, checked after every pass."""
+"""Graph verifier, which runs after every pass."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from smelt.ir.types import DType
 
 
 def verify(graph: Graph, after: str) -> Graph:
-    """Check `graph` and return it; `after` names the pass that made it, for the message.
+    """Check `graph` and return it.
+
+    Args:
+        graph: the graph to check.
+        after: the pass that made it, for the message.
 
     Raises:
-        GraphError: a value is used before it is made, made twice, or of another type than its
-            operator infers; a name is taken twice; a constant's array is not of its type.
+        GraphError: a value is used before it is made, or made twice; its type differs from what
+            its operator infers; two values have one name; a constant's array has another type.
     """
     try:
         _verify(graph)
@@ -41,7 +45,7 @@ def _verify(graph: Graph) -> None:
 
     def receive(value: Value, by: str) -> None:
         if value.is_constant:
-            raise GraphError(f"value '{value.name}' is constant and cannot be of {by}")
+            raise GraphError(f"value '{value.name}' is constant and cannot be one of {by}")
         _check_quant(value)
         define(value, by)
 
@@ -84,7 +88,10 @@ def _check_lengths(graph: Graph) -> None:
     taken: set[tuple[int, int]] = set()
     for length in graph.lengths:
         if not 1 <= length.minimum <= length.maximum or not length.axes:
-            raise GraphError(f"length '{length.name}' is from {length.minimum} to {length.maximum}")
+            raise GraphError(
+                f"length '{length.name}' is from {length.minimum} to {length.maximum} along "
+                f"{len(length.axes)} axes: it needs 1 <= minimum <= maximum and at least one axis"
+            )
         for index, axis in length.axes:
             value = graph.inputs[index]
             if value.type.shape[axis] != length.maximum or (index, axis) in taken:
@@ -98,7 +105,7 @@ def _check_lengths(graph: Graph) -> None:
 def _check_types(node: Node, where: str) -> None:
     inferred = node.op.infer([None if v is None else v.type for v in node.inputs])
     if len(inferred) != len(node.outputs):
-        raise GraphError(f"{where} makes {len(inferred)} values, not {len(node.outputs)}")
+        raise GraphError(f"{where} makes {len(inferred)} values, but has {len(node.outputs)}")
     for expected, value in zip(inferred, node.outputs, strict=True):
         found = value.type
         if (expected.shape, expected.dtype) != (found.shape, found.dtype):
@@ -110,7 +117,8 @@ def _check_constant(value: Value) -> None:
     array = value.array
     if (array.shape, array.dtype) != (value.type.shape, value.type.dtype.numpy):
         raise GraphError(
-            f"constant '{value.name}' is {value.type} but holds {array.dtype}{list(array.shape)}"
+            f"constant '{value.name}' is {value.type}, but its array is "
+            f"{array.dtype}{list(array.shape)}"
         )
     _check_quant(value)
 

@@ -1,7 +1,7 @@
-"""How operators multiply data by weights: convolutions and dense layers.
+"""Base of the rules by which convolutions and dense layers multiply data by weights.
 
-Their operands are the data, the weights, and a bias where there is one. Channels of the data and of
-the result lie along the last axis. In groups, outputs meet some of the data's channels only.
+The operands are the data, the weights, and possibly a bias. The last axis of the data and of the
+result indexes channels. In a grouped operator, each output uses only some channels of the data.
 """
 
 from __future__ import annotations
@@ -17,46 +17,53 @@ if TYPE_CHECKING:
 
 
 BIAS = 2
-"""The bias' place among the operands."""
+"""Index of the bias among the operands."""
 
 
 class WeightsRule(ABC, Generic[OpT_contra]):
-    """What the weights of an operator meet, and where its outputs lie in them."""
+    """Which data an operator's weights are multiplied by, and which axis indexes its outputs."""
 
     @abstractmethod
     def output_axis(self, weights: TensorType) -> int:
-        """The axis of the weights that output channels lie along."""
+        """Return the axis of the weights that indexes output channels."""
 
     @abstractmethod
     def groups(self, node: Node[OpT_contra]) -> int:
-        """How many groups there are."""
+        """Return the number of groups."""
 
     @abstractmethod
     def input_channels(self, node: Node[OpT_contra]) -> Array:
-        """The channel of the data that each weight meets: int64, broadcast to the weights."""
+        """Return each weight's channel of the data: int64, broadcast to the weights' shape."""
 
     def keeps_channels(self, node: Node[OpT_contra]) -> bool:
-        """Whether a weight meets that channel for every pixel or row of the result."""
+        """Return whether a weight uses the same data channel for every pixel or row of results."""
         return True
 
     @abstractmethod
     def meets_everywhere(self, node: Node[OpT_contra]) -> bool:
-        """Whether each weight meets an element of the data for every pixel or row."""
+        """Return whether each weight uses an element of the data for every pixel or row.
+
+        It does not where a window reaches into padding.
+        """
 
     def windows(self, node: Node[OpT_contra], x: Array) -> Array:
-        """What the weights meet of real data, for each pixel or row: `[rows, taps, channels]`.
+        """Return the elements of `x` that the weights are multiplied by: `[rows, taps, channels]`.
 
-        Zeros where they meet nothing. Of operators with `quantized_weights`.
+        Rows are pixels or rows of the result; `x` are real numbers. Elements outside of the data
+        are 0. Only operators with `quantized_weights` implement this.
         """
         raise NotImplementedError(f"{node.op.name} has no windows of {x.shape}")
 
     def scales(self, node: Node[OpT_contra]) -> tuple[float, ...]:
-        """Of a quantized node, the sums' scale over the output's: one, or one for each channel."""
+        """Return the scale of the sums divided by that of the output: one, or one per channel.
+
+        The node must be quantized.
+        """
         raise NotImplementedError(f"{node.op.name} has no scales")
 
 
 def weights_rule(op: Op) -> WeightsRule[Any]:
-    """That of an operator that has weights; `TypeError` for another."""
+    """Return an operator's weights rule. Raises `TypeError` if it has no weights."""
     if op.weights_rule is None:
         raise TypeError(f"{op.name} has no weights")
     return op.weights_rule

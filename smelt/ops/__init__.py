@@ -1,6 +1,7 @@
-"""The operators: one module an operator or a family, found by importing this package.
+"""Operators: one module for each operator or family of operators.
 
-Each module defines `Op` subclasses and a table `CASES` of named test cases.
+Importing this package imports all of these modules. Each defines `Op` subclasses and a table
+`CASES` of named test cases.
 May import `ir`; `frontend`, `quant`, `codegen`, `api`, `proof`, `cli` and `bench` may import it.
 """
 
@@ -11,7 +12,7 @@ from smelt.ops.case import Case
 
 
 def all_cases() -> tuple[Case, ...]:
-    """The cases of every operator module, in the order of the modules' names."""
+    """Return the cases of all operator modules, in the order of the modules' names."""
     return tuple(case for module in _MODULES for case in getattr(module, "CASES", ()))
 
 

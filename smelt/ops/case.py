@@ -1,9 +1,11 @@
-"""Named test cases: every operator file holds a table of them, every backend runs them all.
+"""Named test cases of operators. Each operator's module has a table of them.
 
-A case gives an operator and its arguments in real numbers; `build` makes the one-node graph
-for an element type. Quantized graphs follow the TensorFlow Lite 8-bit specification, with the
-output's range observed from the float reference. Arguments with a `dtype` of their own (indices,
-conditions) are quantized only as they say; those of a `plain` case have the graph's element type.
+The tests run every case on every backend. A case has an operator and its arguments in real numbers.
+`build` makes a graph of one node from it, for a given element type. Quantized graphs follow the
+TensorFlow Lite 8-bit specification, with the output's range observed from the float reference.
+
+An argument with its own `dtype` (indices, conditions) is quantized only if it has a `quant`. In a
+`plain` case, arguments have the graph's element type and nothing is quantized.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from smelt.ir.verify import verify
 
 @dataclass(frozen=True)
 class Data:
-    """An input read at run time, uniform in [low, high].
+    """An input that is given at run time, with elements uniform in [low, high].
 
-    It has element type `dtype` if that is given, and then the quantization `quant`, if any.
+    If `dtype` is given, the input has this element type, and the quantization `quant` if any.
     """
 
     shape: tuple[int, ...]
@@ -33,7 +35,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Weights:
-    """Constant weights; int8 symmetric per index of `axis`, or per tensor where None."""
+    """Constant weights; quantized to symmetric int8, per channel along `axis` or per tensor."""
 
     shape: tuple[int, ...]
     axis: int | None = None
@@ -41,16 +43,16 @@ class Weights:
 
 @dataclass(frozen=True)
 class Bias:
-    """A constant vector; int32 (int64) of scale input times weights in a quantized graph."""
+    """A constant vector; int32 or int64 if quantized, with scale input scale * weights scale."""
 
     size: int
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant operand given by its real values, quantized like data where need be.
+    """A constant operand with these real values; it is quantized like data.
 
-    It has element type `dtype` if that is given.
+    If `dtype` is given, it has this element type instead.
     """
 
     values: tuple[float, ...]
@@ -65,12 +67,18 @@ FLOAT_AND_INT8 = (DType.FLOAT32, DType.INT8)
 
 @dataclass(frozen=True)
 class Case:
-    """One operator with arguments, for some element types.
+    """An operator with arguments, and the element types to test it with.
 
-    `same_scale` gives all inputs one quantization (of their common range), which operators
-    that only move data need. `output` is the real range of the outputs, where the operator's
-    arguments do not tell it (Quantize). The integers of a `plain` case are not quantized, and its
-    `dtypes` may be any element types.
+    Attributes:
+        name: unique among the operator's cases.
+        op: the operator.
+        arguments: its operands.
+        dtypes: element types of the graphs made from the case.
+        rounding: rounding of the quantized graphs.
+        same_scale: quantize all inputs alike, for their common range. Operators that only move
+            data need it.
+        output: real range of the outputs, if it does not follow from the arguments (Quantize).
+        plain: integers are not quantized, and `dtypes` may have any element types.
     """
 
     name: str
@@ -87,7 +95,7 @@ class Case:
 
 
 def onnx_cases(cases: tuple[Case, ...], *names: str) -> tuple[Case, ...]:
-    """The named cases again, for int8 with ONNX's rounding."""
+    """Return copies of the named cases for int8 with ONNX's rounding."""
     return tuple(
         replace(case, name=f"onnx_{case.name}", dtypes=(DType.INT8,), rounding=Rounding.ONNX)
         for case in cases
@@ -96,7 +104,10 @@ def onnx_cases(cases: tuple[Case, ...], *names: str) -> tuple[Case, ...]:
 
 
 def wide_cases(cases: tuple[Case, ...], *names: str) -> tuple[Case, ...]:
-    """The named cases again, of int16 data with int8 weights: with int64 and with int32 biases."""
+    """Return copies of the named cases for int16 data and int8 weights.
+
+    There are two copies of each: one with int64 biases and one with int32 biases.
+    """
     return tuple(
         replace(case, name=f"{word}_{case.name}", dtypes=(DType.INT16,), rounding=rounding)
         for word, rounding in (("wide", Rounding.TFLM16), ("wide_int32", Rounding.TFLM))
@@ -106,7 +117,7 @@ def wide_cases(cases: tuple[Case, ...], *names: str) -> tuple[Case, ...]:
 
 
 def build(case: Case, dtype: DType, seed: int = 0) -> Graph:
-    """The one-node graph of a case: float32, quantized to `dtype`, or plainly of `dtype`."""
+    """Return a case's graph of one node: float32, quantized to `dtype`, or plain with `dtype`."""
     rng = np.random.default_rng(seed)
     kind = dtype if case.plain else DType.FLOAT32
     reals = [_array(argument, kind, rng) for argument in case.arguments]
@@ -141,10 +152,10 @@ def build(case: Case, dtype: DType, seed: int = 0) -> Graph:
 
 
 def sample_of(data: Data, type_: TensorType, rng: np.random.Generator) -> Array:
-    """Random elements for an input of a case's graph.
+    """Return random elements for an input of a case's graph.
 
-    Floats and plain integers are uniform in the range of `data`, quantized integers over the
-    whole range of their type.
+    Floats and plain integers are uniform in the range of `data`. Quantized integers are uniform
+    over the whole range of their type.
     """
     if type_.is_quantized or type_.dtype is DType.BOOL:
         return random_array(type_, rng)
@@ -155,7 +166,7 @@ def sample_of(data: Data, type_: TensorType, rng: np.random.Generator) -> Array:
 
 
 def sample_limits(data: Data, type_: TensorType) -> tuple[float, float]:
-    """Least and greatest element that `sample_of` may draw."""
+    """Return the smallest and largest element that `sample_of` may return."""
     if type_.dtype.is_float:
         return data.low, data.high
     if type_.dtype is DType.BOOL:
@@ -167,7 +178,7 @@ def sample_limits(data: Data, type_: TensorType) -> tuple[float, float]:
 
 
 def quant_of_range(low: float, high: float, dtype: DType) -> Quant:
-    """Affine quantization of [low, high], stretched to hold zero exactly."""
+    """Return an affine quantization of [low, high], extended to represent 0 exactly."""
     low, high = min(low, 0.0), max(high, 0.0)
     first, last = dtype.limits
     if dtype is DType.INT16:
@@ -177,7 +188,7 @@ def quant_of_range(low: float, high: float, dtype: DType) -> Quant:
 
 
 def quantize(real: Array, quant: Quant, dtype: DType) -> Array:
-    """Nearest stored integers, clamped; per channel along `quant.axis`."""
+    """Return the nearest stored integers, clamped; per channel if `quant` has an axis."""
     shape = [1] * real.ndim
     if quant.axis is not None:
         shape[quant.axis] = -1
@@ -186,7 +197,7 @@ def quantize(real: Array, quant: Quant, dtype: DType) -> Array:
 
 
 def random_array(type_: TensorType, rng: np.random.Generator) -> Array:
-    """Uniform in [-1, 1] for floats, over the whole range for integers."""
+    """Return random elements: in [-1, 1] for floats, over the whole range for integers."""
     if type_.dtype.is_float:
         return rng.uniform(-1, 1, type_.shape).astype(type_.dtype.numpy)
     if type_.dtype is DType.BOOL:
@@ -199,7 +210,7 @@ _KIND: dict[type, str] = {Data: "x", Weights: "weights", Bias: "bias", Constant:
 
 
 def _array(argument: CaseOperand, kind: DType, rng: np.random.Generator) -> Array | None:
-    """An argument's elements, of its own element type or else of `kind`."""
+    """Return an argument's elements, of its own element type if it has one, else of `kind`."""
     match argument:
         case None:
             return None

@@ -1,4 +1,4 @@
-"""What operators demand of their operands: presence, element types, quantization."""
+"""Checks that operators share: operands are present, and have a supported type and quantization."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
 
 
 def operands(op: Op, inputs: Sequence[TensorType | None], count: int) -> list[TensorType]:
-    """The first `count` inputs' types; `ModelError` where one is missing."""
+    """Return the types of the first `count` inputs. Raises `ModelError` if one is missing."""
     present = [t for t in inputs[:count] if t is not None]
     if len(present) != count:
-        raise ModelError(f"{op.name} needs {count} inputs, {len(present)} are given")
+        raise ModelError(f"{op.name} needs {count} inputs, but has {len(present)}")
     return present
 
 
 def arrays(node: Node, inputs: Sequence[Array | None], count: int) -> list[Array]:
-    """The first `count` operands of `Op.reference`; `ModelError` where one is missing."""
+    """Return the first `count` operands of a reference. Raises `ModelError` if one is missing."""
     present = [a for a in inputs[:count] if a is not None]
     if len(present) != count:
-        raise ModelError(f"{node.origin}: {node.op.name} needs {count} inputs")
+        raise ModelError(f"{node.origin}: {node.op.name} needs {count} inputs, has {len(present)}")
     return present
 
 
 def same_dtype(op: Op, types: Sequence[TensorType]) -> DType:
-    """The element type that all operands share; `ModelError` where they differ."""
+    """Return the element type of all operands. Raises `ModelError` if they differ."""
     kinds = {t.dtype for t in types}
     if len(kinds) != 1:
         raise ModelError(
@@ -35,17 +35,17 @@ def same_dtype(op: Op, types: Sequence[TensorType]) -> DType:
 
 
 def quantized(node: Node, dtypes: Sequence[DType], operand_count: int = 1) -> bool:
-    """Whether the node computes on quantized integers.
+    """Return whether the node computes on quantized integers.
 
     Args:
-        node: the node; its first `operand_count` inputs and its outputs must be quantized per
+        node: a node. Its outputs and its first `operand_count` inputs must all be quantized per
             tensor, or none of them.
-        dtypes: the element types that are served when quantized.
-        operand_count: how many leading inputs are data.
+        dtypes: the element types that are supported if they are quantized.
+        operand_count: number of leading inputs that are data.
 
     Raises:
-        ModelError: some are quantized and some are not, or one is quantized per channel.
-        UnsupportedError: the element type is none of `dtypes`.
+        ModelError: some are quantized and others are not, or one is quantized per channel.
+        UnsupportedError: an element type is not in `dtypes`.
     """
     types = [v.type for v in (*node.inputs[:operand_count], *node.outputs) if v is not None]
     quants = [t.quant for t in types if t.quant is not None]
@@ -53,24 +53,27 @@ def quantized(node: Node, dtypes: Sequence[DType], operand_count: int = 1) -> bo
         return False
     if len(quants) != len(types):
         raise ModelError(
-            f"{node.origin}: {node.op.name} of {', '.join(map(str, types))}: all of them must be "
-            "quantized, or none"
+            f"{node.origin}: {node.op.name} mixes quantized and unquantized tensors "
+            f"({', '.join(map(str, types))}): quantize all of them, or none"
         )
     if any(not quant.is_per_tensor for quant in quants):
-        raise ModelError(f"{node.origin}: {node.op.name} cannot use per-channel quantized data")
+        raise ModelError(
+            f"{node.origin}: {node.op.name} does not support data quantized per channel; "
+            "quantize it per tensor"
+        )
     for kind in (t.dtype for t in types):
         if kind not in dtypes:
             served = " or ".join(d.value for d in dtypes) or "float only"
             raise UnsupportedError(
-                f"{node.origin}: {node.op.name} of quantized {kind.value} is not supported "
-                f"({served}); convert the model with int8 quantization, or keep this operator "
-                "in float"
+                f"{node.origin}: {node.op.name} does not support quantized {kind.value} "
+                f"(supported: {served}); convert the model with int8 quantization, or keep this "
+                "operator in float"
             )
     return True
 
 
 def symmetric_int16(node: Node, operand_count: int = 1) -> None:
-    """`ModelError` where an int16 tensor has a zero point: 16-bit activations are symmetric."""
+    """Raise `ModelError` if an int16 tensor has a zero point; 16-bit data must be symmetric."""
     for value in (*node.inputs[:operand_count], *node.outputs):
         if value is None or value.type.dtype is not DType.INT16 or value.type.quant is None:
             continue
@@ -82,27 +85,27 @@ def symmetric_int16(node: Node, operand_count: int = 1) -> None:
 
 
 def tflm_rounding(node: Node) -> None:
-    """Demand that a requantizing node rounds as TensorFlow Lite Micro does.
+    """Check that a requantizing node rounds as TensorFlow Lite Micro does.
 
     Raises:
-        ModelError: the node carries no rounding.
-        UnsupportedError: it carries another one.
+        ModelError: the node has no rounding.
+        UnsupportedError: it has another rounding.
     """
     if node.rounding is None:
-        raise ModelError(f"{node.origin}: a quantized {node.op.name} needs a rounding")
+        raise ModelError(f"{node.origin}: a quantized {node.op.name} needs a rounding mode")
     if node.rounding is not Rounding.TFLM:
         raise UnsupportedError(
-            f"{node.origin}: quantized {node.op.name} is defined for rounding "
-            f"'{Rounding.TFLM.value}' only, not '{node.rounding.value}'"
+            f"{node.origin}: quantized {node.op.name} supports only rounding mode "
+            f"'{Rounding.TFLM.value}', not '{node.rounding.value}'"
         )
 
 
 def requantizing_rounding(node: Node) -> Rounding:
-    """The rounding of a node that requantizes: TensorFlow Lite Micro's or ONNX's.
+    """Return the rounding of a node that requantizes: TensorFlow Lite Micro's or ONNX's.
 
     Raises:
-        ModelError: the node carries no rounding.
-        UnsupportedError: it carries another one.
+        ModelError: the node has no rounding.
+        UnsupportedError: it has another rounding.
     """
     if node.rounding is Rounding.ONNX:
         return Rounding.ONNX
@@ -111,17 +114,18 @@ def requantizing_rounding(node: Node) -> Rounding:
 
 
 def same_quant(node: Node, operand_count: int = 1) -> None:
-    """`ModelError` where an operand and the (first) output are quantized differently.
+    """Raise `ModelError` if an operand and the first output are quantized differently.
 
-    Operators that only move or select data keep the stored integers as they are. Scales may
-    differ by the rounding of the tools that wrote them.
+    Operators that only move or select data copy the stored integers unchanged. A relative
+    difference of scales up to 0.001 is accepted, because exporters round scales differently.
     """
     y = node.outputs[0].type
     for value in node.inputs[:operand_count]:
         if value is not None and not _near(value.type.quant, y.quant):
             raise ModelError(
-                f"{node.origin}: {node.op.name} keeps its data as stored, but '{value.name}' "
-                f"has {value.type.quant} and '{node.outputs[0].name}' has {y.quant}"
+                f"{node.origin}: {node.op.name} copies stored integers, so input and output must "
+                f"have the same quantization; but '{value.name}' has {value.type.quant} and "
+                f"'{node.outputs[0].name}' has {y.quant}"
             )
 
 
@@ -135,22 +139,25 @@ def _near(a: Quant | None, b: Quant | None) -> bool:
 
 
 def sum_type(x: TensorType, sums: bool) -> DType:
-    """The element type of an output that is the sums of products themselves, or is like `x`."""
+    """Return the output's element type: int32 if it is the accumulator itself, else that of `x`."""
     return DType.INT32 if sums else x.dtype
 
 
 def check_sums(node: Node, clamped: bool) -> None:
-    """`ModelError` unless a node whose output is its int32 sums has quantized operands."""
+    """Raise `ModelError` if a node with accumulators as output has the wrong quantization.
+
+    Input and weights must be quantized. The output must be neither quantized nor clamped.
+    """
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
     if not x.is_quantized or not weights.is_quantized or y.is_quantized or clamped:
         raise ModelError(
-            f"{node.origin}: the sums of input {x} times weights {weights} need both quantized, "
-            "are not so themselves, and are not clamped"
+            f"{node.origin}: an int32 sum of products needs a quantized input (is {x}) and "
+            f"quantized weights (are {weights}), and must not be quantized or clamped itself"
         )
 
 
 def check_quantized_together(node: Node) -> None:
-    """`ModelError` unless input, weights and output are all quantized, or none is."""
+    """Raise `ModelError` unless input, weights and output are all quantized, or none of them."""
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
     if len({x.is_quantized, weights.is_quantized, y.is_quantized}) != 1:
         raise ModelError(
@@ -160,6 +167,8 @@ def check_quantized_together(node: Node) -> None:
 
 
 def axis_in_range(op: Op, axis: int, rank: int) -> None:
-    """`ModelError` for an axis outside [0, rank); importers resolve negative ones."""
+    """Raise `ModelError` if the axis is not in [0, rank). Importers resolve negative axes."""
     if not 0 <= axis < rank:
-        raise ModelError(f"{op.name} along axis {axis} of a tensor of rank {rank}")
+        raise ModelError(
+            f"{op.name}: axis {axis} does not exist in a tensor with {rank} dimensions"
+        )

@@ -1,4 +1,4 @@
-"""A built network on a device or simulator: run, verified, profiled, on one or on many.
+"""Runs of a built network on one or many devices or simulators: run, verify, profile, deploy.
 
 May import everything but `cli`; `api`, `cli` and `bench` may import it.
 """

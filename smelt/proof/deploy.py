@@ -1,4 +1,4 @@
-"""Onto a device and back: rigs that flash, and what each layer takes on the device."""
+"""Rigs that flash a device before running a network, and timing of layers on the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from smelt.api.report import Report
 from smelt.boards import Board, Device, ElfInfo
-from smelt.boards.flash import Way, choose, takes_port
+from smelt.boards.flash import FlashOptions, choose, takes_port
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND, Simulator
 from smelt.errors import ConfigError
 from smelt.proof.rig import Rig, built, connected
@@ -28,15 +28,15 @@ def _say_nothing(_: str) -> None:
 
 @dataclass(frozen=True)
 class VirtualRig(Rig):
-    """A board that QEMU stands in for, flashed as if it were one.
+    """A board simulated by QEMU that is flashed like a real one.
 
-    It starts with nothing in its memory; a real GDB loads the firmware over the server that QEMU
-    is, as it would over a probe's, and the firmware is spoken to on its UART.
+    The simulator starts with empty memory. A real GDB loads the firmware through QEMU's GDB server,
+    as it would through a debug probe. The firmware then communicates over its UART.
 
     Attributes:
-        say: gets what GDB writes.
-        pty: whether the UART is a pseudo-terminal in place of a socket.
-        timeout_s: seconds that GDB may take.
+        say: called with each line of GDB's output.
+        pty: whether the UART is a pseudo-terminal instead of a socket.
+        timeout_s: timeout of GDB in seconds.
     """
 
     say: Say = _say_nothing
@@ -44,64 +44,67 @@ class VirtualRig(Rig):
     timeout_s: float = 120
 
     def loads(self, artefact: Artefact) -> bool:
-        """GDB does, whatever the artefact."""
+        """Return True: GDB always loads the firmware that was built here."""
         return True
 
     @contextmanager
     def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
-        """Build, start the simulator, flash and connect."""
+        """Build the firmware, start the simulator, flash it and connect to it."""
         board = board_of(artefact)
         with (
             built(artefact, taps=taps) as elf,
             Simulator(board, None, pty=self.pty) as simulator,
         ):
-            Way(server=simulator.gdb, timeout_s=self.timeout_s).flash(elf.path, board, self.say)
+            FlashOptions(server=simulator.gdb, timeout_s=self.timeout_s).flash(
+                elf.path, board, self.say
+            )
             with connected(elf, artefact, simulator.port, simulated=True) as device:
                 yield elf, device
 
 
-def flashing_rig(artefact: Artefact, way: Way, on: str | None, say: Say) -> Rig:
-    """A rig that puts firmware on a real board before it speaks to it.
+def flashing_rig(artefact: Artefact, way: FlashOptions, on: str | None, say: Say) -> Rig:
+    """Return a rig that flashes a real board before it connects to it.
 
     Args:
-        artefact: what is going to run.
-        way: how it is flashed. Its port is the firmware's too, unless a boot loader has it.
-        on: the port where the firmware answers; None: `way`'s, or the board's on USB.
-        say: gets the commands and what they write.
+        artefact: network to run.
+        way: options of flashing. Its port is also the firmware's, unless a boot loader uses it.
+        on: serial port of the running firmware; None selects that of `way`, or auto-detection.
+        say: called with the commands and their output.
 
     Raises:
-        ConfigError, ToolError: no runner, see `choose`; or it cannot be known where the firmware
-            will answer.
+        ConfigError: no runner fits (see `choose`), or the firmware's port cannot be determined.
+        ToolError: no program of the board's runners is installed.
     """
     board = board_of(artefact)
     table = choose(board, way.runner, way.server)
     if on is None and takes_port(table):
         raise ConfigError(
-            f"runner '{table.runner}' flashes through a port that the boot loader has; name the "
-            "one where the firmware will answer with --on"
+            f"runner '{table.runner}' flashes through the boot loader's port: give the firmware's "
+            "serial port with --on"
         )
     return Rig(on or way.port or "board", lambda elf: way.flash(elf.path, board, say))
 
 
 def board_of(artefact: Artefact) -> Board:
-    """The device that a network was compiled for; `ConfigError` where there is none."""
+    """Return the board of a network. Raise a `ConfigError` if it has none."""
     if artefact.board is None:
         chosen = artefact.options.board
         what = (
-            "" if chosen is None else f"--board {chosen} is a computer, which takes no firmware: "
+            "" if chosen is None else f"--board {chosen} is a computer, which needs no firmware: "
         )
-        raise ConfigError(f"{what}--board says on which device it runs, see `smelt boards`")
+        raise ConfigError(f"{what}choose a device with --board, see `smelt boards`")
     return artefact.board
 
 
 def time_layers(artefact: Artefact, sample: Sample, rig: Rig) -> Report:
-    """What each layer takes on the device, in one inference: a report's `layers` and `timer`.
+    """Return the time of each layer in one inference, as a report's `layers` and `timer`.
 
-    Every layer gets `ticks` of the device's timer, and `seconds`, or `instructions` where time is a
-    count of them; `timer` says how many ticks a second has. A layer that controls others has none.
+    Each layer gets `ticks` of the device's timer, and `seconds`. If time is simulated, the layer
+    gets `instructions` instead of `seconds`. `timer` contains the timer's frequency in Hz. Layers
+    that only control other layers have no time (None).
 
     Raises:
-        DeviceError: the firmware on the device was built without `TAPS=1`, or does not answer.
+        DeviceError: the firmware was built without `TAPS=1`, or does not respond.
     """
     with rig.open(artefact, taps=True) as (_, device):
         warm_up(device, artefact, sample)

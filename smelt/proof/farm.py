@@ -1,8 +1,8 @@
-"""One network verified on many devices and simulators side by side.
+"""Verification of one network on many devices and simulators in parallel.
 
-The work is plain data, picklable, and so is what comes back: any executor of the form of
-`concurrent.futures` will do, that of another machine's workers included, such as Dask's
-`Client.get_executor()`. Ports are opened where the work is done.
+Jobs and their outcomes are picklable data, so any executor with the interface of
+`concurrent.futures` works, including remote ones such as Dask's `Client.get_executor()`. The worker
+opens the device's port.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from smelt.samples import bind_expected, bind_samples, random_samples
 
 @dataclass(frozen=True)
 class Job:
-    """What one worker does: compile a network for a board, run it there, compare.
+    """Work of one worker: compile a network for a board, run it there and compare the outputs.
 
     Attributes:
-        model: the file's path, as the worker sees it, or its bytes.
+        model: path of the file on the worker's machine, or its bytes.
         board: name of a board, path of a board file, or `host`.
-        on: where it runs; see `Rig`. The default of the board where None.
-        options: of the compilation; `board` and `kernels` are set by the worker.
-        plugins: files with operators of the user's own.
-        inputs: arrays by name, as of `smelt.samples`; random where None.
-        expect: the outputs that are expected, by name.
-        samples, seed: of random inputs.
-        any_build: whether firmware that is there already may be another build of the network.
+        on: device to run on; see `Rig`. None selects the board's default.
+        options: options of the build; the worker sets `board` and `kernels`.
+        plugins: plugin files.
+        inputs: arrays by name, as in `smelt.samples`; None selects random inputs.
+        expect: expected outputs by name, or None.
+        samples, seed: number and seed of random samples.
+        any_build: whether the device may run another build of the network.
     """
 
     model: str | bytes
@@ -59,15 +59,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job.
+    """Result of a job.
 
     Attributes:
-        board, on: of the job.
-        passed: whether the device computes what the model says.
-        message: how exactly, or what is wrong.
-        seconds: that the job took, of the worker's wall clock.
-        error: the kind of error, None where it passed; `VerifyError` means that outputs differ.
-        report: as of `smelt verify --json`, as far as there is one.
+        board, on: those of the job.
+        passed: whether the device computes the same outputs as the model.
+        message: tolerance that was met, or what is wrong.
+        seconds: duration of the job by the worker's wall clock.
+        error: kind of error, or None if the job passed; `VerifyError` means that outputs differ.
+        report: report as in `smelt verify --json`, as far as the job got, or None.
     """
 
     board: str
@@ -80,7 +80,7 @@ class Outcome:
 
 
 def verify_job(job: Job) -> Outcome:
-    """Do a job; errors of Smelt's own become an outcome."""
+    """Run a job. A `SmeltError` becomes part of the outcome."""
     start = time.monotonic()
     report: Mapping[str, Any] | None = None
     error: str | None = None
@@ -112,21 +112,22 @@ def verify_job(job: Job) -> Outcome:
 
 
 def verify_jobs(jobs: Sequence[Job], executor: Executor) -> Iterator[Outcome]:
-    """Do all jobs; outcomes come as they are there. One whose worker died is an outcome too."""
+    """Run all jobs and yield each outcome when it is ready, also if its worker died."""
     running: dict[Future[Outcome], Job] = {executor.submit(verify_job, job): job for job in jobs}
     for future in as_completed(running):
         job = running[future]
         try:
             yield future.result()
-        except Exception as problem:  # noqa: BLE001 - whatever an executor raises for a lost worker
+        except Exception as problem:  # noqa: BLE001 - executors raise various types
             message = f"the worker failed: {problem}"
             yield Outcome(job.board, job.on, False, message, 0.0, type(problem).__name__)
 
 
 def end_with_parent() -> None:
-    """Have this process end when the one that started it does, however that ends.
+    """Make this process end when its parent ends, for whatever reason.
 
-    For the workers of an executor, as its initializer: what they have started ends with them.
+    This is an initializer for an executor's workers, so that they and their children do not outlive
+    the parent.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
@@ -140,9 +141,9 @@ def end_with_parent() -> None:
 
 
 def junit(name: str, outcomes: Sequence[Outcome]) -> bytes:
-    """Outcomes as JUnit's XML, which services of continuous integration read: one case a board.
+    """Return outcomes as JUnit XML for continuous integration, one test case per board.
 
-    Outputs that differ are failures; whatever else went wrong is an error.
+    Outputs that differ count as failures, everything else that went wrong as errors.
     """
     kinds = [outcome.error for outcome in outcomes]
     suite = ElementTree.Element(

@@ -1,10 +1,12 @@
-"""Compares constants and code, as they lie in a device's memory, with what was compiled and built.
+"""Comparison of constants and code in a device's memory with the build and the compiled network.
 
-Outputs of a few samples do not tell of every weight: a bit that is wrong in one may change none of
-them. So every byte is compared, in two steps. (1) The arrays of the firmware that was built are
-those that the network was compiled to, so that no file was changed before the C compiler read it.
-(2) The device's memory is the firmware that was built, by the CRCs that the device computes of it,
-so that nothing was lost or changed on the way there, or since.
+Outputs of a few samples do not check every weight, because a flipped bit may change none of them.
+So every byte is compared, in two steps:
+
+1. The arrays in the ELF equal those of the compiled network. This finds files that were changed
+   before the C compiler read them.
+2. The device's memory equals the ELF, by CRCs that the device computes. This finds bytes that were
+   lost or changed while flashing, or later.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smelt.boards import Device, ElfInfo
-from smelt.boards.contents import Contents, first_altered
+from smelt.boards.firmware_bytes import Contents, first_altered
 from smelt.codegen.emit.network import stored_arrays
 from smelt.errors import VerifyError
 from smelt.ir import Array
@@ -25,17 +27,17 @@ if TYPE_CHECKING:
     from smelt.api.artefact import Artefact
 
 MemoryProgress = Callable[[int, int], None]
-"""Called with the bytes compared so far, and those to compare in all."""
+"""Called with the number of bytes compared so far, and the total."""
 
 
 @dataclass(frozen=True)
 class ComparedMemory:
-    """What was compared, and found to be the same.
+    """Amount of memory that was compared and found equal.
 
     Attributes:
-        bytes: of the device's memory; 0 where it was not compared.
-        arrays: of the network in the firmware that was built.
-        why_not: why the device's memory was not compared, in a sentence; empty where it was.
+        bytes: bytes of the device's memory; 0 if it was not compared.
+        arrays: number of the network's arrays found in the ELF.
+        why_not: why the device's memory was not compared, in a sentence; empty if it was.
     """
 
     bytes: int
@@ -57,54 +59,55 @@ def compare_memory(
     any_build: bool = False,
     progress: MemoryProgress | None = None,
 ) -> ComparedMemory:
-    """Compare the arrays of a firmware with the network, and a device's memory with the firmware.
+    """Compare the arrays in an ELF with the network, and a device's memory with the ELF.
 
     Args:
         artefact: the compiled network.
-        elf: the firmware that was built of it.
-        device: that runs a firmware of this network.
-        loaded: whether that was loaded just now, and must be `elf`.
-        any_build: whether one that was not may be another build, whose memory is not compared.
-        progress: called after every piece.
+        elf: firmware built from the network.
+        device: device that runs firmware of this network.
+        loaded: whether `elf` was just loaded onto the device.
+        any_build: whether firmware that was flashed earlier may be another build; its memory is
+            then not compared.
+        progress: called after each chunk.
 
     Raises:
         VerifyError: something differs; the message names the array or function.
-        DeviceError: the line is too bad.
+        DeviceError: the serial line fails too often.
     """
     arrays = stored_arrays(artefact.network, artefact.schedule)
     count = _check_arrays(arrays, elf.contents)
     missing = elf.contents.missing(device.info.regions)
     if missing is not None and loaded:
         raise VerifyError(
-            f"the device's memory is not what was built: section '{missing.name}' of the firmware, "
-            f"{len(missing.data):,} bytes at {missing.address:#010x}, is in none of the regions "
-            "that the device tells of"
+            f"the device's memory differs from the build: section '{missing.name}' of the firmware "
+            f"({len(missing.data):,} bytes at {missing.address:#010x}) is outside the regions that "
+            "the device reports"
         )
     if missing is not None and not any_build:
         raise VerifyError(
-            "the memory that the device tells of is not that of this build: it runs firmware of "
-            "another build (other compiler, other options), or it is damaged. Flash it again with "
-            "`smelt deploy` or `smelt flash`; or give --any-build where another build is meant, "
-            "whose memory is not compared"
+            "the device reports other memory regions than this build has: it runs another build "
+            "(other compiler or options), or it is damaged. Flash it again with `smelt deploy` or "
+            "`smelt flash`, or use --any-build to accept another build and skip the comparison of "
+            "memory"
         )
     if missing is not None:
         return ComparedMemory(
             0,
             count,
-            "the device's memory was not compared (--any-build): what it tells of is not that of "
-            "this build",
+            "the device's memory was not compared (--any-build): it reports other regions than "
+            "this build has",
         )
     altered = first_altered(device, elf.contents, progress or (lambda _done, _total: None))
     if altered is not None:
         comment = artefact.schedule.constant_comments.get(altered.symbol)
         of = "" if comment is None else f" '{altered.symbol}' is: {comment}."
         remedy = "" if loaded else " Build and flash the firmware again."
-        raise VerifyError(f"the device's memory is not what was built: {altered}.{of}{remedy}")
+        raise VerifyError(f"the device's memory differs from the build: {altered}.{of}{remedy}")
     return ComparedMemory(sum(len(s.data) for s in elf.contents.sections if s.fixed), count)
 
 
 def _check_arrays(arrays: Mapping[str, Array], contents: Contents) -> int:
-    """How many of the network's arrays the firmware has; what nothing refers to is left out."""
+    """Return how many of the network's arrays the ELF contains. The linker drops unused ones."""
     count = 0
     for name, array in arrays.items():
         found = contents.array(name)
@@ -114,8 +117,8 @@ def _check_arrays(arrays: Mapping[str, Array], contents: Contents) -> int:
         expected = array.astype(array.dtype.newbyteorder(order), copy=False).tobytes()
         if found != expected:
             raise VerifyError(
-                f"array '{name}' of the firmware that was built is not what the network was "
-                f"compiled to: {_difference(expected, found, array.itemsize)}"
+                f"array '{name}' in the firmware differs from the compiled network: "
+                f"{_difference(expected, found, array.itemsize)}"
             )
         count += 1
     return count
@@ -131,5 +134,5 @@ def _difference(expected: bytes, found: bytes, size: int) -> str:
     total = len(expected) // size
     return (
         f"{len(wrong):,} of {total:,} elements differ; the first is element {first:,}, "
-        f"bytes {have} in place of {want}"
+        f"bytes {have} instead of {want}"
     )

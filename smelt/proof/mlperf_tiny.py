@@ -1,6 +1,6 @@
-"""MLPerf Tiny's benchmarks: what each sends and expects, and projects that claim to be one.
+"""MLPerf Tiny benchmarks: their inputs and outputs, and firmware for their runner.
 
-The figures are those of the benchmark's data sets and of its reference submissions' firmware.
+Numbers are from the benchmark's data sets and from the firmware of its reference submissions.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from smelt.boards import Board
-from smelt.codegen.emit.firmware import MlperfProtocol
+from smelt.codegen.emit.firmware import Firmware, MlperfProtocol
 from smelt.codegen.emit.network import EmittedNetwork
-from smelt.codegen.emit.project import render_project
+from smelt.codegen.emit.project import render_around
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render
 from smelt.errors import ConfigError
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from smelt.api.artefact import Artefact
 
 DEVICES = "devices.yaml"
-"""The file of a project that tells the benchmark's runner about the board."""
+"""Name of a project's file that describes the board to the benchmark's runner."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A network of MLPerf Tiny, as its runner knows it.
+    """A benchmark of MLPerf Tiny.
 
     Attributes:
-        id: what the firmware answers to `profile`.
-        names: what a file with such a network has in its name.
-        shapes: of one input, without dimensions of size 1: the order of the data set's bytes.
-        dtypes: of inputs that the firmware can make of what is sent.
-        outputs: number of elements of the output, of which labels speak.
-        sent: what the runner sends for one input.
-        quantization: scale and zero point of the data set, where it comes quantized.
+        id: the firmware's reply to the runner's command `profile`.
+        names: words in a model's file name that indicate this benchmark.
+        shapes: possible shapes of the input without dimensions of size 1, in the data set's order.
+        dtypes: input types that the firmware can convert the runner's data to.
+        outputs: number of elements of the output.
+        sent: description of what the runner sends for one input.
+        quantization: scale and zero point of the data set if it is quantized, else None.
     """
 
     id: str
@@ -86,12 +86,12 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         ),
     )
 }
-"""By id."""
+"""All benchmarks, by id."""
 
 
 @dataclass(frozen=True)
 class DevicesParameters(Parameters):
-    """Variables of `emit/project/devices.yaml.j2`: `usb` are vendors, each with its products."""
+    """Variables of `emit/project/devices.yaml.j2`; `usb` lists vendors with their products."""
 
     net: EmittedNetwork
     platform: Platform
@@ -99,24 +99,24 @@ class DevicesParameters(Parameters):
 
 
 def benchmark_of(graph: Graph, name: str, asked: str | None = None) -> Benchmark:
-    """The benchmark that a network is for.
+    """Return the benchmark that a network is for.
 
     Args:
-        graph: the network, compiled.
-        name: the stem of its file, which must not contradict its input.
-        asked: an id; found from the input's shape and the name where None.
+        graph: the compiled network.
+        name: stem of the model's file, which must not contradict the input's shape.
+        asked: id of the benchmark; None selects it by the input's shape and the name.
 
     Raises:
-        ConfigError: there is no such id, none fits, the name says another than the input's shape,
-            or the network cannot take what the benchmark sends.
+        ConfigError: the id is unknown, no benchmark fits, the name contradicts the input's shape,
+            or the network cannot take the benchmark's inputs.
     """
     if asked is not None and asked not in BENCHMARKS:
         raise ConfigError(f"--id '{asked}': MLPerf Tiny has {', '.join(BENCHMARKS)}")
     if len(graph.inputs) != 1 or len(graph.outputs) != 1 or graph.lengths:
         raise ConfigError(
-            "MLPerf Tiny's networks have one input and one output of fixed sizes; this one has "
+            f"MLPerf Tiny needs one input and one output of fixed sizes; this network has "
             f"{len(graph.inputs)} and {len(graph.outputs)}, and {len(graph.lengths)} sizes that "
-            "are known at run time only (--dim fixes them)"
+            "are known only at run time (--dim fixes them)"
         )
     benchmark = _found(graph, name) if asked is None else BENCHMARKS[asked]
     _require_fit(benchmark, graph.inputs[0].type, graph.outputs[0].type)
@@ -124,23 +124,18 @@ def benchmark_of(graph: Graph, name: str, asked: str | None = None) -> Benchmark
 
 
 def claim(artefact: Artefact, benchmark: Benchmark) -> Artefact:
-    """The same network in a project whose firmware answers for the benchmark, with `DEVICES`."""
-    project = render_project(
-        artefact.network,
-        artefact.schedule,
-        artefact.platform,
-        artefact.options.optimize,
-        artefact.report,
-        protocol(benchmark, artefact.graph.inputs[0].type),
-    )
+    """Return the network in a project with firmware for the benchmark's runner, and `DEVICES`."""
+    firmware = Firmware(artefact.platform, protocol(benchmark, artefact.graph.inputs[0].type))
+    around = render_around(artefact.network, firmware, artefact.options.optimize)
     board = board_of(artefact)
     parameters = DevicesParameters(artefact.network, artefact.platform, _usb(board))
     devices = render("emit/project/devices.yaml.j2", parameters)
-    return replace(artefact, project=replace(project, files={**project.files, DEVICES: devices}))
+    files = {**artefact.project.files, **around, DEVICES: devices}
+    return replace(artefact, project=replace(artefact.project, files=files))
 
 
 def protocol(benchmark: Benchmark, input_: TensorType) -> MlperfProtocol:
-    """What firmware must know to take the benchmark's inputs for a network's input."""
+    """Return how the firmware converts the benchmark's inputs to the network's input."""
     int8 = input_.dtype is DType.INT8
     if benchmark.dtypes == _REAL:
         return MlperfProtocol(benchmark.id, "float", quantizes=int8)
@@ -149,16 +144,16 @@ def protocol(benchmark: Benchmark, input_: TensorType) -> MlperfProtocol:
 
 
 def meaning(benchmark: Benchmark, graph: Graph) -> str:
-    """What the network makes of what the runner sends, in one line."""
+    """Return one line that says what values the runner's data have for the network."""
     type_ = graph.inputs[0].type
     if type_.quant is None:
-        return f"{benchmark.sent}, as they are"
+        return f"{benchmark.sent}, unchanged"
     if benchmark.id == "ad01":
         return f"{benchmark.sent}, quantized by the firmware"
     zero_point = type_.zero_point
     if type_.dtype is DType.INT8 and DType.UINT8 in benchmark.dtypes:
         zero_point += 128
-    line = f"{benchmark.sent}: x stands for {_affine(type_.scale, zero_point)}"
+    line = f"{benchmark.sent}: x means {_affine(type_.scale, zero_point)}"
     if benchmark.quantization is not None:
         scale, zero = benchmark.quantization
         if abs(type_.scale / scale - 1) > 1e-4 or zero_point != zero:
@@ -179,13 +174,13 @@ def _found(graph: Graph, name: str) -> Benchmark:
     if not fitting:
         known = "; ".join(f"{b.id} {_text(b.shapes[0])}" for b in BENCHMARKS.values())
         raise ConfigError(
-            f"an input of {_text(shape)} is none of MLPerf Tiny's ({known}){_hint(shape)}"
+            f"no MLPerf Tiny benchmark has an input of {_text(shape)} ({known}){_hint(shape)}"
         )
     (benchmark,) = fitting
     if named and benchmark not in named:
         raise ConfigError(
-            f"the file's name speaks of {' and '.join(b.id for b in named)}, and its input of "
-            f"{_text(shape)} is that of {benchmark.id}: say which with --id"
+            f"the file's name suggests {' or '.join(b.id for b in named)}, but its input of "
+            f"{_text(shape)} suggests {benchmark.id}: choose with --id"
         )
     return benchmark
 
@@ -194,12 +189,12 @@ def _require_fit(benchmark: Benchmark, input_: TensorType, output: TensorType) -
     shape = _squeezed(input_)
     if shape not in benchmark.shapes:
         raise ConfigError(
-            f"{benchmark.id} sends {benchmark.sent} ({_text(benchmark.shapes[0])}), and the "
+            f"{benchmark.id} sends {benchmark.sent} ({_text(benchmark.shapes[0])}), but the "
             f"network's input is {_text(shape)}{_hint(shape)}"
         )
     if output.size != benchmark.outputs:
         raise ConfigError(
-            f"{benchmark.id} needs {benchmark.outputs} outputs, the network has {output.size}"
+            f"{benchmark.id} needs {benchmark.outputs} outputs, but the network has {output.size}"
         )
     if input_.dtype in benchmark.dtypes:
         return
@@ -207,7 +202,7 @@ def _require_fit(benchmark: Benchmark, input_: TensorType, output: TensorType) -
     if input_.dtype is DType.FLOAT32:
         remedy = "quantize it: --quantize int8 --calibration ..."
     raise ConfigError(
-        f"{benchmark.id} sends {benchmark.sent}, and the firmware cannot turn that into the "
+        f"{benchmark.id} sends {benchmark.sent}, which the firmware cannot convert to the "
         f"network's {input_.dtype.name.lower()}; {remedy}"
     )
 
@@ -221,15 +216,15 @@ def _text(shape: tuple[int, ...]) -> str:
 
 
 def _hint(shape: tuple[int, ...]) -> str:
-    """For images whose channels come first."""
+    """Return a hint if the shape is that of a benchmark's image with the channels first."""
     turned = (*shape[1:], *shape[:1])
     if len(shape) == 3 and any(turned in b.shapes for b in BENCHMARKS.values()):
-        return "; its channels come first: --input-layout nhwc puts them last"
+        return "; its channels come first: use --input-layout nhwc to move them last"
     return ""
 
 
 def _usb(board: Board) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """USB identities of a board: products by vendor, four hexadecimal digits each."""
+    """Return a board's USB ids as products by vendor, four hexadecimal digits each."""
     table: dict[str, list[str]] = {}
     for identity in board.usb:
         vendor, _, product = identity.partition(":")

@@ -1,4 +1,4 @@
-"""What each layer of an inference executes, counted in the simulator, and the cycles that takes."""
+"""Instructions of each layer of an inference, counted in the simulator, and their cycles."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from smelt.api.report import Measured, Report, complete
 from smelt.boards import ElfInfo
-from smelt.boards.counts import CountedRegion, Counter
 from smelt.boards.disassembly import Code, disassemble, line_at, source_lines
+from smelt.boards.instruction_counts import CountedRegion, Counter
 from smelt.codegen.emit.network import call_lines
 from smelt.codegen.schedule.steps import Call
 from smelt.errors import ConfigError, ToolError
@@ -31,17 +31,17 @@ AddressCounts = Mapping[int, Counts]
 
 @dataclass(frozen=True)
 class Profile:
-    """What one inference executed, from the network's first instruction to its last.
+    """Instructions that one inference executed, from the network's first to its last.
 
     Attributes:
-        target: name of the target that the code is for.
-        clock_hz: of the board.
-        code: of the firmware.
-        steps: counts by the index of the step, from its kernel's call to its return. A step that
-            controls others has none of its own. None: the compiler has removed its call, since
-            it is never reached, or merged it with another step's, where it is counted.
-        outside: counts of what is between the kernels: operands, copies, loops, interrupts.
-        measured: flash, and what the device's own timer says.
+        target: name of the target.
+        clock_hz: clock frequency of the board in Hz.
+        code: machine code of the firmware.
+        steps: counts of each step, from its kernel's call to its return. Steps that only control
+            others have none. None means that the compiler removed the call as unreachable, or
+            merged it with another step's call, where it is counted.
+        outside: counts of the code between kernels: operands, copies, loops and interrupts.
+        measured: flash, and the measurements of the device's own timer.
     """
 
     target: str
@@ -53,26 +53,26 @@ class Profile:
 
     @property
     def instructions(self) -> int:
-        """Of the whole inference, exactly."""
+        """Return the exact number of instructions of the inference."""
         return sum(map(executed, self._parts))
 
     @cached_property
     def core(self) -> Core:
-        """The timings of the target's core; `ConfigError` where none are known."""
+        """Return the timings of the target's core. Raise a `ConfigError` if there are none."""
         return core(self.target)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Mnemonics that were executed and that no table of timings knows: one cycle each."""
+        """Return the executed mnemonics without a timing; each counts as one cycle."""
         names = (unknown(self.code.instructions, part) for part in self._parts)
         return tuple(sorted({name for part in names for name in part}))
 
     def cycles(self, counts: AddressCounts, wait_states: int = 0) -> int:
-        """Cycles of a step's counts, or of those outside."""
+        """Return the cycles of one step's counts, or of `outside`."""
         return cycles(self.core, self.code.instructions, counts, wait_states)
 
     def total_cycles(self, wait_states: int = 0) -> int:
-        """Cycles of the whole inference."""
+        """Return the cycles of the inference."""
         return sum(self.cycles(part, wait_states) for part in self._parts)
 
     @property
@@ -81,25 +81,25 @@ class Profile:
 
 
 def executed(counts: AddressCounts) -> int:
-    """Number of instructions."""
+    """Return the number of executed instructions."""
     return sum(found.executions for found in counts.values())
 
 
 def profile_model(artefact: Artefact, sample: Sample) -> Profile:
-    """Run one inference in the simulator, counting every instruction by layer and address.
+    """Run one inference in the simulator and count each instruction by layer and address.
 
-    The code is the same that every other build makes: calls of kernels are found by the debug
-    information that is compiled in beside it.
+    The machine code is the same as in any other build. Debug information, which does not change
+    the code, locates the calls of kernels.
 
     Args:
-        artefact: a network compiled for a board that QEMU simulates.
-        sample: one array per input, of exactly its type.
+        artefact: network compiled for a board that QEMU simulates.
+        sample: one array per input, of exactly the input's type.
 
     Raises:
-        ConfigError: there is no board, or no machine of QEMU for it.
+        ConfigError: there is no board, or QEMU does not simulate it.
         ToolError: a compiler, the disassembler or the simulator is missing or failed, or QEMU was
             built without plugins.
-        DeviceError: the device does not answer as it should.
+        DeviceError: the device gives a wrong response.
     """
     if artefact.board is None:
         raise ConfigError(
@@ -107,8 +107,8 @@ def profile_model(artefact: Artefact, sample: Sample) -> Profile:
         )
     if artefact.platform.firmware != "cortexm":
         raise ConfigError(
-            f"a profile by layer is made on boards with a Cortex-M only, not on "
-            f"'{artefact.platform.name}'; `smelt run` counts the instructions of a whole inference"
+            f"a profile by layer needs a board with a Cortex-M, not '{artefact.platform.name}'; "
+            "`smelt run` counts the instructions of a whole inference"
         )
     name = artefact.network.name
     with (
@@ -151,16 +151,16 @@ def profile_model(artefact: Artefact, sample: Sample) -> Profile:
 def profiled(
     report: Mapping[str, Any], profile: Profile, *, cycles: bool = False, wait_states: int = 0
 ) -> Report:
-    """The report completed by a profile: `profile`, and in every layer `instructions`.
+    """Return the report completed with `profile`, and with `instructions` for each layer.
 
     Args:
-        report: of the artefact that was profiled.
-        profile: what was counted.
+        report: report of the profiled artefact.
+        profile: the counts.
         cycles: whether to estimate cycles and milliseconds too.
-        wait_states: of the flash.
+        wait_states: wait states of the flash.
 
     Raises:
-        ConfigError: cycles are asked for, and no timings are known for the target.
+        ConfigError: cycles are requested, but the target has no timings.
     """
     total = profile.instructions
     whole = profile.total_cycles(wait_states) if cycles else None
@@ -198,14 +198,14 @@ def profiled(
 
 
 def _calls(artefact: Artefact, elf: ElfInfo, code: Code) -> list[tuple[int, int]]:
-    """Addresses of the calls of kernels, each with the index of its step."""
+    """Return the addresses of the kernels' calls, each with the index of its step."""
     name = artefact.network.name
     source = f"{name}.c"
     steps = call_lines(artefact.network)
     lines = source_lines(elf.path, source)
     found: list[tuple[int, int]] = []
     for instruction in code.instructions.values():
-        # Parts of a function that the compiler splits off are called NAME.part.0 or NAME.cold.
+        # The compiler names parts that it splits off a function NAME.part.0 or NAME.cold.
         function = code.function_at(instruction.address).partition(".")[0]
         if instruction.kind not in (Kind.CALL, Kind.JUMP) or function != f"{name}_invoke":
             continue
@@ -218,7 +218,7 @@ def _calls(artefact: Artefact, elf: ElfInfo, code: Code) -> list[tuple[int, int]
 
 
 def _stop(code: Code, start: int) -> int:
-    """Where the one call of the network returns to."""
+    """Return the address after the firmware's only call of the network."""
     calls = [i for i in code.instructions.values() if i.kind is Kind.CALL and i.target == start]
     if len(calls) != 1:
         raise ToolError(f"the firmware calls the network in {len(calls)} places, not in one")
@@ -233,7 +233,7 @@ def _flash(artefact: Artefact) -> tuple[int, int] | None:
 def _split(
     counts: AddressCounts, code: Code, own: dict[int, Counts], outside: dict[int, Counts]
 ) -> None:
-    """Add a call's counts to its step's, those of interrupts in its time to `outside`."""
+    """Add a call's counts to its step's counts, but those of interrupt handlers to `outside`."""
     for address, found in counts.items():
         interrupt = code.function_at(address).endswith("_Handler")
         (outside if interrupt else own).setdefault(address, Counts()).add(found)

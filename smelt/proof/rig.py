@@ -1,4 +1,4 @@
-"""Where a compiled network runs: it is built, flashed where it must be, and connected to."""
+"""Rig: builds a compiled network, flashes it if necessary, and connects to the device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from smelt.api import device_options
 from smelt.boards import Device, ElfInfo, compile_project, open_device
 from smelt.boards.build import library_folder
-from smelt.boards.meter import Meter
+from smelt.boards.energy_meter import Meter
 from smelt.codegen.accelerator import devices_beside, targets_beside
 from smelt.errors import ConfigError, DeviceError, ToolError
 from smelt.files import lasting_folder, temporary_folder
@@ -21,21 +21,34 @@ if TYPE_CHECKING:
     from smelt.api.artefact import Artefact
 
 
-def require_tools(artefact: Artefact) -> None:
-    """Check that the project can be linked here: it has firmware, and the libraries it calls."""
+def require_libraries(artefact: Artefact) -> None:
+    """Check that the libraries that the network calls are on this computer.
+
+    Raises:
+        ConfigError: the folder of a library is unknown or has no such header.
+    """
     for library in artefact.network.external:
         known = library_folder(library, artefact.options.library_folders)
         if known and (Path(known) / library.header_path).is_file():
             continue
-        where = f"'{known}' has no {library.header_path}" if known else "nothing says where it is"
+        where = f"'{known}' has no {library.header_path}" if known else "its folder is unknown"
         raise ConfigError(
-            f"the network calls {library.title}, and {where}: give its folder by {library.option} "
-            f"or by the environment variable {library.variable}"
+            f"the network calls {library.title}, but {where}: set it with {library.option} or "
+            f"environment variable {library.variable}"
         )
+
+
+def require_tools(artefact: Artefact) -> None:
+    """Check that the network can be linked here: there is firmware, and the libraries it calls.
+
+    Raises:
+        ConfigError: there is no firmware for the target without a board, or a library is missing.
+    """
+    require_libraries(artefact)
     if artefact.platform.firmware is None:
         raise ConfigError(
-            f"a network for target '{artefact.platform.target.name}' is only a library without "
-            "--board, and cannot be linked or run; see `smelt boards`"
+            f"without --board, a network for target '{artefact.platform.target.name}' is only a "
+            "library that cannot be linked or run; see `smelt boards`"
         )
 
 
@@ -43,11 +56,11 @@ def require_tools(artefact: Artefact) -> None:
 def built(
     artefact: Artefact, *, taps: bool = False, extra_cflags: str = "", keep: bool = False
 ) -> Generator[ElfInfo]:
-    """The linked ELF of an artefact in a temporary folder, gone afterwards unless `keep` is set."""
+    """Yield the linked ELF in a temporary folder, which is deleted afterwards unless `keep`."""
     require_tools(artefact)
     with lasting_folder() if keep else temporary_folder() as folder:
         directory = Path(folder) / artefact.network.title
-        artefact.write(directory)
+        artefact.with_firmware().write(directory)
         try:
             yield compile_project(
                 directory,
@@ -60,8 +73,8 @@ def built(
             if folder not in str(error):
                 raise
             raise ToolError(
-                f"{error}\n{folder} is gone again; `smelt build -o DIR --compile` with the same "
-                "options leaves these files in DIR"
+                f"{error}\n{folder} was deleted; to keep these files, run `smelt build -o DIR "
+                "--compile` with the same options"
             ) from error
 
 
@@ -75,9 +88,19 @@ def connected(
     simulated: bool = False,
     device_number: int | None = None,
 ) -> Generator[Device]:
-    """A device that runs the ELF: `host`, `qemu` (with these arguments too), `board` or a port.
+    """Yield a device that runs the ELF.
 
-    `device_number` is that of the accelerator that computes beside this computer's CPU.
+    Args:
+        elf: the firmware.
+        artefact: the compiled network.
+        on: `host`, `qemu`, `board` or a serial port; None selects the artefact's default.
+        qemu_arguments: more arguments for QEMU.
+        simulated: whether the device at a port is a simulator.
+        device_number: number of this computer's accelerator; None selects the default.
+
+    Raises:
+        ConfigError: the code cannot run on that device.
+        DeviceError: the device does not respond, or runs other firmware.
     """
     accelerator = artefact.accelerator
     environment = None
@@ -88,8 +111,7 @@ def connected(
         raise ConfigError(f"--on {where} needs --board, see `smelt boards`")
     if where == "host" and artefact.platform.firmware != "host":
         raise ConfigError(
-            f"--on host cannot run code for '{artefact.platform.name}': leave --board and "
-            "--target out"
+            f"--on host cannot run code for '{artefact.platform.name}': remove --board and --target"
         )
     with open_device(
         elf.path,
@@ -102,15 +124,15 @@ def connected(
     ) as device:
         require_tensors(device, artefact.graph)
         if artefact.graph.states:
-            device.reset()  # whoever spoke to it before has left a state
+            device.reset()  # clear state left over from earlier inferences
         yield device
 
 
 def require_tensors(device: Device, graph: Graph) -> None:
-    """Demand a device whose inputs and outputs are as large as the network's.
+    """Check that a device's inputs and outputs have the same sizes as the network's.
 
     Raises:
-        DeviceError: they are not, although it says that it runs the network.
+        DeviceError: they differ, although the device reports the network's hash.
     """
     sides = (
         ("input", device.info.inputs, graph.inputs),
@@ -120,21 +142,21 @@ def require_tensors(device: Device, graph: Graph) -> None:
         found, wanted = [t.bytes for t in said], [v.type.bytes for v in values]
         if found != wanted:
             raise DeviceError(
-                f"the device announces {kind}s of {found} bytes, and the network has {wanted}: "
+                f"the device reports {kind}s of {found} bytes, but the network has {wanted}: "
                 "build and flash its firmware again"
             )
 
 
 @dataclass(frozen=True)
 class Rig:
-    """Where a compiled network runs, and how it gets there.
+    """A device to run a compiled network on, and how to put it there.
 
     Attributes:
-        on: `host`, `qemu`, `board` or a serial port; the artefact's default where None.
-        flash: puts linked firmware on the device; None where it is there already.
-        simulated: whether QEMU answers at the port.
-        meter: measures the energy of inferences.
-        device_number: of this computer's accelerator that computes; one is chosen where None.
+        on: `host`, `qemu`, `board` or a serial port; None selects the artefact's default.
+        flash: function that flashes linked firmware; None if the device is already flashed.
+        simulated: whether the device at the port is simulated by QEMU.
+        meter: energy meter, or None.
+        device_number: number of this computer's accelerator; None selects the default.
     """
 
     on: str | None = None
@@ -144,22 +166,22 @@ class Rig:
     device_number: int | None = None
 
     def loads(self, artefact: Artefact) -> bool:
-        """Whether the device gets the firmware here, so that it must be the one that is built."""
+        """Return whether this rig loads the firmware, so the device must run this build."""
         where = artefact.on if self.on is None else self.on
         return self.flash is not None or where in ("host", "qemu")
 
     def check(self, artefact: Artefact) -> None:
-        """Make sure that the device asked for by its number would compute.
+        """Check that the accelerator selected by `device_number` would be used.
 
         Raises:
-            ConfigError: the network runs elsewhere, or nothing of it goes to a device.
+            ConfigError: the network runs elsewhere, or no layer runs on the accelerator.
         """
         if self.device_number is None:
             return
         where = artefact.on if self.on is None else self.on
         if where != "host" or artefact.accelerator is None:
             raise ConfigError(
-                f"--device {self.device_number} chooses among this computer's "
+                f"--device {self.device_number} selects one of this computer's "
                 f"{devices_beside()}s, for {targets_beside()}; this network is for "
                 f"'{artefact.platform.name}'"
             )
@@ -168,13 +190,13 @@ class Rig:
             noun = devices_beside() if target.device is None else target.device.noun
             why = device_options.why_on_cpu(artefact.options, target)
             raise ConfigError(
-                f"--device {self.device_number} chooses the {noun} that computes, and no layer of "
-                f"this network goes to one: {why}; or leave --device out"
+                f"--device {self.device_number} selects a {noun}, but no layer of this network "
+                f"runs on one: {why}; or remove --device"
             )
 
     @contextmanager
     def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
-        """Build, flash and connect."""
+        """Build the firmware, flash it if necessary, and connect to the device."""
         self.check(artefact)
         with built(artefact, taps=taps) as elf:
             if self.flash is not None:

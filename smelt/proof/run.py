@@ -1,22 +1,22 @@
-"""Runs a compiled network on samples, and measures it."""
+"""Runs a compiled network on samples and measures memory, instructions, time and energy."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from smelt.api.report import Gates, Latency, Measured, Report, complete
-from smelt.arguments import as_path
-from smelt.boards import Device, ElfInfo, Invocation, compile_project
-from smelt.boards.meter import Meter, metered
+from smelt.argument_checks import as_path
+from smelt.boards import Device, ElfInfo, Invocation, compile_library, compile_project
+from smelt.boards.energy_meter import Meter, metered
 from smelt.ir import Array, Graph, Value
-from smelt.ops.lengths import cut, padded, sizes_of, trace
-from smelt.proof.rig import Rig, connected, require_tools
+from smelt.ops.run_time_lengths import cut, padded, sizes_of, trace
+from smelt.proof.rig import Rig, built, connected, require_libraries, require_tools
 from smelt.samples import Sample, random_samples
 
 if TYPE_CHECKING:
@@ -29,11 +29,14 @@ Inspect = Callable[[ElfInfo, Device], None]
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gave: outputs per sample, and the report completed by what was measured.
+    """Outputs of each sample, the measurements, and the report completed with them.
 
     Attributes:
-        seconds: that it took on this computer, building included.
-        taps: whether the firmware can tell of single steps.
+        outputs: one array per output, for each sample.
+        measured: the measurements.
+        report: the completed report.
+        seconds: duration on this computer, including the build.
+        taps: whether the firmware can report single steps.
     """
 
     outputs: tuple[tuple[Array, ...], ...]
@@ -51,38 +54,50 @@ def write_project(
     compile_: bool = False,
     gates: Gates | None = None,
 ) -> Report:
-    """Write the C project, measure as much as is asked for, and check the gates.
+    """Write the C project, compile and run it if the options need that, and check the limits.
 
     Args:
         artefact: a compiled network.
-        directory: where the project appears, whole or not at all.
-        force: replace the files of an earlier build; all others in the folder are kept.
-        compile_: run `make` in it too, and measure the ELF; gates on flash do that anyway.
-        gates: limits that the build must keep; those on stack and instructions run one inference.
+        directory: folder of the project, which is written completely or not at all.
+        force: replace the files of an earlier build; all other files are kept.
+        compile_: also run `make` and measure the result. Limits on flash imply it.
+        gates: limits of the build. Limits on stack or instructions run one inference.
 
     Raises:
-        ConfigError: the directory cannot be written, or the ELF asked for is one without a board.
+        ConfigError: the folder cannot be written, or a limit needs a run and the target has no
+            firmware without a board.
         ToolError: the compiler is missing or failed.
-        DoesNotFit: the linked firmware is too large for the board, or a gate is exceeded.
+        DoesNotFit: the linked firmware is too large for the board, or a limit is exceeded.
     """
     gates = gates or Gates()
     directory = as_path(directory, "directory")
 
     def finish(folder: Path) -> Report:
         report: Report = dict(artefact.report)
-        if compile_ or gates.needs_elf:
-            require_tools(artefact)
-            libraries = artefact.options.library_folders
-            elf = compile_project(folder, artefact.platform, libraries=libraries)
-            measured = Measured(elf.flash_network.total, elf.flash_elf, ram=elf.ram)
-            if gates.needs_run:
-                with connected(elf, artefact, None) as device:
-                    measured = _infer_once(artefact, elf, device)
-            report = complete(report, measured)
+        if compile_ or gates.needs_build:
+            report = complete(report, _compiled(artefact, folder, gates))
         gates.check(report)
         return report
 
     return artefact.project.write(directory, force=force, finish=finish)
+
+
+def _compiled(artefact: Artefact, folder: Path, gates: Gates) -> Measured:
+    """Run `make` in a written project, and measure what the gates need."""
+    libraries = artefact.options.library_folders
+    if not artefact.has_firmware:
+        require_libraries(artefact)
+        flash = compile_library(folder, artefact.platform, libraries=libraries)
+        if not gates.needs_run:
+            return Measured(flash)
+        with built(artefact) as elf, connected(elf, artefact, None) as device:
+            return replace(_infer_once(artefact, elf, device), flash_network=flash, flash_elf=None)
+    require_tools(artefact)
+    elf = compile_project(folder, artefact.platform, libraries=libraries)
+    if not gates.needs_run:
+        return Measured(elf.flash_network.total, elf.flash_elf, ram=elf.ram)
+    with connected(elf, artefact, None) as device:
+        return _infer_once(artefact, elf, device)
 
 
 def _infer_once(artefact: Artefact, elf: ElfInfo, device: Device) -> Measured:
@@ -92,7 +107,7 @@ def _infer_once(artefact: Artefact, elf: ElfInfo, device: Device) -> Measured:
 
 
 def step_sizes(artefact: Artefact) -> list[int]:
-    """Bytes that an output of each step has at most."""
+    """Return the size in bytes of each step's largest output."""
     steps = artefact.schedule.steps
     return [max((v.type.bytes for v in step.node.outputs), default=0) for step in steps]
 
@@ -104,18 +119,18 @@ def run(
     progress: Progress | None = None,
     inspect: Inspect | None = None,
 ) -> Result:
-    """Run every sample where the rig says, and measure.
+    """Run all samples on the rig's device and measure.
 
     Args:
         artefact: a compiled network.
-        samples: one array per input each, of exactly its type.
-        rig: where; the artefact's default where None.
-        progress: called after every sample.
-        inspect: called with the firmware and the device before the first.
+        samples: for each sample, one array per input, of exactly the input's type.
+        rig: device to run on; None selects the artefact's default.
+        progress: called after each sample.
+        inspect: called with the firmware and the device before the first sample.
 
     Raises:
-        ToolError: compiler or simulator is missing or failed.
-        DeviceError: the device does not answer as it should.
+        ToolError: the compiler or simulator is missing or failed.
+        DeviceError: the device gives a wrong response.
         DoesNotFit: the linked firmware is too large for the board.
     """
     rig, start = rig or Rig(), time.monotonic()
@@ -173,9 +188,9 @@ def _measured(
 
 
 def warm_up(device: Device, artefact: Artefact, sample: Sample) -> None:
-    """An inference that does not count: in the first, drivers of devices compile what they left.
+    """Run an unmeasured inference if there is an accelerator, so its driver compiles its code.
 
-    Nothing where there is no accelerator. State is as it was at the start afterwards.
+    Afterwards, reset the state of the network.
     """
     if artefact.network.device is None:
         return
@@ -186,14 +201,14 @@ def warm_up(device: Device, artefact: Artefact, sample: Sample) -> None:
 
 
 def set_sizes(device: Device, graph: Graph, sample: Sample) -> dict[str, int]:
-    """Tell the device the sizes of a sample that are known at run time only; they are returned."""
+    """Send the run-time sizes of a sample to the device, and return them by name."""
     sizes = sizes_of(graph, sample)
     device.set_lengths([sizes[length.name] for length in graph.lengths])
     return sizes
 
 
 def device_inputs(graph: Graph, sample: Sample) -> list[bytes]:
-    """A sample as the device takes it."""
+    """Return a sample as bytes, with inputs padded to their largest size."""
     return [array.tobytes() for array in padded(graph, sample)]
 
 

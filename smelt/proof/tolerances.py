@@ -1,8 +1,8 @@
-"""How far the device may be from the reference: nothing for integers, rounding errors for floats.
+"""Tolerances for comparing a device with the reference: zero for integers, small for floats.
 
-Where computed real numbers are quantized on the way, one that is almost halfway between two
-integers may become either. What depends on it may differ by two steps of that quantization, as a
-part of the range. Truths and indices are right or wrong, and so is what is made of them alone.
+A float that rounding errors move across the middle between two integers is quantized to the
+neighbour. Values that depend on it may differ by two quantization steps, as a fraction of the
+range. Booleans, indices and anything derived only from them must match exactly.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ FLOAT_TOLERANCE = 1e-5
 """Largest accepted difference of floats, relative to the range of the expected tensor."""
 
 FLOAT16_TOLERANCE = 1e-2
-"""The same where numbers are stored as float16 on the way."""
+"""The same for values that depend on a tensor stored as float16."""
 
 _STEPS = 2
 _TRUTHS = 2
 _COUNTS = 16
-"""The least range of integers that are taken for rounded numbers, not for classes."""
+"""Integers with a smaller range than this may be class numbers, which must match exactly."""
 _ALL_WHOLE = 1024
-"""From here on float16 has no other numbers than whole ones."""
+"""From this magnitude on, float16 can represent whole numbers only."""
 _WIDE = 4
-"""Bytes of integers that are no quantized numbers."""
+"""Integers of at least this size in bytes are not quantized numbers."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How two tensors differ: in how many elements, and at most by how much."""
+    """Number of elements that differ between two tensors, and the largest difference."""
 
     elements: int
     total: int
@@ -46,10 +46,11 @@ class Difference:
 
 
 def inexact(graph: Graph) -> Mapping[Value, float]:
-    """The part of its range that each value may differ by that rounding errors reach.
+    """Return the tolerance of each value that rounding errors affect, as a fraction of its range.
 
-    Through a quantization or through float16, that is: others are not in it. Nor are truths and
-    indices, whatever they are cast to, nor what they choose and count.
+    Only errors that pass through a quantization or through float16 count; values without such
+    errors are not in the mapping. Neither are booleans and indices, values that are cast from
+    them, and values that they only select or count.
     """
     spread = _ErrorSpread()
     spread.numbers.update(v for v in graph.inputs if v.type.dtype is not DType.BOOL)
@@ -59,12 +60,12 @@ def inexact(graph: Graph) -> Mapping[Value, float]:
 
 @dataclass
 class _ErrorSpread:
-    """What rounding errors have reached, graph after graph. All of it only grows.
+    """Propagation of rounding errors through graphs. All sets only grow.
 
     Attributes:
-        parts: of their range that values may differ by.
-        rounded: floats that have rounding errors of some size.
-        numbers: all but truths, indices, and what is chosen or cast of these alone.
+        parts: tolerance of each value as a fraction of its range.
+        rounded: floats with rounding errors of any size.
+        numbers: values other than booleans, indices, and values derived only from these.
     """
 
     parts: dict[Value, float] = field(default_factory=dict[Value, float])
@@ -72,7 +73,7 @@ class _ErrorSpread:
     numbers: set[Value] = field(default_factory=set[Value])
 
     def until_it_ends(self, pairs: Sequence[tuple[Value, Value]], graphs: Sequence[Graph]) -> None:
-        """Through graphs, and from the first to the second of pairs, until nothing changes."""
+        """Propagate through the graphs, and from first to second of each pair, until stable."""
         while True:
             before = self._state()
             for source, target in pairs:
@@ -110,9 +111,10 @@ class _ErrorSpread:
                 self.rounded.add(value)
 
     def _is_number(self, value: Value) -> bool:
-        """Whether a value is more than truths and classes: a constant if float16 lacks some.
+        """Return whether a value may have rounding errors, rather than being boolean or an index.
 
-        One that is stored as float16 already may have been rounded, but for small whole numbers.
+        A constant may if float16 cannot represent it exactly. A constant that is already float16
+        may have been rounded before, unless all its elements are small whole numbers.
         """
         if value.data is None or not value.type.dtype.is_float:
             return value in self.numbers
@@ -134,7 +136,7 @@ class _ErrorSpread:
 
 
 def _is_exact(node: Node, output: int) -> bool:
-    """Whether an output is truths or indices; a table of two numbers stands for truths."""
+    """Return whether an output is boolean or an index; a table of two values counts as boolean."""
     truths = node.outputs[output].type.dtype is DType.BOOL
     if isinstance(node.op, Table) and node.input(1).data is not None:
         truths = np.unique(node.input(1).array).size <= _TRUTHS
@@ -142,14 +144,14 @@ def _is_exact(node: Node, output: int) -> bool:
 
 
 def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | None:
-    """How `found` differs, or None.
+    """Return how `found` differs from `expected`, or None if it is within the tolerance.
 
     Args:
-        expected: the right result.
-        found: of the same shape.
-        part: of the range, that the difference may be: of the whole range of the type for integers
-            of one or two bytes; of the expected tensor's own range for wider ones, and for floats,
-            for which it is `FLOAT_TOLERANCE` at least.
+        expected: the correct tensor.
+        found: the tensor to check, of the same shape.
+        part: tolerance as a fraction of the range. For integers of 1 or 2 bytes, the range is that
+            of their type. For wider integers and floats, it is the range of `expected`. For floats,
+            the tolerance is at least `FLOAT_TOLERANCE`.
     """
     if expected.shape != found.shape:
         return Difference(expected.size, expected.size, float("nan"))
@@ -157,7 +159,7 @@ def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | No
         distance = _distance(expected, found)
         narrow = expected.dtype.itemsize < _WIDE
         levels = 2.0 ** (8 * expected.dtype.itemsize) - 1 if narrow else _range(expected)
-        # A real number that is cast to an integer may become the one beside it, but no class may.
+        # A float cast to an integer may become its neighbour, but class numbers must match.
         wrong = distance > max(part * levels, part > 0 and levels >= _COUNTS)
     else:
         wide, other = expected.astype(np.float64), found.astype(np.float64)
@@ -172,14 +174,14 @@ def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | No
 
 
 def _distance(a: Array, b: Array) -> Array:
-    """Of integers, without overflow: uint64."""
+    """Return the absolute difference of integers as uint64, without overflow."""
     if a.dtype.kind == "b":
         return (a != b).astype(np.uint64)
     return np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64)
 
 
 def _range(numbers: Array) -> float:
-    """Of finite numbers, zero's distance from the farthest at least; 0 of none."""
+    """Return the range of finite numbers including zero, or 0 if there are no numbers."""
     if not numbers.size:
         return 0.0
     low, high = float(numbers.min()), float(numbers.max())

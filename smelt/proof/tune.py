@@ -1,13 +1,12 @@
-"""Measures the layers of a network on an accelerator, in several blocks, and on the CPU beside it.
+"""Measures a network's layers on an accelerator, with several block sizes, and on the CPU.
 
-The network is built once for each rank of a layer's blocks: every layer in its best by the profile,
-every layer in another one, and so on. All these programs take turns, so that whatever else the
-computer does meets them alike. What seems faster is measured once more, for of many candidates one
-is always lucky.
+Each layer has a list of candidate blocks, the profile's choice first. Program n uses candidate n of
+every layer. All programs run in turns, so that other load on the computer affects them equally.
+Candidates that seem faster are measured again, because among many candidates one is fast by chance.
 
-Where layers are watched, each is a submission of its own, and what that takes differs between two
-processes by more than many a layer takes. So the smallest layer is every program's yardstick: it
-keeps its block, and what it takes is counted as the submission's and taken off all others.
+To measure layers, each is submitted on its own. The time of a submission varies between processes
+by more than many layers take. So the smallest layer keeps its block in all programs. Its time is
+taken as the time of a submission, and subtracted from the times of all other layers.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from smelt.codegen.lower.device import (
     Measurements,
     layer_key,
 )
-from smelt.codegen.lower.offer import Tiling
+from smelt.codegen.lower.kernel import Tiling
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.ir import Node
@@ -39,13 +38,13 @@ from smelt.proof.run import device_inputs, set_sizes
 from smelt.samples import random_samples
 
 MARGIN = 0.02
-"""The part of a layer's time that another block must save to be worth a change."""
+"""Minimum fraction of a layer's time that another block must save."""
 
 _STEPS = 2
-"""How often neighbours of the best are tried."""
+"""Number of rounds in which neighbours of the best block are tried."""
 
 _PROMISING = 0.9
-"""The part of a layer's time below which the profile is so wrong that neighbours are tried."""
+"""Neighbours are tried if a block takes less than this fraction of the profile's block."""
 
 Times = Mapping[str, Sequence[float]]
 """Nanoseconds of a layer in each round, by `layer_key`."""
@@ -53,7 +52,7 @@ Times = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class LayerKind:
-    """The first of equal layers on the device, how it is computed, and how many they are."""
+    """The first of several equal layers on the device, its kernel call, and their number."""
 
     node: Node
     call: DeviceCall
@@ -62,12 +61,12 @@ class LayerKind:
 
 @dataclass(frozen=True)
 class MeasuredLayer:
-    """What a kind of layer takes, in nanoseconds.
+    """Measurements of several equal layers, in nanoseconds.
 
     Attributes:
-        kind: which layers these are, with the block that the profile chooses.
-        own_ns: on the device with that block.
-        found: what is stored of it.
+        kind: the layers, with the block that the profile chooses.
+        own_ns: time on the device with that block.
+        found: the result to store.
     """
 
     kind: LayerKind
@@ -77,7 +76,7 @@ class MeasuredLayer:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was measured: for builds, and for the one who asked."""
+    """Result of tuning: measurements for later builds, and all layers for display."""
 
     tuning: Measurements
     layers: tuple[MeasuredLayer, ...]
@@ -86,17 +85,18 @@ class Tuned:
 def tune(
     model: str | Path | Imported, options: Options, rounds: int, device: int | None = None
 ) -> Tuned:
-    """Run every layer on the device, in its candidate blocks, and on the CPU; keep the fastest.
+    """Measure each layer on the device with its candidate blocks, and on the CPU.
 
     Args:
         model: the network.
-        options: for a target with an accelerator; backends, places and the fallback do not count.
-        rounds: inferences of each program, of which the median is taken for each layer.
-        device: number of the accelerator; one is chosen where None.
+        options: options of the build, for a target with an accelerator; backends, places and the
+            fallback are ignored.
+        rounds: number of inferences of each program; each layer's median is used.
+        device: number of the accelerator; None selects the default.
 
     Raises:
-        ConfigError: the target has no accelerator, or it serves no layer.
-        ToolError, DeviceError: as for a run.
+        ConfigError: the target has no accelerator, or the accelerator supports no layer.
+        ToolError, DeviceError: a run failed.
     """
     free = replace(options, place={}, tuning=None, backends=None, cpu_fallback=False)
     compiled = compile_model(model, free)
@@ -104,13 +104,13 @@ def tune(
     accelerator, profile = compiled.accelerator, target.device
     if accelerator is None or profile is None:
         raise ConfigError(
-            f"target '{target.name}' has no {devices_beside()} to tune for: give {targets_beside()}"
+            f"target '{target.name}' has no {devices_beside()} to tune for: use {targets_beside()}"
         )
     own = _again(compiled, backends=target.backends)
     kinds = kinds_of(own)
     if not kinds:
         raise ConfigError(
-            f"the {profile.noun} serves no layer of this network: `smelt partition` says why"
+            f"the {profile.noun} supports no layer of this network: see `smelt partition`"
         )
     seeming = _fastest(own, accelerator, kinds, rounds, device)
     on_cpu = _again(own, backends=target.backends[-1:])
@@ -133,7 +133,7 @@ def tune(
 
 
 def kinds_of(artefact: Artefact) -> dict[str, LayerKind]:
-    """The layers on the device by `layer_key`."""
+    """Return the distinct layers on the device by `layer_key`."""
     steps = artefact.schedule.calls
     counts = Counter(layer_key(step.node) for step in steps)
     found: dict[str, LayerKind] = {}
@@ -145,7 +145,7 @@ def kinds_of(artefact: Artefact) -> dict[str, LayerKind]:
 
 
 def _yardstick(kinds: Mapping[str, LayerKind]) -> str:
-    """The layer that does least, one without blocks if there is any; none where all are alike."""
+    """Return the smallest layer, preferably one without blocks; empty if there is only one."""
 
     def size(key: str) -> tuple[bool, int]:
         node = kinds[key].node
@@ -156,24 +156,24 @@ def _yardstick(kinds: Mapping[str, LayerKind]) -> str:
 
 @dataclass(frozen=True)
 class ProgramTimes:
-    """What layers take on the device in each round beside their submission, and what that takes."""
+    """Times of layers on the device in each round, without submission, and a submission's time."""
 
     times: Times
     submit_ns: float
 
     @staticmethod
     def of(times: Times, kinds: Mapping[str, LayerKind]) -> ProgramTimes:
-        """From what they take with it."""
+        """Subtract the time of a submission from measured times."""
         yardstick = _yardstick(kinds)
         submit = median(times[yardstick]) if yardstick else 0.0
         return ProgramTimes({k: [ns - submit for ns in times[k]] for k in kinds}, submit)
 
     def median(self, key: str) -> float:
-        """What a layer takes."""
+        """Return the median time of a layer in nanoseconds."""
         return max(median(self.times[key]), 0.0)
 
     def saves(self, other: ProgramTimes, key: str) -> bool:
-        """Whether more than the margin is saved, and something in three rounds of four."""
+        """Return whether it saves more than the margin, and anything in 3 of 4 rounds."""
         saved = [b - a for a, b in zip(self.times[key], other.times[key], strict=True)]
         lower = quantiles(saved, n=4)[0] if len(saved) > 1 else saved[0]
         return lower > 0 and median(saved) > MARGIN * (other.median(key) + other.submit_ns)
@@ -186,9 +186,9 @@ def _fastest(
     rounds: int,
     device: int | None,
 ) -> dict[str, Tiling]:
-    """The blocks that seem faster than what the profile chooses.
+    """Return the blocks that seem faster than the profile's choice.
 
-    Where the profile is far off, neighbours of what is better are tried too.
+    If a block is much faster than the profile's choice, its neighbours are tried too.
     """
     yardstick = _yardstick(kinds)
     free = {k: v.call.candidates for k, v in kinds.items() if v.call.candidates and k != yardstick}
@@ -223,9 +223,9 @@ def _better(
     rounds: int,
     device: int | None,
 ) -> dict[str, tuple[float, Tiling]]:
-    """Blocks that are faster than the profile's and than known ones, with their part of its time.
+    """Return blocks that are faster than the profile's and than `known`, with relative times.
 
-    One program is built for the first try of every layer, one for the second, and so on.
+    The first program uses the first try of every layer, the second program the second, and so on.
     """
     ranks = [
         {k: blocks[rank] for k, blocks in tries.items() if rank < len(blocks)}
@@ -244,7 +244,7 @@ def _better(
 
 
 def _with_blocks(own: Artefact, accelerator: Accelerator, blocks: Mapping[str, Tiling]) -> Artefact:
-    """The network with other blocks, all else the same."""
+    """Compile the network with other blocks and otherwise equal options."""
     layers = {k: LayerTimes(device_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
     profile = own.platform.target.device
     name = "" if profile is None else profile.name
@@ -252,24 +252,24 @@ def _with_blocks(own: Artefact, accelerator: Accelerator, blocks: Mapping[str, T
 
 
 def _again(own: Artefact, **changes: object) -> Artefact:
-    """The same network, already imported and quantized, with other options."""
+    """Compile the imported and quantized network again with other options."""
     options = replace(own.options, quantize=None, **changes)
     return compile_model(own.imported, options)
 
 
 @dataclass(frozen=True)
 class TunedRun:
-    """What each layer of each program takes, and which device computed."""
+    """Times of each layer in each program, and the name of the device."""
 
     times: Sequence[Times]
     device: str
 
 
 def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> TunedRun:
-    """What each layer of each program takes, round by round, all programs in turns."""
+    """Measure each layer of each program, round by round, with the programs in turns."""
     found: list[dict[str, list[float]]] = [{} for _ in artefacts]
     with ExitStack() as stack:
-        # The number says nothing of the program that measures the CPU, and would be refused.
+        # A program for the CPU alone refuses a device number.
         rigs = [Rig(device_number=None if a.network.device is None else device) for a in artefacts]
         opened = zip(rigs, artefacts, strict=True)
         boards = [stack.enter_context(rig.open(a, taps=True))[1] for rig, a in opened]
@@ -285,7 +285,7 @@ def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Tu
                     if step.index in laps:
                         kind = layer_key(step.node)
                         together.setdefault(kind, []).append(laps[step.index] * scale)
-                if number:  # in the first, drivers compile
+                if number:  # skip the first round, in which the driver compiles shaders
                     for kind, ns in together.items():
                         times.setdefault(kind, []).append(sum(ns) / len(ns))
         names = (board.info.accelerator for board in boards)

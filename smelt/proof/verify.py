@@ -1,6 +1,6 @@
-"""Checks that a device has what was built, and computes what the model says on samples.
+"""Verification that a device contains the build and computes the model's outputs on samples.
 
-What it finds wrong it names: the array or function, or the first layer that differs.
+Errors name the array or function that differs in memory, or the first layer that differs.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ import numpy as np
 from smelt.api.artefact import Artefact
 from smelt.api.report import Report
 from smelt.boards import Device, ElfInfo
-from smelt.codegen.passes.quantized.integers import use_integer_arithmetic
+from smelt.codegen.passes.quantized.integer_arithmetic import use_integer_arithmetic
 from smelt.codegen.passes.subgraphs import everywhere
 from smelt.codegen.schedule.steps import Call
 from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError
+from smelt.formatting import counted
 from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
 from smelt.ops.core.cast import Cast
-from smelt.ops.lengths import cut, evaluate_at_size, trace
+from smelt.ops.run_time_lengths import cut, evaluate_at_size, trace
 from smelt.proof.memory import ComparedMemory, MemoryProgress, compare_memory
 from smelt.proof.rig import Rig
 from smelt.proof.run import Progress, Result, device_inputs, run, set_sizes, step_sizes
 from smelt.proof.tolerances import FLOAT_TOLERANCE, Difference, compare, inexact
 from smelt.samples import Sample, check_samples
-from smelt.wording import counted
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verification that succeeded.
+    """Result of a successful verification.
 
     Attributes:
-        samples: how many it was tried on.
-        tolerance: the part of an output's range that was accepted; 0: bit-exact.
-        result: what the device gave.
-        memory: what of the device's memory was compared.
-        real: where the file dequantizes, operates on real numbers and quantizes, and the network
-            computes with integers: how that differs from real numbers; None: not at all.
+        samples: number of samples.
+        tolerance: accepted difference as a fraction of an output's range; 0 means bit-exact.
+        result: outputs and measurements of the run.
+        memory: amount of the device's memory that was compared.
+        real: if the file dequantizes, computes with real numbers and quantizes, but the network
+            computes with integers: how its outputs differ from those of real numbers. None if
+            there is no difference.
     """
 
     samples: int
@@ -57,8 +58,8 @@ class Verdict:
         if self.real is None:
             return text
         return (
-            f"{text}; beside the file's real numbers, which integers stand for, "
-            f"{self.real.elements:,} of {self.real.total:,} outputs differ, at most by "
+            f"{text}; compared with the file's float arithmetic, which integers replace, "
+            f"{self.real.elements:,} of {self.real.total:,} outputs differ by at most "
             f"{self.real.largest:g}"
         )
 
@@ -73,28 +74,28 @@ def verify_model(
     *,
     any_build: bool = False,
 ) -> Verdict:
-    """Check every step of the road on every sample, one after the other as a device takes them.
+    """Check each stage on every sample, with state carried from one sample to the next.
 
-    (1) The reference of the imported graph equals that of the optimized graph; integers that stand
-    for the real numbers of a quantized ONNX file count as imported. (2) The device's memory holds
-    the constants and the code that were built, see `smelt.proof.memory`. (3) The reference of the
-    optimized graph equals the device. (4) If `expected` is given, the device's outputs equal it.
-    On a mismatch in (3), a second build with taps finds the first step that differs. What equal
-    means is in `smelt.proof.tolerances`.
+    1. The reference of the imported graph equals that of the optimized graph. For a quantized ONNX
+       file, integer arithmetic in place of the file's real numbers counts as imported.
+    2. The device's memory contains the constants and code of the build; see `smelt.proof.memory`.
+    3. The device's outputs equal the reference of the optimized graph. If they differ, a second
+       build with taps finds the first step that differs.
+    4. If `expected` is given, the device's outputs equal it.
 
-    With `any_build`, firmware that was flashed earlier may be another build of the network; its
-    memory then goes uncompared.
+    `smelt.proof.tolerances` defines when outputs are equal. With `any_build`, firmware that was
+    flashed earlier may be another build of the network, and its memory is not compared.
 
     Raises:
-        ConfigError: the samples do not fit the network, or outputs are expected of another number
-            of samples.
+        ConfigError: the samples do not match the network, or `expected` has another number of
+            samples.
         VerifyError: something differs; the message says where, in how many elements, by how much.
     """
     rig = rig or Rig()
     samples = check_samples(artefact.graph, samples)
     if expected is not None and len(expected) != len(samples):
         raise ConfigError(
-            f"outputs are expected of {counted(len(expected), 'sample')}, and there are inputs of "
+            f"expected outputs are given for {counted(len(expected), 'sample')}, but inputs for "
             f"{counted(len(samples), 'sample')}"
         )
     references = [
@@ -135,7 +136,7 @@ def verify_model(
 
 
 def _culprit(artefact: Artefact, samples: Sequence[Sample], rig: Rig) -> str:
-    """The first step that differs, in a sentence; a line that loses bytes gets a second chance."""
+    """Return a sentence on the first step that differs; retry once if the serial line fails."""
     relevant = samples if artefact.graph.states else samples[-1:]
     (reference,) = deque(_evaluations(artefact.graph, relevant), maxlen=1)
     problem = ""
@@ -144,11 +145,11 @@ def _culprit(artefact: Artefact, samples: Sequence[Sample], rig: Rig) -> str:
             return find_first_difference(artefact, samples, reference.values, rig)
         except DeviceError as error:
             problem = str(error)
-    return f"Which layer is the first that differs could not be found: {problem}."
+    return f"The first layer that differs could not be found: {problem}."
 
 
 def verified(verdict: Verdict) -> Report:
-    """The completed report of a verification that succeeded, with `verification`."""
+    """Return the completed report of a successful verification, with `verification`."""
     judged = {
         "passed": True,
         "message": str(verdict),
@@ -165,7 +166,7 @@ def verified(verdict: Verdict) -> Report:
 
 
 def failed(report: Mapping[str, Any], error: SmeltError, seconds: float) -> Report:
-    """The report of a network whose verification ended with an error, with `verification`."""
+    """Return the report of a failed verification, with `verification`."""
     judged = {
         "passed": False,
         "message": str(error),
@@ -183,21 +184,22 @@ def find_first_difference(
     reference: dict[Value, Array],
     rig: Rig | None = None,
 ) -> str:
-    """One sentence naming the first step whose output differs on the device.
+    """Return one sentence that names the first step whose output differs on the device.
 
-    Builds again with taps: same plan, same kernels, each step's output streamed as it is made.
+    The network is built again with taps. The plan and the kernels are the same, and the device
+    sends each step's output when it is computed.
 
     Args:
         artefact: a compiled network.
-        samples: what differed in the end is the last; those before it lead to its state.
-        reference: every value for the last sample.
-        rig: where it ran; see `run`.
+        samples: samples up to the one that differs; earlier ones are needed for its state.
+        reference: all values of the last sample.
+        rig: device to run on; see `run`.
     """
     with (rig or Rig()).open(artefact, taps=True) as (_, device):
         if not device.info.taps:
             return (
-                "Which layer is the first that differs, the firmware on the device cannot tell; "
-                "`smelt deploy` flashes one that can where outputs differ."
+                "The firmware on the device cannot report which layer differs first; "
+                "`smelt deploy` flashes firmware that can."
             )
         if artefact.graph.states:
             for sample in samples[:-1]:
@@ -209,16 +211,16 @@ def find_first_difference(
         counts: dict[int, int] = {}
         for tap in device.taps(step_sizes(artefact)):
             step = artefact.schedule.steps[tap.step]
-            if step.inside is not None:  # runs any number of times; what controls it is compared
+            if step.inside is not None:  # may run many times; only the enclosing step is compared
                 continue
             made = counts.get(tap.step, 0)
             counts[tap.step] = made + 1
             if made >= len(step.node.outputs):
-                raise DeviceError(f"the device tells of step {tap.step} more than once")
+                raise DeviceError(f"the device reports step {tap.step} more than once")
             value = step.node.outputs[made]
             if len(tap.data) != value.type.bytes:
                 raise DeviceError(
-                    f"the device says that step {tap.step} makes {len(tap.data)} bytes, not "
+                    f"the device reports {len(tap.data)} bytes for step {tap.step}, not "
                     f"{value.type.bytes}"
                 )
             dtype = value.type.dtype.numpy
@@ -230,11 +232,11 @@ def find_first_difference(
                     f"First layer that differs: step {tap.step}, {step.node.op.name} of "
                     f"{step.node.origin}{kernel}: {difference}."
                 )
-    return "With taps every step agrees: the fault is in what happens after a step is done."
+    return "With taps, every step is equal: the fault is in what happens after a step."
 
 
 def _evaluations(graph: Graph, samples: Sequence[Sample]) -> Iterator[Evaluation]:
-    """The reference on every sample; state goes from each to the next."""
+    """Yield the reference's evaluation of each sample, carrying state to the next."""
     states: Sequence[Array] | None = None
     for sample in samples:
         evaluation = evaluate_at_size(graph, sample, states)
@@ -248,7 +250,7 @@ def _check_passes(
     optimized: Sequence[Mapping[Value, Array]],
     parts: Mapping[Value, float],
 ) -> Difference | None:
-    """Check the passes; how integer arithmetic differs from that of a file with real numbers."""
+    """Check the passes. Return how integer arithmetic differs from the file's real numbers."""
     graph = artefact.imported.graph
     integers = everywhere(use_integer_arithmetic)(graph)
     for index, imported in enumerate(_evaluations(integers, samples)):
@@ -279,11 +281,11 @@ def _check_passes(
 
 
 def _why_it_differs(graph: Graph, samples: Sequence[Sample]) -> str:
-    """Where the last sample's numbers leave float16, or that it is a bug, in a sentence."""
+    """Return a sentence: where the last sample overflows float16, or that this is a bug."""
     halves = [v for node in graph.nodes for v in node.outputs if v.type.dtype is DType.FLOAT16]
     if not halves:
         return "This is a bug in Smelt; please report it."
-    remedy = "leave --float16 out, or keep {} in float32 with --place {}=c"
+    remedy = "remove --float16, or keep {} in float32 with --place {}=c"
     *_, last = _evaluations(graph, samples)
 
     def finite(value: Value) -> bool:
@@ -294,13 +296,13 @@ def _why_it_differs(graph: Graph, samples: Sequence[Sample]) -> str:
         if not finite(value) and all(finite(v) for v in makes.inputs if v is not None):
             reads = next((n for n in graph.nodes if value in n.inputs), makes)
             layer = reads if isinstance(makes.op, Cast) else makes
-            what = f"'{value.name}' at {layer.op.name} of {layer.origin} leaves float16 (65504)"
+            what = f"'{value.name}' at {layer.op.name} of {layer.origin} exceeds float16 (65504)"
             return f"{what}: {remedy.format('it', repr(_name_of(layer, graph)))}."
     return f"It needs more precision than float16 has: {remedy.format('layers', 'LAYER')}."
 
 
 def _name_of(layer: Node, graph: Graph) -> str:
-    """As `--place` knows it: a result of the network is widened, and then has the name."""
+    """Return the layer's name for `--place`; a widened result of the network has its own name."""
     widened = (n for n in graph.nodes if isinstance(n.op, Cast) and n.inputs[0] in layer.outputs)
     return next((n.name for n in widened if n.output in graph.results), layer.name)
 
@@ -316,6 +318,6 @@ def _check_expected(
             difference = compare(want, found, parts.get(value, 0.0))
             if difference is not None:
                 raise VerifyError(
-                    f"sample {index}: the device computes what Smelt's reference says, but output "
-                    f"'{value.name}' is not what --expect says: {difference}."
+                    f"sample {index}: the device equals Smelt's reference, but output "
+                    f"'{value.name}' differs from --expect: {difference}."
                 )

@@ -1,1 +1,1 @@
-"""What Python code calls, and what it passes by mistake."""
+"""Tests of the Python API and its checks of arguments."""

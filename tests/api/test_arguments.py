@@ -1,4 +1,4 @@
-"""What Python code passes by mistake: each wrong argument is named, with what it must be."""
+"""Errors for wrong Python arguments name the argument and the allowed values."""
 
 from __future__ import annotations
 
@@ -53,13 +53,17 @@ WRONG: tuple[tuple[str, Any, str], ...] = (
     ("name", 3, "name must be text"),
     ("keep_inputs", "no", "keep_inputs must be True or False, not the str 'no'"),
     ("dims", 3, "dims must be sizes by the names of dimensions, not the int 3"),
-    ("dims", {"N": "1"}, r"dims\['N'\] must be an integer from 0 on, not the str '1'"),
-    ("dims", {"N": (1, 2, 3)}, r"dims\['N'\] must be a size, or the least and the greatest one"),
-    ("dims", {1: 1}, "each key of dims must be a text, not the int 1"),
+    ("dims", {"N": "1"}, r"dims\['N'\] must be an integer of at least 0, not the str '1'"),
+    (
+        "dims",
+        {"N": (1, 2, 3)},
+        r"dims\['N'\] must be a size, or a pair of the smallest and largest size",
+    ),
+    ("dims", {1: 1}, "each key of dims must be text, not the int 1"),
     ("dims", {"N": True}, r"dims\['N'\] must be an integer"),
     ("shapes", [(1, 64)], "shapes must be shapes by the names of inputs, not the list"),
     ("shapes", {"x": "1x64"}, r"shapes\['x'\] must be a shape, as \(1, 64\), not the str"),
-    ("shapes", {"x": (1.0, 64)}, r"shapes\['x'\] must be an integer from 0 on, not the float"),
+    ("shapes", {"x": (1.0, 64)}, r"shapes\['x'\] must be an integer of at least 0, not the float"),
     ("values", {"x": "abc"}, r"values\['x'\] must be a number, or one for each element"),
     ("values", {"x": ["a"]}, r"values\['x'\] must be numbers, not the str 'a'"),
     ("input_layout", "nchw", "input_layout must be 'model' or 'nhwc', not the str 'nchw'"),
@@ -111,8 +115,8 @@ def test_calibration_is_a_path(given: Any) -> None:
         ("allow", None, "allow must be a set of"),
         ("allow", [np.zeros(3)], "allow must be a set of"),
         ("allow", [[]], "allow must be a set of"),
-        ("samples", "3", "samples must be an integer from 1 on, not the str '3'"),
-        ("samples", 0, "samples must be an integer from 1 on, not the int 0"),
+        ("samples", "3", "samples must be an integer of at least 1, not the str '3'"),
+        ("samples", 0, "samples must be an integer of at least 1, not the int 0"),
         ("real_interface", "yes", "real_interface must be True or False"),
         ("preprocessing", 3, "preprocessing must be a Preprocessing, not the int 3"),
     ],
@@ -138,7 +142,7 @@ def test_settings_take_texts() -> None:
         ([IMAGE], "the inputs must be a dict of arrays"),
         (None, "the inputs must be a dict of arrays.*, not None"),
         ("x.npz", "the inputs must be a dict of arrays"),
-        ({0: IMAGE}, "each key of the inputs must be a text, not the int 0"),
+        ({0: IMAGE}, "each key of the inputs must be text, not the int 0"),
         ({"input_0": None}, "input 'input_0' must be a numpy array, not None"),
         ({"input_0": 3}, "input 'input_0' must be a numpy array, not the int 3"),
         ({"input_0": IMAGE.tolist()}, "input 'input_0' must be a numpy array, not the list"),
@@ -148,7 +152,7 @@ def test_settings_take_texts() -> None:
         ({"input_0": IMAGE.astype(object)}, "input 'input'.*object"),
         ({"input_0": IMAGE.astype(complex)}, "input 'input'.*complex128"),
         ({"input_0": IMAGE.astype(str)}, "input 'input'"),
-        ({}, r"no array for input 'input' .* among those given: there is none"),
+        ({}, r"no array for input 'input': .* Given: none"),
     ],
 )
 def test_wrong_inputs(network: Compiled, inputs: Any, message: str) -> None:
@@ -178,7 +182,7 @@ def test_options_are_checked_too() -> None:
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
-        ([], "samples must hold one sample at least, and is empty"),
+        ([], "samples is empty: it must have at least one sample"),
         (None, "samples must be a list of samples, .*, not None"),
         (5, "samples must be a list of samples, .*, not the int 5"),
         ("abc", "samples must be a list of samples, .*, not the str 'abc'"),
@@ -187,7 +191,7 @@ def test_options_are_checked_too() -> None:
         ([None], r"samples\[0\] must be a tuple of one array per input, not None"),
         ([{"x": 1}], r"samples\[0\] must be a tuple of one array per input, not the dict"),
         ([IMAGE], r"samples\[0\] must be a tuple of one array per input, not an array"),
-        ([(IMAGE,), (IMAGE, IMAGE)], r"samples\[1\] must have one array for each .*, and has 2"),
+        ([(IMAGE,), (IMAGE, IMAGE)], r"samples\[1\] must have one array for each .*, but has 2"),
         ([(3,)], r"samples\[0\], input 'input', must be a numpy array, not the int 3"),
         ([(IMAGE[0],)], r"samples\[0\], input 'input', must be an array of f32\[1,1,8,8\], not an"),
         ([(IMAGE.astype(int),)], r"samples\[0\], input 'input', must be an array of f32"),

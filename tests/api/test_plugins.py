@@ -1,4 +1,4 @@
-"""Plugins: an operator from outside goes all the way, and a faulty plugin is named."""
+"""Plugins: an outside operator works from import to C, and errors name a faulty plugin."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Parameters, Request
+from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Parameters, Request
 from smelt.frontend.tflite import Converter, TfliteOperation
 from smelt.ir import Array, Node, Op, TensorType
 
@@ -101,7 +101,7 @@ def _none_installed(group: str) -> metadata.EntryPoints:
 
 @pytest.fixture(autouse=True)
 def _no_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """No installed plugins, and none of a test's remain."""
+    """Hide installed plugins, and remove those that a test loads."""
     monkeypatch.setattr(plugins, "entry_points", _none_installed)
     loader = environment().loader
     assert isinstance(loader, FileSystemLoader)
@@ -169,7 +169,7 @@ def test_later_plugins_serve_first(tmp_path: Path, cube: Path) -> None:
     other = plugin(
         tmp_path,
         """\
-        from smelt.codegen.lower.offer import Kernel, KernelCall
+        from smelt.codegen.lower.kernel import Kernel, KernelCall
         from smelt.ops.tensor.copy import Copy
 
         class Mine(Kernel):
@@ -204,19 +204,19 @@ def test_installed_plugins_are_found(
         ("def f():\n    return 1 / 0\n\nf()\n", r"plugin.py, line 2: ZeroDivisionError"),
         ("import sys\nsys.exit(3)\n", r"plugin.py, line 2: SystemExit: 3"),
         ("KERNELS = ()\n", r"plugin.py: TypeError: KERNELS is \(\), not a mapping"),
-        ("KERNELS = {'gpu': ()}\n", r"ValueError: KERNELS names backend 'gpu'; there are .*c"),
-        ("KERNELS = {'c': [1]}\n", r"TypeError: KERNELS\['c'\] holds what is no Kernel"),
+        ("KERNELS = {'gpu': ()}\n", r"ValueError: KERNELS: unknown backend 'gpu'; choose from .*c"),
+        ("KERNELS = {'c': [1]}\n", r"TypeError: KERNELS\['c'\] must contain only Kernel objects"),
         ("KERNELS = {'c': 1}\n", r"TypeError: 'int' object is not iterable"),
         ("TFLITE_CONVERTERS = {'cube': len}\n", r"TypeError: TFLITE_CONVERTERS\['cube'\] is <b"),
         ("TEMPLATES = 'nowhere/at/all'\n", r"ValueError: TEMPLATES is 'nowhere/at/all', not a"),
         (
             "from smelt.frontend.tflite import Converter\n"
             "TFLITE_CONVERTERS = {'CONV_2D': Converter(print)}\n",
-            r"ValueError: operator CONV_2D has a converter already",
+            r"ValueError: operator CONV_2D already has a converter",
         ),
         (
             "from smelt.ir import Op\nclass Conv2D(Op): pass\n",
-            r"ValueError: operator Conv2D exists already, in smelt.ops.core.convolution",
+            r"ValueError: operator Conv2D is already defined in smelt.ops.core.convolution",
         ),
     ],
 )
@@ -224,7 +224,7 @@ def test_a_faulty_plugin_is_named_and_undone(tmp_path: Path, text: str, message:
     path = plugin(tmp_path, "from smelt.ir import Op\nclass Left(Op): pass\n")
     path.write_text(text + path.read_text() if "line" not in message else text)
     before = dict(Op.registry)
-    for _ in range(2):  # the second time is no different
+    for _ in range(2):  # the second call must behave the same
         with pytest.raises(ConfigError, match=message) as caught:
             load_plugins([path])
         assert str(caught.value).startswith(f"plugin {path}")

@@ -1,1 +1,1 @@
-"""The arena's plan, its validator, and what kernels may take of it."""
+"""Tests of the arena's planner and validator, and of the scratch that kernels may take."""

@@ -287,7 +287,7 @@ def test_tiny_plans_are_optimal(problem: Problem) -> None:
 
 
 def fits_within(problem: Problem, limit: int) -> bool:
-    """Whether any layout takes at most `limit` bytes: tries them all."""
+    """Return whether any layout takes at most `limit` bytes, by trying all layouts."""
     starts = sorted({b.start for b in problem.buffers})
     return any(
         _extend(problem, limit, dict(zip(starts, orders, strict=True)), [])
@@ -421,11 +421,11 @@ MUTANTS: list[tuple[Edit, str]] = [
     (lambda p: replace(p, placements=(*p.placements, p["x"])), "'x' is placed 2 times"),
     (
         lambda p: replace(p, placements=(*p.placements, replace(p["x"], name="ghost"))),
-        "does not have: ghost",
+        "not in the problem: ghost",
     ),
-    (lambda p: replace(p, memories=p.memories[:1]), "speaks of memories"),
+    (lambda p: replace(p, memories=p.memories[:1]), "has memories"),
     (slow_use(lambda u: replace(u, lower_bound=80)), "below the lower bound"),
-    (slow_use(lambda u: replace(u, optimal=False)), "not called optimal"),
+    (slow_use(lambda u: replace(u, optimal=False)), "not marked optimal"),
 ]
 
 
@@ -489,7 +489,7 @@ def test_a_chain_eight_times_as_long_takes_eight_times_the_work(
 ) -> None:
     short, long = steps_compared(work, 50), steps_compared(work, 400)
     assert short > 50
-    assert long < 10 * short  # all pairs would be 64 times as many
+    assert long < 10 * short  # comparing all pairs would take 64 times as many
 
 
 def test_the_placement_of_a_buffer_is_found_without_a_search() -> None:
@@ -529,9 +529,9 @@ B = Buffer("b", 16, 1, 3, ("sram",))
         ((replace(A, size=-1),), (), "size -1"),
         ((replace(A, end=0),), (), r"lifetime \[0, 0\)"),
         ((replace(A, offset=8),), (), "fixed offset 8"),
-        ((A, B), (Overlap("a", "b"),), "allows nothing"),
+        ((A, B), (Overlap("a", "b"),), "has neither deltas nor distances"),
         ((A, B), (Overlap("a", "c", (0,)),), "unknown buffer 'c'"),
-        ((A, B), (Overlap("a", "a", (0,)),), "with itself"),
+        ((A, B), (Overlap("a", "a", (0,)),), "input and output are the same buffer"),
         ((A, B), (Overlap("a", "b", (0,)), Overlap("b", "a", (0,))), "appears twice"),
         ((A, replace(B, start=2)), (Overlap("a", "b", (0,)),), "never live"),
         ((replace(A, end=3), B), (Overlap("a", "b", ascending=0),), "diagonal"),
@@ -573,7 +573,7 @@ def test_forms() -> None:
 
 
 def at_once(count: int) -> Problem:
-    """A problem whose buffers all live at the same time."""
+    """Return a problem in which all buffers are live at the same time."""
     buffers = tuple(Buffer(f"t{i}", 16 + 16 * (i % 3), 0, 2, ("sram",), 16) for i in range(count))
     return Problem((SRAM,), buffers, (), ("Split #0",))
 
@@ -592,6 +592,6 @@ def test_more_than_can_be_planned_is_refused_by_its_number() -> None:
     with pytest.raises(UnsupportedError) as refused:
         plan(at_once(count))
     assert str(refused.value).startswith(
-        f"{count:,} tensors and buffers are in use at the same time at Split #0: "
+        f"{count:,} tensors and buffers are live at the same time at Split #0: "
     )
     plan(at_once(count // 8))

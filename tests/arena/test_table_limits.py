@@ -1,4 +1,4 @@
-"""Tables that kernels make of sizes alone are bounded, for a layer and for a network."""
+"""Limits on tables that kernels make from sizes alone, for a layer and for a network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.backends.c.pool import PoolParameters
-from smelt.codegen.lower.offer import MOST_ENTRIES
+from smelt.codegen.lower.kernel import MOST_ENTRIES
 from smelt.errors import UnsupportedError
 from smelt.frontend import Imported
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value
@@ -34,8 +34,8 @@ FAR = 10**8
 def test_a_far_border_is_refused(mode: str, target: str) -> None:
     with pytest.raises(
         UnsupportedError,
-        match=rf"Pad of Pad #0 'y0'.* tables of 200,000,004 entries; {MOST_ENTRIES:,} are the most"
-        r".*: let it make a smaller tensor",
+        match=rf"Pad of Pad #0 'y0'.* tables of 200,000,004 entries, but a network "
+        rf"may have {MOST_ENTRIES:,}.*: make its output smaller",
     ):
         compile_model(network((4,), Pad(((FAR, FAR),), mode=mode)), Options(target=target))
 
@@ -44,20 +44,22 @@ def test_a_far_border_is_refused(mode: str, target: str) -> None:
 @pytest.mark.parametrize("kind", ["nearest", "bilinear"])
 def test_a_very_wide_image_is_refused(kind: str, target: str) -> None:
     op = Resize(kind, (4, 2**23))
-    with pytest.raises(UnsupportedError, match=r"Resize.* takes tables of [\d,]{9,} entries"):
+    with pytest.raises(UnsupportedError, match=r"Resize.* needs tables of [\d,]{9,} entries"):
         compile_model(network((1, 4, 4, 1), op), Options(target=target))
 
 
 def test_tables_of_many_layers_are_added_up() -> None:
-    """Each of them is small enough by itself."""
+    """Each table is below the limit; their sum is not."""
     ops = [Pad(((2**18, index),), mode="edge") for index in range(8)]
-    with pytest.raises(UnsupportedError, match=r"a network, [\d,]{9} of them other layers'"):
+    with pytest.raises(
+        UnsupportedError, match=r"network may have [\d,]+, [\d,]{9} of which other layers use"
+    ):
         compile_model(network((4,), *ops))
     compile_model(network((4,), *ops[:4]))
 
 
 def test_a_wide_window_is_not_written_out_tap_by_tap() -> None:
-    """Its columns are looped over, so that the code is as long as that of a narrow one."""
+    """The code loops over the columns, so it is as long as for a narrow window."""
     wide = 1 << 20
     op = Pool2D("max", (1, wide), (1, 1), ((0, 0), (0, wide - 1)))
     (call,) = compile_model(network((1, 1, 40, 1), op)).schedule.calls

@@ -1,1 +1,1 @@
-"""Kernels of all backends, against the operators' references."""
+"""Tests of all backends' kernels against the operators' references."""

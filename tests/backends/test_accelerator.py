@@ -1,4 +1,4 @@
-"""Another accelerator is a folder: nothing outside of it knows what it is."""
+"""An accelerator is only a folder: no code outside of it depends on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from smelt.codegen.lower.device import (
     LayerTimes,
     Measurements,
 )
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -59,7 +59,7 @@ NAMED = {
     "smelt/cli/tune.py",
     *(path.relative_to(ROOT).as_posix() for path in (ROOT / "boards/computers").iterdir()),
 }
-"""The catalogues and the help of the command line."""
+"""The only files that may name accelerators: catalogues and the command line's help."""
 
 
 def test_nothing_else_names_the_one_that_there_is() -> None:
@@ -74,11 +74,11 @@ def test_nothing_else_names_the_one_that_there_is() -> None:
 
 
 class ToyCall(DeviceCall):
-    """Negates on the toy."""
+    """Call of the toy accelerator, which negates."""
 
 
 class ToyFunctions(DeviceFunctions[ToyCall]):
-    """Numbers its calls, which compute in a memory of their own."""
+    """Numbers the toy's calls, which compute in their own memory."""
 
     shares_arena = False
 
@@ -105,7 +105,7 @@ class ToyKernel(Kernel[Unary]):
 
 @dataclass(frozen=True)
 class ToyProgram(DeviceProgram):
-    """Steps that the toy computes."""
+    """Program of the steps that the toy computes."""
 
     steps: tuple[int, ...]
     templates = "toy"
@@ -148,7 +148,7 @@ class ToyProgram(DeviceProgram):
 
 
 class Toy(Accelerator):
-    """Computes all but the first layer."""
+    """Accelerator that computes every layer except the first."""
 
     @override
     def profile(self, name: str) -> DeviceProfile:
@@ -204,7 +204,7 @@ class Toy(Accelerator):
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Target:
-    """A target with a toy: a folder of kernels, one of templates, an entry in the catalogue."""
+    """Return a target with a toy: a kernel folder, a template folder, and a catalogue entry."""
     module, modules = ModuleType("toy"), backends.modules_of
     vars(module).update(KERNELS=(ToyKernel(),), ACCELERATOR=Toy())
 
@@ -239,7 +239,7 @@ def negations(count: int) -> Graph:
 
 def test_another_one_is_a_folder(toy: Target) -> None:
     assert backend("toy").on_device
-    artefact = compile_graph(negations(3), Options(target="toy", cpu_fallback=True))
+    artefact = compile_graph(negations(3), Options(target="toy", board="host", cpu_fallback=True))
     assert [step.backend for step in artefact.schedule.calls] == ["c", "toy", "toy"]
     assert artefact.schedule.calls[0].reason == "The first is the CPU's."
     assert [step.reason for step in artefact.schedule.calls[1:]] == ["", "A toy's alone."]

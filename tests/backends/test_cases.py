@@ -1,9 +1,9 @@
 """Every case of every operator on every core: generated code equals the numpy reference.
 
-Many cases go into one firmware. What each of them computes is compared by itself. Every case runs
-on the host. Cores and the GPU run what has kernels of their own, an M55, for which compilers make
-vectors of loops, one case of all else too; the rest are long tests. In the quick tier a GPU runs
-one case of every kind.
+Many cases are compiled into one firmware, and each case's outputs are compared separately. Every
+case runs on the host. Cores and the GPU run the operators for which they have kernels. An M55, for
+which compilers vectorize loops, also runs one case of every other operator. The rest are slow
+tests. In the quick tier a GPU runs one case of every kind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from bench.cores import CORES
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Refusal, Request
+from smelt.codegen.lower.kernel import Refusal, Request
 from smelt.ir import Array, DType, TensorType, evaluate
 from smelt.ops import all_cases
 from smelt.ops.case import Case, Data, build, sample_limits, sample_of
@@ -35,7 +35,7 @@ from tests.support.vulkan_tools import requires_vulkan
 SHARDS = 6
 _FAMILIES = {name for core in OWN_KERNELS for name in get(CORES[core][1]).backends} - {"c"}
 OWN = tuple({kernel.op for family in _FAMILIES for kernel in backend(family).kernels})
-"""Operators that have kernels of a core's own; others compile to the same C for all."""
+"""Operators with kernels for particular cores; others compile to the same C for all cores."""
 
 EVERYWHERE = [
     "host",
@@ -77,9 +77,9 @@ ON_GPU = {
     "Transpose": "f32 i8",
     "Unary": "f32 i8 u8 i32 u32 bool",
 }
-"""Operators that a GPU must compute, and element types of cases that it must compute of them."""
+"""Operators that a GPU must compute, with the element types that it must support."""
 PATTERNS = {"least": (0,), "greatest": (1,), "alternating": (0, 1), "zero": (None,)}
-"""Which end of the range each element is, repeatedly; None: real zero."""
+"""Patterns of smallest and largest elements, repeated; None is the real number zero."""
 
 
 def pairs() -> list[tuple[Case, DType]]:
@@ -87,7 +87,7 @@ def pairs() -> list[tuple[Case, DType]]:
 
 
 def member_of(case: Case, dtype: DType) -> Member:
-    """The one-node graph of a case, a random sample and one of each pattern."""
+    """Return the one-node graph of a case, with a random sample and one for each pattern."""
     graph = build(case, dtype)
     ranges = [a for a in case.arguments if isinstance(a, Data)]
     rng = np.random.default_rng(11)
@@ -132,7 +132,7 @@ def test_cases_with_kernels_of_their_own(setup: str) -> None:
     ],
 )
 def test_one_case_of_every_kind(setup: str, shard: int) -> None:
-    """The first of each operator, function and element type."""
+    """The first case of each operator, function and element type."""
     first: dict[tuple[object, ...], tuple[Case, DType]] = {}
     for case, dtype in pairs():
         first.setdefault((type(case.op), getattr(case.op, "kind", None), dtype), (case, dtype))
@@ -142,7 +142,7 @@ def test_one_case_of_every_kind(setup: str, shard: int) -> None:
 
 @pytest.mark.thorough
 def test_cases_without_long_multiplications() -> None:
-    """What the generated C does in their place is the same on the host."""
+    """The generated C computes the same on the host without long multiplications."""
     check(
         "host as m0", [(c, d) for c, d in pairs() if d is DType.INT8 and not isinstance(c.op, OWN)]
     )
@@ -152,7 +152,7 @@ def test_cases_without_long_multiplications() -> None:
 @requires_vulkan
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cases_on_a_gpu(shard: int) -> None:
-    """Floats, quantized data and truths; other integers in the long tests."""
+    """Floats, quantized data and booleans; other integers are slow tests."""
     quick = DType.FLOAT32, DType.BOOL
     chosen = [(c, d) for c, d in pairs() if d in quick or not c.plain]
     check("vulkan", [pair for pair in chosen if serves(*pair)][shard::SHARDS])
@@ -168,13 +168,13 @@ def test_operators_of_the_gpu() -> None:
 
 
 def serves(case: Case, dtype: DType) -> bool:
-    """Whether a GPU computes a case."""
+    """Return whether a GPU computes a case."""
     (node,) = build(case, dtype).nodes
     return not isinstance(backend("vulkan").find(node, Request(get("vulkan"))), Refusal)
 
 
 def check(setup: str, chosen: Sequence[tuple[Case, DType]]) -> None:
-    """Fail unless cases compute what the reference does, naming all that do not."""
+    """Fail unless cases compute what the reference does; name all cases that do not."""
     members = [member_of(case, dtype) for case, dtype in chosen]
     found = run_together(members, (SETUPS | TWINS)[setup])
     wrong: list[str] = []

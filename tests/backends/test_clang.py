@@ -1,4 +1,4 @@
-"""Clang compiles the kernels of every Arm core, assembly included, and has nothing to say."""
+"""Clang compiles the kernels of every Arm core, including assembly, without warnings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from bench.cores import CORES
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
-from smelt.codegen.schedule.symbols import Functions
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
+from smelt.codegen.schedule.shared_symbols import Functions
 from smelt.codegen.text.helpers import preamble
 from smelt.ir import Node
 from smelt.ops.arithmetic.fixed_point import Activation
@@ -34,7 +34,7 @@ from tests.support.cortexm_cases import (
     depthwise,
 )
 from tests.support.graphs import OWN_KERNELS
-from tests.support.kernels_host import Entry, compile_c
+from tests.support.kernels_host import PREFIX, Entry, compile_c, struct_definitions
 
 pytestmark = pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
 
@@ -45,18 +45,18 @@ void *memcpy(void *to, const void *from, size_t count);
 void *memmove(void *to, const void *from, size_t count);
 void *memset(void *to, int value, size_t count);
 """
-"""What kernels need of a C library, which clang brings none of."""
+"""Declarations of the C library that kernels need and clang lacks."""
 
 
 def window(side: int, depth: int, outputs: int, stride: int, activation: Activation) -> Case:
-    """A 3x3 convolution of an image, whose weights are as small as trained ones."""
+    """Return a 3x3 convolution of an image, with weights as small as trained ones."""
     shape, padding = (1, side, side, depth), SAME if stride == 1 else AFTER
     return convolution(shape, outputs, (3, 3), (stride, stride), padding, activation, largest=40)
 
 
 @cache
 def layers() -> dict[str, Case]:
-    """Layers of usual networks, and some of odd sizes."""
+    """Return layers of common networks, and some of odd sizes."""
     sound = ((4, 5), (1, 1))
     return {
         "first layer of an image": window(32, 3, 16, 1, RELU),
@@ -79,15 +79,17 @@ def layers() -> dict[str, Case]:
 
 
 def clang_takes(target: str, calls: Iterable[tuple[Node, KernelCall]], folder: Path) -> None:
-    """Compile functions for a target; fails the test with what clang says."""
-    functions = Functions("k")
-    for node, call in calls:
-        functions.add(node, call)
+    """Compile functions for a target; fail the test with clang's messages."""
+    functions = Functions(PREFIX)
+    entries = [Entry(node, call) for node, call in calls]
+    for entry in entries:
+        functions.add(entry.node, entry.call)
     definitions = functions.all()
     before = preamble(*(f.uses for f in definitions))
     text = "\n".join((*before.helpers, *(f.definition for f in definitions)))
     headers = "stdint.h", *before.headers
     declared = [f"void {f.name}({f.signature});" for f in definitions]
+    declared = [*struct_definitions(entries), *declared]
     source = folder / "k.c"
     source.write_text("\n".join((*(f"#include <{h}>" for h in headers), *declared, text)))
     (folder / "string.h").write_text(STRING)

@@ -1,4 +1,4 @@
-"""A backend is a folder to add and to delete: without it, everything else works."""
+"""A backend is a folder that can be added or deleted: everything else works without it."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 import smelt.codegen.backends
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Refusal, Request
+from smelt.codegen.lower.kernel import Refusal, Request
 from smelt.ir import DType, Node, Op, Origin, Quant, Rounding, TensorType, Value
 from smelt.ops.core.binary import BINARY, Binary
 from smelt.ops.core.reduce import REDUCE, Reduce
@@ -68,7 +68,7 @@ for target in changed:
 
 _ABOVE = r"\b(?:accelerator|partition|schedule)\b"
 BESIDE = re.compile(rf"^ *(?:from|import) smelt\.codegen(?:\.| import .*){_ABOVE}", re.M)
-"""Imports that the contracts of import-linter allow to all backends, and are for accelerators."""
+"""Imports that import-linter allows to all backends, but that only accelerators need."""
 
 
 def test_no_backend_of_the_cpu_knows_what_stands_above_backends() -> None:
@@ -84,7 +84,7 @@ def test_no_backend_of_the_cpu_knows_what_stands_above_backends() -> None:
 @pytest.mark.quick(name=("cmsis_nn", "vulkan"))
 @pytest.mark.parametrize("name", NAMES)
 def test_everything_else_works_without_it(name: str) -> None:
-    """It is imported nowhere, and its targets' other kernels serve a network."""
+    """Nothing imports the backend, and other kernels of its targets serve a network."""
     network = str(ROOT / "examples/digits/digits_int8.tflite")
     command = [sys.executable, "-c", PROGRAM, name, network]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -96,7 +96,7 @@ TYPES = (
     TensorType((2, 8, 8, 16), DType.INT8, Quant.per_tensor(0.1, 3)),
 )
 NEW: dict[Op, int] = {Binary("new"): 2, Unary("new"): 1, Reduce("new", (1, 2)): 1}
-"""Members of families that no backend has heard of, and how many operands they have."""
+"""New members of families that no backend supports, with their numbers of operands."""
 
 
 @pytest.mark.parametrize("op", NEW, ids=lambda op: op.name)
@@ -104,7 +104,7 @@ NEW: dict[Op, int] = {Binary("new"): 2, Unary("new"): 1, Reduce("new", (1, 2)): 
 def test_a_new_member_of_a_family_is_left_to_portable_c(
     name: str, op: Op, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that adding one touches no backend but `c`; what is tabulated needs no code of its own."""
+    """A new member needs code in `c` only, and none if it becomes a table."""
     monkeypatch.setitem(BINARY, "new", BINARY["add"])
     monkeypatch.setitem(UNARY, "new", UNARY["bitwise_not"])
     monkeypatch.setitem(REDUCE, "new", REDUCE["sum"])

@@ -1,8 +1,8 @@
-"""Every case of every operator, and element types beyond theirs: C equals the numpy reference.
+"""Every case of every operator, and more element types: C equals the numpy reference.
 
-All functions go into one C file, which is compiled by each compiler with every warning an error,
-and run once under AddressSanitizer and UndefinedBehaviorSanitizer: each operand lies in a heap
-block of exactly its size.
+All functions are compiled in one C file by each compiler, with all warnings as errors, and run once
+under AddressSanitizer and UndefinedBehaviorSanitizer. Each operand is in a heap block of exactly
+its size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Input, Output, Packed, Request, Scratch
+from smelt.codegen.lower.kernel import Input, LayerStruct, Output, Packed, Request, Scratch
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule, schedule
 from smelt.codegen.text.helpers import preamble
@@ -68,14 +68,14 @@ COMPILERS = {
     "g++": ("g++", "-x", "c++", "-std=c++17", "-fsyntax-only"),
     "clang++": ("clang++", "-x", "c++", "-std=c++17", "-fsyntax-only"),
 }
-"""Optimizing finds more only for gcc."""
+"""Only with gcc does optimization reveal more warnings."""
 
 RANDOM_RUNS = 2
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One case at one element type, scheduled, with the inputs of its runs."""
+    """One case for one element type, scheduled, with the inputs of its runs."""
 
     name: str
     graph: Graph
@@ -88,7 +88,7 @@ class Entry:
 
 
 def op_cases() -> Iterator[tuple[str, Graph, list[Data]]]:
-    """The operators' own cases, and those of int16 for operators that serve it quantized."""
+    """Return the operators' own cases, and int16 ones if the operator serves quantized int16."""
     for case in all_cases():
         op = case.op
         if isinstance(op, Reshape | If | While):
@@ -107,7 +107,7 @@ def op_cases() -> Iterator[tuple[str, Graph, list[Data]]]:
 
 
 def one_node(op: Op, *inputs: TensorType, quant: Quant | None = None) -> Graph:
-    """The graph of one node whose inputs are all read at run time."""
+    """Return the graph of one node whose inputs are all computed at run time."""
     values = tuple(Value(f"x{i}", type_) for i, type_ in enumerate(inputs))
     (inferred,) = op.infer(inputs)
     output = Value("y", TensorType(inferred.shape, inferred.dtype, quant))
@@ -117,7 +117,7 @@ def one_node(op: Op, *inputs: TensorType, quant: Quant | None = None) -> Graph:
 
 
 def moved_types() -> Iterator[tuple[str, Graph]]:
-    """Operators that move data as it is stored, whatever it is."""
+    """Return cases of operators that move data, for every element type."""
     moves: tuple[tuple[Op, int], ...] = (
         (Copy(), 1),
         (Concat(2), 2),
@@ -141,7 +141,7 @@ def moved_types() -> Iterator[tuple[str, Graph]]:
 
 
 def indexed_types() -> Iterator[tuple[str, Graph]]:
-    """Operators that move data where indices say; the indices are any numbers."""
+    """Return cases of operators that index data, with arbitrary indices."""
     int32, int64 = DType.INT32, DType.INT64
     for dtype in DType:
         x, values = TensorType((2, 3, 4), dtype), TensorType((2,), dtype)
@@ -175,7 +175,7 @@ def unquantized_integers() -> Iterator[tuple[str, Graph]]:
 
 
 def requantizations() -> Iterator[tuple[str, Graph]]:
-    """Quantize and Dequantize between all element types that they serve."""
+    """Return Quantize and Dequantize between all element types that they serve."""
     quants = {
         DType.INT8: Quant.per_tensor(0.05, 3),
         DType.UINT8: Quant.per_tensor(0.04, 130),
@@ -200,7 +200,7 @@ def requantizations() -> Iterator[tuple[str, Graph]]:
 
 
 def slopes() -> Iterator[tuple[str, Graph]]:
-    """PRelu of int16 data has int8 slopes."""
+    """Return PRelu of int16 data, which has int8 slopes."""
     x = TensorType((1, 3, 2, 4), DType.INT16, Quant.per_tensor(0.001))
     alpha = TensorType((4,), DType.INT8, Quant.per_tensor(0.01, -20))
     yield "prelu-i16", one_node(PRelu(), x, alpha, quant=Quant.per_tensor(0.002))
@@ -232,7 +232,7 @@ def entries() -> dict[str, Entry]:
 
 
 def runs(ranges: list[Data], graph: Graph) -> Iterator[tuple[Array, ...]]:
-    """Random inputs, then the extremes; quotients of the least integer have no one definition."""
+    """Return random inputs, then extremes, except quotients of INT_MIN, which are undefined."""
     for arrays in patterns(ranges, graph):
         if graph.nodes[0].op == Binary("div") and arrays[0].dtype.kind == "i":
             yield tuple(np.maximum(a, -np.iinfo(a.dtype).max) for a in arrays)
@@ -241,7 +241,7 @@ def runs(ranges: list[Data], graph: Graph) -> Iterator[tuple[Array, ...]]:
 
 
 def patterns(ranges: list[Data], graph: Graph) -> Iterator[tuple[Array, ...]]:
-    """Twice random, all least, all greatest, alternating."""
+    """Return two random patterns, all smallest, all largest, alternating."""
     rng = np.random.default_rng(7)
     for _ in range(RANDOM_RUNS):
         yield tuple(sample_of(a, v.type, rng) for v, a in zip(graph.inputs, ranges, strict=True))
@@ -253,16 +253,16 @@ def patterns(ranges: list[Data], graph: Graph) -> Iterator[tuple[Array, ...]]:
 
 
 def limits(type_: TensorType, range_: Data) -> Array:
-    """Least and greatest element."""
+    """Return the smallest and largest element."""
     return np.array(sample_limits(range_, type_), type_.dtype.numpy)
 
 
 Shared = tuple[int, int]
-"""An output, and the operand that it may overwrite."""
+"""An output and the operand that it may overwrite."""
 
 
 def variants(entry: Entry) -> list[Shared | None]:
-    """What may be overwritten, after None: outputs of their own."""
+    """Return None (no overlap), then each operand that an output may overwrite."""
     (step,) = entry.schedule.calls
     return [None, *(s for s in step.call.in_place if not entry.node.input(s[1]).is_constant)]
 
@@ -282,7 +282,7 @@ def kernels_source() -> str:
 
 
 def driver_source() -> str:
-    """A program that reads operands from standard input and writes outputs to standard output."""
+    """Return a program that reads operands from standard input and writes outputs."""
     definitions: list[str] = []
     calls: list[str] = []
     for entry in entries().values():
@@ -306,9 +306,9 @@ def driver_source() -> str:
 
 
 def call_text(entry: Entry, shared: Shared | None) -> str:
-    """One call: reads the operands, each into a block of its own, and writes the outputs.
+    """Return the code of one call: read each operand into its own block, write the outputs.
 
-    With `shared`, that output lies where that operand of the node does.
+    With `shared`, that output has the address of that operand.
     """
     (step,) = entry.schedule.calls
     lines: list[str] = []
@@ -320,7 +320,7 @@ def call_text(entry: Entry, shared: Shared | None) -> str:
         match operand:
             case Input(index):
                 lines.append(f"void *{name} = take({entry.node.input(index).type.bytes});")
-            case Packed(_, array):
+            case Packed(array=array) | LayerStruct(array=array):
                 lines.append(f"void *{name} = take({array.nbytes});")
             case Output(index):
                 size = entry.node.outputs[index].type.bytes
@@ -364,7 +364,7 @@ def packed_bytes(operand: object, entry: Entry, values: dict[Value, Array]) -> b
             return np.ascontiguousarray(
                 values[value] if value.data is None else value.data
             ).tobytes()
-        case Packed(_, array):
+        case Packed(array=array) | LayerStruct(array=array):
             return np.ascontiguousarray(array).tobytes()
         case _:
             return b""
@@ -382,7 +382,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scope="module", params=["sanitized", pytest.param("released", marks=pytest.mark.slow)]
 )
 def outputs(request: pytest.FixtureRequest, sources: Path) -> dict[str, list[list[Array]]]:
-    """By entry: for each variant and run, the outputs of the C function."""
+    """Return the outputs of the C function, by entry, for each variant and run."""
     if shutil.which("gcc") is None:
         pytest.skip("no gcc")
     program = sources / "program"
@@ -433,7 +433,7 @@ def test_equals_reference(name: str, outputs: dict[str, list[list[Array]]]) -> N
 
 
 def spread(arrays: list[Array]) -> float:
-    """The largest finite magnitude."""
+    """Return the largest finite magnitude."""
     return max(float(np.abs(a[np.isfinite(a)]).max(initial=0)) for a in arrays)
 
 

@@ -1,4 +1,4 @@
-"""Code for RV32IMAC: with the C library's own startup by semihosting, and on boards."""
+"""Code for RV32IMAC: by semihosting with the C library's startup, and on boards."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ int main(void) {
 
 
 def run_riscv(artefact: Artefact, samples: Sequence[Sample], folder: Path) -> list[Array]:
-    """The first output of each sample."""
+    """Return the first output of each sample."""
     artefact.write(folder)
     (value,), name = artefact.graph.outputs, artefact.network.name
     rows = (f"{{{','.join(map(str, sample[0].tobytes()))}}}" for sample in samples)
@@ -130,7 +130,7 @@ def test_a_board_runs_small_code(optimize: str) -> None:
 
 
 def test_instructions_are_exact() -> None:
-    """The simulated core's counter and the simulator's own clock are one."""
+    """The simulated core's counter equals the simulator's own clock."""
     inputs, _ = images(1)
     runs = [run(digits(Options(board=board)), [(inputs[0],)]) for board in BOARDS]
     first, second = (done.report["inference"]["instructions"] for done in runs)
@@ -140,7 +140,7 @@ def test_instructions_are_exact() -> None:
 def test_a_profile_by_layer_is_refused() -> None:
     artefact = digits(Options(board="virt-riscv32"))
     sample = (images(1)[0][0],)
-    with pytest.raises(ConfigError, match="Cortex-M only, not on 'virt-riscv32'"):
+    with pytest.raises(ConfigError, match="with a Cortex-M, not 'virt-riscv32'"):
         profile_model(artefact, sample)
 
 

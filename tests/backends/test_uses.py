@@ -1,4 +1,4 @@
-"""What kernels say that their C uses, and helpers that they need, is what their texts use."""
+"""What kernels declare in `uses`, and what helpers need, equals what their texts use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import DeviceCall
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
-from smelt.codegen.schedule.symbols import FunctionParameters, Functions
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
+from smelt.codegen.schedule.shared_symbols import FunctionParameters, Functions
 from smelt.codegen.text.helpers import FLOAT, helper_blocks, needs, preamble
 from smelt.ir import Node
 from smelt.ops.case import build
@@ -25,7 +25,7 @@ from tests.lower import test_pools
 from tests.support.template_variables import given, looked_up
 
 NEEDLESS = {"sum_of": {"math.h"}, "backends/c/recurrence.j2": {"math.h"}}
-"""Headers that are asked for without need, so that C files stay what they have been."""
+"""Headers that are included without need, to keep generated C files as they were."""
 
 OPTIMIZED = ("speed", "size", "ram")
 TARGETS = ("host", "cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55")
@@ -39,7 +39,7 @@ _NO_CALLS = {
 
 
 def used(text: str, own: str) -> set[str]:
-    """The helpers and headers that C uses, and `FLOAT`; what begins with `own` is defined there."""
+    """Return the helpers, headers and `FLOAT` that C uses, except names starting with `own`."""
     code = _COMMENT.sub("", text)
     words = set(re.findall(r"\w+", code))
     found = {word for word in words if word.isupper() and word in helper_blocks()}
@@ -58,7 +58,7 @@ def used(text: str, own: str) -> set[str]:
 
 
 def check(calls: Iterable[tuple[str, Node, KernelCall]]) -> None:
-    """Fail where a kernel does not say what the text of its function uses, or prints."""
+    """Fail if a kernel's `uses` differs from what its function's text uses or prints."""
     functions = Functions("own")
     first: dict[str, tuple[str, KernelCall]] = {}
     for name, node, call in calls:
@@ -71,7 +71,7 @@ def check(calls: Iterable[tuple[str, Node, KernelCall]]) -> None:
         found = used(function.definition, "own_")
         before = preamble(function.uses)
         floats = FLOAT in found.union(*(used(text, "") for text in before.helpers))
-        lacks, needless = found - {FLOAT} - call.uses, call.uses - found
+        lacks, needless = found - {FLOAT} - function.uses, function.uses - {FLOAT} - found
         needless = needless - NEEDLESS.get(call.template, set())
         lacks |= {FLOAT} if floats and not before.floats else set()
         if lacks or needless:
@@ -80,10 +80,12 @@ def check(calls: Iterable[tuple[str, Node, KernelCall]]) -> None:
                 f"the function's text uses, and has {sorted(needless)}, which it does not use"
             )
         variables = given(FunctionParameters, type(call.parameters))
-        if looked_up(call.template) != variables:
+        in_vain = looked_up(call.template) - variables
+        ignored = variables - looked_up(call.template) - {"layer_type", "inner"}
+        if in_vain or ignored:
             wrong.append(
-                f"{name}: {call.template} looks up {sorted(looked_up(call.template) - variables)} "
-                f"in vain, and not {sorted(variables - looked_up(call.template))}"
+                f"{name}: {call.template} looks up {sorted(in_vain)} in vain, "
+                f"and not {sorted(ignored)}"
             )
         if function.definition.count("\n * Computes ") != 1:
             wrong.append(f"{name}: {call.template} must print `layers` once, in its main comment")
@@ -93,17 +95,19 @@ def check(calls: Iterable[tuple[str, Node, KernelCall]]) -> None:
 def offered(
     nodes: Iterable[tuple[str, Node]], request: Request
 ) -> Iterator[tuple[str, Node, KernelCall]]:
-    """All offers of the target's kernels, of the cheapest and of those that are never taken."""
+    """Return all offers of the target's kernels, including those that are never used."""
     backends = [backend(name) for name in dict.fromkeys((*request.target.backends, "cmsis_nn"))]
     for name, node in nodes:
         for each in backends:
             offers = each.offers(node, request)
             for call in () if isinstance(offers, Refusal) else offers.calls:
                 yield f"{name} on {request.target.name}", node, call
+                if call.shared is not None:
+                    yield f"{name} on {request.target.name}, shared", node, call.shared.call
 
 
 def nodes() -> Iterator[tuple[str, Node]]:
-    """The cases of all operators, and products of more shapes."""
+    """Return the cases of all operators, and convolutions and dense layers of more shapes."""
     for name, (graph, _) in graphs().items():
         yield from ((name, node) for node in graph.nodes)
     for count in (5, 12, 36):

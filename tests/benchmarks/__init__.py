@@ -1,1 +1,1 @@
-"""What benchmarks say. A folder called `bench` would hide the package of that name here."""
+"""Tests of benchmarks. (A folder called `bench` here would hide the package of that name.)"""

@@ -1,4 +1,4 @@
-"""`smelt board`: skeletons of board files, and what is said of a board file."""
+"""`smelt board`: skeletons of board files, and the report about a board file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_skeleton_for_every_core_is_a_good_board_file(smelt: Smelt, target: st
     assert "CHANGE" in Path("my-board.toml").read_text()
     shown = smelt("board", "check", "my-board.toml").out
     assert re.search(rf"^target +{target} at 16 MHz", shown, flags=re.MULTILINE)
-    assert "--gdb HOST:PORT only" in shown
+    assert "only --gdb HOST:PORT" in shown
 
 
 @pytest.mark.quick(every=2)
@@ -59,11 +59,11 @@ def test_every_board_can_be_copied_and_checked(smelt: Smelt, name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["new", "x"], "give --target, or the board that it is --like"),
-        (["new", "x", "--target", "cortex-m4", "--like", "pico"], "give --target, or the board"),
+        (["new", "x"], "give either --target TARGET or --like BOARD"),
+        (["new", "x", "--target", "cortex-m4", "--like", "pico"], "give either --target"),
         (["new", "x", "--target", "cortex-m5"], "unknown target 'cortex-m5'"),
         (["new", "x", "--target", "nope"], "unknown target 'nope'. Known targets: "),
-        (["new", "x", "--target", "host"], "target 'host' is no microcontroller's"),
+        (["new", "x", "--target", "host"], "target 'host' is not a microcontroller"),
         (["new", "x", "--like", "pica"], "did you mean 'pico'?"),
         (
             ["new", "My Board", "--target", "cortex-m4"],
@@ -71,8 +71,11 @@ def test_every_board_can_be_copied_and_checked(smelt: Smelt, name: str) -> None:
         ),
         (["new", "Bad/Name", "--like", "pico"], "'Bad/Name' cannot be a board's name"),
         (["check", "mps2"], "did you mean 'mps2-an385' or 'mps2-an386' or 'mps2-an500'"),
-        (["check", "pico,microbit"], "`smelt verify --boards pico,microbit` verifies on several"),
-        (["new", "x", "--target", "cortex-m4", "-o", "x.txt"], "name ends in .toml"),
+        (["check", "pico,microbit"], "`smelt verify --boards pico,microbit` to verify on several"),
+        (
+            ["new", "x", "--target", "cortex-m4", "-o", "x.txt"],
+            "name of a board file must end in .toml",
+        ),
         (["check", "none.toml"], "board file none.toml cannot be read"),
     ],
 )
@@ -87,6 +90,6 @@ def test_a_file_is_replaced_only_when_asked_for(smelt: Smelt) -> None:
     Path("x.toml").write_text("mine")
     done = smelt("board", "new", "x", "--target", "cortex-m4")
     assert (done.code, Path("x.toml").read_text()) == (1, "mine")
-    assert "--force replaces it" in done.err
+    assert "use --force to overwrite it" in done.err
     assert smelt("board", "new", "x", "--target", "cortex-m4", "--force").code == 0
     assert boards.load("x.toml").name == "x"

@@ -47,7 +47,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """What `smelt build --compile` leaves, as far as flashing reads it."""
+    """Return the files of `smelt build --compile` that flashing reads."""
     folder = tmp_path / "out"
     write_elf(folder / "build" / "net.elf", {0x0800_0000: b"vectors"})
     report = {"network": {"name": "net", "hash": HASH}, "board": "nucleo-f446re"}
@@ -60,7 +60,7 @@ def test_a_project_is_flashed(smelt: Smelt, project: Path, fakes: Fakes) -> None
     done = smelt("flash", project, "--board", "nucleo-f446re")
     assert (done.code, done.out) == (0, "nucleo-f446re: flashed by st-flash\n")
     assert "7 bytes written" in done.err
-    assert "whether it runs was not checked: no serial port of board" in done.err
+    assert "did not check whether the firmware runs: no serial port of board" in done.err
     binary = project / "build" / "net.bin"
     assert fakes.calls() == [["st-flash", "--reset", "write", str(binary), "0x08000000"]]
     assert binary.read_bytes() == b"vectors"
@@ -147,10 +147,14 @@ def keep(project: Path) -> None:
     ("change", "options", "says"),
     [
         (keep, ["--board", "pico"], "built for board 'nucleo-f446re', not 'pico'"),
-        (keep, ["--optimize", "size"], "of the options of a build only --board may be given"),
-        (keep, ["--runner", "dfu"], "not flashed by 'dfu', but by openocd, pyocd, st-flash, gdb"),
-        (break_report, [], "report.json is missing or broken"),
-        (remove_elf, [], "net.elf' is not there: run `make`"),
+        (keep, ["--optimize", "size"], "of the build options, only --board may be given"),
+        (
+            keep,
+            ["--runner", "dfu"],
+            "has no runner 'dfu'; choose from openocd, pyocd, st-flash, gdb",
+        ),
+        (break_report, [], "report.json is missing or damaged"),
+        (remove_elf, [], "net.elf' does not exist: run `make`"),
     ],
 )
 def test_mistakes_are_explained(
@@ -203,7 +207,7 @@ def test_what_a_dry_run_of_a_network_prints_can_be_run(
     done = smelt("flash", MODEL, *options, "--dry-run")
     assert done.code == 0
     (left,) = temporary.glob("smelt-*")
-    assert f"note: the files are in {left}, which stays until you remove it" in done.err
+    assert f"note: the files are in {left}; remove it when you are done" in done.err
     *_, image, _ = shlex.split(done.out)
     assert Path(image).parent == left / "digits_int8" / "build"
     assert Path(image).stat().st_size > 10_000
@@ -212,11 +216,11 @@ def test_what_a_dry_run_of_a_network_prints_can_be_run(
     (tools / "st-flash").chmod(0o755)
     done = smelt("flash", MODEL, *options)
     assert done.code == 1
-    assert "is gone again; `smelt build -o DIR --compile` with the same" in done.err
+    assert "was deleted; to keep these files, run `smelt build -o DIR --compile`" in done.err
     assert list(temporary.glob("smelt-*")) == []
     assert smelt("flash", MODEL, *options, "--dry-run", "--port", "a").code == 0
     assert smelt("flash", MODEL, "--board", "pico", "--runner", "dfu", "--dry-run").code == 1
-    assert len(list(temporary.glob("smelt-*"))) == 1  # what failed leaves nothing
+    assert len(list(temporary.glob("smelt-*"))) == 1  # a failed command leaves nothing
 
 
 @pytest.mark.quick(every=3)
@@ -257,4 +261,4 @@ def test_a_gdb_server_that_is_not_there_or_silent_is_given_up(
         for server in (f"127.0.0.1:{port}", "127.0.0.1:1"):
             done = smelt("flash", project, "--gdb", server)
             assert done.code == 1
-            assert f"Perhaps: no GDB server listens at {server}" in done.err
+            assert f"Possible cause: no GDB server listens at {server}" in done.err

@@ -10,7 +10,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from smelt.cli.app import app
-from smelt.cli.lists import dims, numbers, places, plugins, shapes, values, words
+from smelt.cli.list_options import dims, numbers, places, plugins, shapes, values, words
 from smelt.cli.options import BuildGroup
 from smelt.errors import ConfigError
 from tests.support.cli_runner import Smelt, runner
@@ -24,10 +24,10 @@ WRONG_TOGETHER = {
     "--dim": ("a=1", "a=1..2", "--dim is given twice for 'a'"),
     "--shape": ("a=1,2", "a=3", "--shape is given twice for 'a'"),
     "--value": ("a=1,2", "a=true", "--value is given twice for 'a'"),
-    "--allow": ("float", "bogus", "only float, int16 can be allowed, not 'bogus'"),
-    "--mean": ("1", "bogus", "one a channel with commas between them"),
-    "--std": ("1", "bogus", "one a channel with commas between them"),
-    "--boards": ("host", "host", "it names a place twice"),
+    "--allow": ("float", "bogus", "'bogus' is unknown; choose from float, int16"),
+    "--mean": ("1", "bogus", "one per channel separated by commas"),
+    "--std": ("1", "bogus", "one per channel separated by commas"),
+    "--boards": ("host", "host", "a board is given twice with the same port"),
     "--plugin": ("good.py", "bogus.py", "plugin bogus.py"),
 }
 """Of each such option two things, and what is said of both together whatever their order."""
@@ -108,7 +108,7 @@ def test_commas_and_repetition_are_the_same(smelt: Smelt, name: str) -> None:
 
 
 def test_what_several_are_read_as() -> None:
-    with pytest.raises(ConfigError, match=r"^--backends names 'a' twice: give it once"):
+    with pytest.raises(ConfigError, match=r"^--backends: 'a' is given twice"):
         words("--backends", ["a,b", "a"])
     assert words("--x", ["a,b", " c"]) == ("a", "b", "c")
     assert numbers("--x", ["1,2.5", "3"]) == (1.0, 2.5, 3.0)
@@ -149,4 +149,4 @@ def test_a_limit_below_zero_is_refused(smelt: Smelt, option: str) -> None:
 def test_an_empty_one_is_refused(smelt: Smelt, option: str) -> None:
     ran = smelt("verify", MODEL, option, "")
     assert ran.code == 1
-    assert f"{option} is given, and empty" in ran.err
+    assert f"{option} is empty" in ran.err

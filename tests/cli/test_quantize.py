@@ -18,7 +18,7 @@ from smelt.cli.show.quantize import losses
 from smelt.frontend import load
 from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ops.core.quantize import Dequantize, Quantize
-from smelt.quant.interface import float_interface
+from smelt.quant.io_conversion import float_interface
 from smelt.samples import bind_samples, dequantize
 from tests.support.cli_runner import Smelt, runner
 from tests.support.onnx_networks import graph, model, node, session, tensor_info
@@ -290,21 +290,24 @@ def test_images(smelt: Smelt) -> None:
 WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "nothing": ((), "needs --calibration"),
     "missing": (("--calibration", "no.npz"), "'no.npz' does not exist"),
-    "shape": (("--calibration", "first.npz"), "'first.npz'.*has shape .64, 1, 1, 8, 8.; .1, 8"),
-    "many": (("--calibration", "some.npz", "--samples", "65"), "64 samples, 65 were asked"),
+    "shape": (
+        ("--calibration", "first.npz"),
+        "'first.npz'.*has shape .64, 1, 1, 8, 8.; it must be .1, 8",
+    ),
+    "many": (("--calibration", "some.npz", "--samples", "65"), "64 samples, but 65 were requested"),
     "allow": (
         ("--calibration", "some.npz", "--allow", "int4"),
-        "only float, int16 can be allowed, not 'int4'",
+        "'int4' is unknown; choose from float, int16",
     ),
-    "mean": (("--calibration", "some.npz", "--mean", "a,b"), "--mean a,b: give a number"),
+    "mean": (("--calibration", "some.npz", "--mean", "a,b"), "--mean a,b: give one number"),
     "mean that is none": (("--calibration", "some.npz", "--mean", "nan"), "--mean nan: give fin"),
     "deviation of 0": (("--calibration", "some.npz", "--std", "1,0,1"), "--std 0: every channel"),
-    "arrays": (("--calibration", "some.npz", "--image-fit", "crop"), "'some.npz' holds arrays"),
+    "arrays": (("--calibration", "some.npz", "--image-fit", "crop"), "'some.npz' contains arrays"),
     "text": (("--calibration", "some.csv"), "'some.csv' is not a readable .npz or .npy file"),
     "percentile": (("--calibration", "some.npz", "--percentile", "99"), "--ranges percentile"),
     "output": (("--calibration", "some.npz", "-o", "net.tflite"), "must end in .smelt"),
     "qdq": (("--calibration", "some.npz", "--qdq", "net.tflite"), "must end in .onnx"),
-    "labels": (("--calibration", "some.npz", "--labels", "some.npz"), "say which array"),
+    "labels": (("--calibration", "some.npz", "--labels", "some.npz"), "name the array of labels"),
     "folder": (
         ("--calibration", "some.npz", "-o", "a.smelt", "--report", "no/where.html"),
         "cannot write 'no/where.html'",
@@ -356,10 +359,10 @@ def test_loud_samples_are_named(smelt: Smelt) -> None:
     np.savez("ten.npz", input_0=images)
     two = smelt("quantize", FLOAT, "--calibration", "two.npz", *FAST, "--json")
     assert two.json["ignored_samples"] == [3, 40]
-    assert "calibration samples 3, 40 of those used were left out: far louder" in _notes(two.json)
+    assert "calibration samples 3, 40 of those used were ignored: far larger" in _notes(two.json)
     ten = smelt("quantize", FLOAT, "--calibration", "ten.npz", *FAST, "--json")
     assert ten.json["ignored_samples"] == []
-    assert "3, 20, 21, 22, 23, 24, 25, 26, 27, 40 of those used are far louder" in _notes(ten.json)
+    assert "3, 20, 21, 22, 23, 24, 25, 26, 27, 40 of those used have far larger" in _notes(ten.json)
 
 
 def _notes(found: dict[str, Any]) -> str:
@@ -381,7 +384,7 @@ def test_short_sounds_are_named(smelt: Smelt) -> None:
             file.writeframes(rng.integers(-9999, 9999, count).astype("<i2").tobytes())
     ran = smelt("quantize", "net.onnx", "--calibration", "sounds", *FAST, "--json")
     assert ran.code == 0, ran.err
-    assert "1 sound shorter than the input, followed by zeros: '2.wav'" in _notes(ran.json)
+    assert "1 sound shorter than the input, padded with zeros: '2.wav'" in _notes(ran.json)
 
 
 @pytest.mark.parametrize("cast", [False, True])
@@ -408,8 +411,8 @@ def test_tokens_that_a_table_does_not_have(smelt: Smelt, cast: bool) -> None:
             ran = smelt("quantize", "net.onnx", *options, *FAST)
             assert ran.code == 1
             message = " ".join(ran.err.split())
-            assert f"{what} of input 'ids' makes Gather of Gather #" in message
-            assert f"look up {bad} (at [0, 4]), and the table has 10 rows, 0 to 9" in message
+            assert f"{what} of input 'ids': Gather of Gather #" in message
+            assert f"looks up {bad} (at [0, 4]), but the table has 10 rows, 0 to 9" in message
     assert smelt("quantize", "net.onnx", "--calibration", "good.npz", *FAST).code == 0
 
 
@@ -433,7 +436,7 @@ def test_what_is_read_is_not_written(smelt: Smelt) -> None:
     copy = Path("digits.onnx")
     copy.write_bytes(Path(ONNX).read_bytes())
     ran = smelt("quantize", copy, "--calibration", "first.npz", "--qdq", copy, *FAST)
-    assert (ran.code, "name another file to write" in ran.err) == (1, True)
+    assert (ran.code, "choose another output file" in ran.err) == (1, True)
     assert copy.read_bytes() == Path(ONNX).read_bytes()
 
 
@@ -448,7 +451,7 @@ def test_networks_that_are_integers_already(smelt: Smelt) -> None:
     """Found before the samples are read, which do not exist."""
     for command in (("quantize",), ("build", "-o", "net", "--quantize", "int8")):
         ran = smelt(*command, INT8, "--calibration", "no.npz")
-        assert (ran.code, "is quantized already" in ran.err) == (1, True)
+        assert (ran.code, "is already quantized" in ran.err) == (1, True)
 
 
 def open_batch(name: str | None) -> onnx.ModelProto:
@@ -473,7 +476,7 @@ def test_open_batches_are_one(smelt: Smelt, name: str | None) -> None:
     ran = smelt("quantize", "net.onnx", "--calibration", "batch.npz", *FAST, "-o", "net.smelt")
     assert ran.code == 0, ran.err
     notes = " ".join(ran.err.split())
-    assert "which the file leaves open, is taken as 1" in notes
+    assert "which the file leaves open, is set to 1" in notes
     assert (f"the batch '{name}' of" in notes) == (name is not None)
     assert load("net.smelt").graph.inputs[0].type.shape == (1, 1, 8, 8)
     assert smelt("quantize", ONNX, "--calibration", "first.npz", *FAST, "-o", "b.smelt").code == 0
@@ -491,7 +494,7 @@ def test_sizes_that_are_open_until_run_time(smelt: Smelt) -> None:
     Path("net.onnx").write_bytes(open_batch("N").SerializeToString())
     ran = smelt("quantize", "net.onnx", "--dim", "N=1..4", "--calibration", "no.npz")
     assert ran.code == 1
-    assert "sizes open until it runs (N=1..4)" in ran.err
+    assert "run-time sizes (N=1..4)" in ran.err
     assert "--dim N=1" in ran.err
     Path("time.onnx").write_bytes(open_batch("T").SerializeToString())
     ran = smelt("quantize", "time.onnx", "--calibration", "first.npz")
@@ -523,8 +526,8 @@ def test_numbers_that_are_too_large(smelt: Smelt) -> None:
     ran = smelt("quantize", FLOAT, "--calibration", "huge.npz")
     assert ran.code == 1
     assert "Warning" not in ran.err
-    assert "QuantizationError: 'huge.npz': calibration sample 0 makes the input of " in ran.err
-    assert "reach 1e+30, whose square float32 does not hold" in " ".join(ran.err.split())
+    assert "QuantizationError: 'huge.npz': calibration sample 0: the input of " in ran.err
+    assert "reaches 1e+30, so its square exceeds float32" in " ".join(ran.err.split())
 
 
 def test_layers_that_overflow(smelt: Smelt) -> None:
@@ -544,11 +547,11 @@ def test_layers_that_overflow(smelt: Smelt) -> None:
     assert ran.code == 1
     assert "Warning" not in ran.err
     notes = " ".join(ran.err.split())
-    assert "sample 0 makes Unary(exp) of Exp #0 'y' compute inf; the sample reaches 100" in notes
+    assert "sample 0: Unary(exp) of Exp #0 'y' computes inf; the sample reaches 100" in notes
     # One that stands apart is left out.
     ran = smelt("quantize", "exp.onnx", "--calibration", "one.npz", *FAST)
     assert ran.code == 0, ran.err
-    assert "calibration sample 20 of those used was left out" in " ".join(ran.err.split())
+    assert "calibration sample 20 of those used was ignored" in " ".join(ran.err.split())
     ran = smelt("quantize", "sqrt.onnx", "--calibration", "x.npz", "--allow", "float", *FAST)
     assert ran.code == 0, ran.err
 
@@ -573,10 +576,10 @@ def test_poor_results_are_said_to_be(smelt: Smelt) -> None:
     assert ran.code == 0, ran.err
     found = ran.json
     assert found["sqnr_db"] < 12
-    (note,) = (note for note in found["notes"] if "12 dB and less is poor: look at" in note)
+    (note,) = (note for note in found["notes"] if "12 dB or less is poor: check" in note)
     assert f"'{found['hurting'][0]}'" in note
     built = smelt("build", "net.onnx", "-o", "net", "--quantize", "int8", *FAST, *_X)
-    assert "look at what `smelt quantize` shows" in " ".join(built.err.split())
+    assert "check the table of `smelt quantize`" in " ".join(built.err.split())
 
 
 _X = ("--calibration", "x.npz")

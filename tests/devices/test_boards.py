@@ -12,8 +12,8 @@ from smelt import boards, targets
 from smelt.api.options import Options
 from smelt.boards.addresses import UART_BYTES
 from smelt.boards.board import LEAST_CODE, LEAST_DATA
+from smelt.boards.schema import QemuTable, UartDriver
 from smelt.boards.simulate import EMULATORS
-from smelt.boards.tables import QemuTable, UartDriver
 from smelt.codegen.emit.firmware import Firmware
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value
@@ -123,7 +123,7 @@ alternate = 7
     [
         ('target = "cortex-m4"', 'target = "cortex-m5"', r"target: unknown target 'cortex-m5'"),
         ("clock_hz", "clock_khz", r"clock_hz: Field required; clock_khz: Extra inputs"),
-        ('"1M"', '"1 MB"', r"memory\.'flash'\.size: .*K or M, as \"512K\" \(it is '1 MB'\)"),
+        ('"1M"', '"1 MB"', r"memory\.'flash'\.size: .*K or M, such as \"512K\" \(it is '1 MB'\)"),
         ("131072", "-1", r"memory\.'ram'\.size: .*greater than 0 \(it is -1\)"),
         ('"data", "stack", "arena"', '"data", "stack"', "0 memories hold 'arena'"),
         ('"code", "weights"', '"code", "weights", "data"', "2 memories hold 'data'"),
@@ -136,15 +136,27 @@ alternate = 7
         ("[uart]", f"more = {'[' * 3000}\n[uart]", "is not TOML: .* nested too deeply"),
         ("[uart]", f"more = {'9' * 5000}\n[uart]", "is not TOML: .*digits"),
         ('"cortex-m4"', '"rv32imac"', "startup 'cortexm' is not for target 'rv32imac'"),
-        ('"cortex-m4"', '"rv32imac"\nstartup = "riscv"', "riscv: startup 'riscv' needs this table"),
+        (
+            '"cortex-m4"',
+            '"rv32imac"\nstartup = "riscv"',
+            "riscv: table required for startup 'riscv'",
+        ),
         ("[uart]", "[stm32]\ngpio = 0\ntx = 'A2'\n[uart]", r"stm32\.tx: .*\(it is 'A2'\)"),
-        ("[uart]", "[[flash]]\nrunner = 'uf2'\n[uart]", r"flash\.0: family: 'uf2' needs it"),
+        (
+            "[uart]",
+            "[[flash]]\nrunner = 'uf2'\n[uart]",
+            r"flash\.0: family: required for runner 'uf2'",
+        ),
         (
             "[uart]",
             "[[flash]]\nrunner = 'openocd'\n[uart]",
-            r"flash\.0: config: 'openocd' needs it",
+            r"flash\.0: config: required for runner 'openocd'",
         ),
-        ("[uart]", "[[flash]]\nrunner = 'pyocd'\n[uart]", r"flash\.0: target: .*pyocd need it"),
+        (
+            "[uart]",
+            "[[flash]]\nrunner = 'pyocd'\n[uart]",
+            r"flash\.0: target: required for runners .*pyocd",
+        ),
         ("[uart]", "[[flash]]\nrunner = 'usb'\n[uart]", r"flash\.0\.runner: .*\(it is 'usb'\)"),
         ("stack_bytes", "usb = ['483:374B']\nstack_bytes", r"usb\.0: .*\(it is '483:374B'\)"),
         (
@@ -155,7 +167,7 @@ alternate = 7
         (
             "stack_bytes",
             "setup = [{ address = 0x4002_3831, does = 'it', write = 1 }]\nstack_bytes",
-            r"setup\.0: 0x40023831 is not the address of a word",
+            r"setup\.0: 0x40023831 is not a word address",
         ),
         (
             "stack_bytes",
@@ -164,7 +176,11 @@ alternate = 7
         ),
         ("a board", "a */ board", r"description: String should match pattern"),
         ("a board", "a \\u0000 board", r"description: String should match pattern"),
-        ('"4K"', '"132K"', r"stack_bytes: memory 'ram' of 131072 bytes, which .* no room for a st"),
+        (
+            '"4K"',
+            '"132K"',
+            r"stack_bytes: memory 'ram' of 131072 bytes, which .* is too small for a st",
+        ),
         ("131072", "7", r"memory\.'ram'\.size: Input should be a multiple of 8 \(it is 7\)"),
         ("131072", "4096", r"stack_bytes: memory 'ram' of 4096 bytes"),
         ('"4K"', "4090", r"stack_bytes: Input should be a multiple of 8 \(it is 4090\)"),
@@ -172,7 +188,11 @@ alternate = 7
         ('"4K"', '"\u0664K"', r"stack_bytes: .*K or M.* \(it is '\u0664K'\)"),
         ("0x4000_4000", "0x4000_4002", r"uart\.base: .*multiple of 4"),
         ("0x2000_0000", "0x2000_0004", r"memory\.'ram'\.origin: .*multiple of 8"),
-        ("0x0800_0000", "0x0800_0080", r"memory 'flash': origin 0x8000080 is no multiple of 0x100"),
+        (
+            "0x0800_0000",
+            "0x0800_0080",
+            r"memory 'flash': origin 0x8000080 must be a multiple of 0x100",
+        ),
         ("80_000_000", "1", r"clock_hz: .*greater than or equal to 32768 \(it is 1\)"),
         ("80_000_000", "40_000", r"uart: 115200 baud need a clock of 1843200 to \d+ Hz, not 40000"),
         (
@@ -180,27 +200,33 @@ alternate = 7
             "'stm32v1'\nbaud = 1200",
             r"uart: 1200 baud need a clock of 19200 to 78642000 Hz",
         ),
-        ('"cortex-m4"', '"host"', r"target: it is no microcontroller's"),
+        ('"cortex-m4"', '"host"', r"target: this target is not a microcontroller"),
         (
             '"1M"',
             "64",
-            r"'flash': size 64 bytes: the smallest firmware .* 6144 of code, 80 of them",
+            r"'flash': size 64 bytes: even the smallest firmware .* 6144 bytes of code, including "
+            r"80",
         ),
-        ('"1M"', "6136", r"memory 'flash': size 6136 bytes: .* give what the chip has"),
+        ('"1M"', "6136", r"memory 'flash': size 6136 bytes: .* give the chip's size"),
         (
             "0x4000_4000",
             "0x2000_0000",
-            r"uart\.base: 0x20000000 to 0x20000013, the registers of the UART, lie in memory 'ram' "
-            r"\(0x20000000 to 0x2001ffff\): correct one of them; the chip's reference manual",
+            r"uart\.base: the registers of the UART at 0x20000000 to 0x20000013 overlap memory "
+            r"'ram' "
+            r"\(0x20000000 to 0x2001ffff\); see the memory map in the chip's reference manual",
         ),
-        ("0x4000_4000", "0x1fff_fff0", r"uart\.base: .* lie in memory 'ram'"),
-        ("0x4000_4000", "0x080f_fffc", r"uart\.base: .* lie in memory 'flash'"),
+        ("0x4000_4000", "0x1fff_fff0", r"uart\.base: .* overlap memory 'ram'"),
+        ("0x4000_4000", "0x080f_fffc", r"uart\.base: .* overlap memory 'flash'"),
         (
             "0x4000_4000",
             "0xffff_fff8",
-            r"uart\.base: .* 0x14 bytes from 0xfffffff8, exceed 32 bits",
+            r"uart\.base: .* 0x14 bytes from 0xfffffff8, exceed 32-bit",
         ),
-        ("0x4000_4000", "0xe000_ed00", r"uart\.base: .* the UART, are also those of the core"),
+        (
+            "0x4000_4000",
+            "0xe000_ed00",
+            r"uart\.base: .* the UART at .* overlap those of the core",
+        ),
         ("base = 0x4000_4000", "base = 0", r"uart\.base: .*greater than 0 \(it is 0\)"),
         (
             '"cmsdk"',
@@ -212,28 +238,28 @@ alternate = 7
             "[stm32]\ngpio = 0x4002_0000\ntx = 'PA2'\nrx = 'PA2'\nalternate = 7\n[uart]",
             r"stm32: tx and rx are both PA2, but a UART sends and receives on two pins",
         ),
-        ("0x2000_0000", "0xe000_0000", r"startup: .* the core, lie in memory 'ram'"),
+        ("0x2000_0000", "0xe000_0000", r"startup: .* the core at .* overlap memory 'ram'"),
         (
             "[uart]",
             "[stm32]\ngpio = 0x4000_3c00\ntx = 'PB2'\nrx = 'PB3'\nalternate = 7\n[uart]",
-            r"uart\.base: .* are also those of port B \(stm32\.gpio\)",
+            r"uart\.base: .* overlap those of port B \(stm32\.gpio\)",
         ),
         (
             "[uart]",
             "[stm32]\ngpio = 0x2001_f800\ntx = 'PA2'\nrx = 'PB3'\nalternate = 7\n[uart]",
-            r"stm32\.gpio: 0x2001f800 to 0x2001fbff, the registers of port A, lie in memory 'ram'",
+            r"stm32\.gpio: .* port A at 0x2001f800 to 0x2001fbff overlap memory 'ram'",
         ),
         (
             '"cmsdk"\nbase = 0x4000_4000',
             '"nrf5"\ntx_pin = 1\nrx_pin = 2\nbase = 0x5000_0000',
-            r"uart\.base: .* are also those of the pins \(uart\.driver\)",
+            r"uart\.base: .* overlap those of the pins \(uart\.driver\)",
         ),
-        ("[uart]", "[timer]\ndriver = 'nrf5'\nirq = 3\n[uart]", r"uart\.irq: 3 is timer\.irq too"),
-        ("irq = 3", "irq = 240", r"uart\.irq: 240: the interrupts of .* from 0 to 239"),
+        ("[uart]", "[timer]\ndriver = 'nrf5'\nirq = 3\n[uart]", r"uart\.irq: 3 equals timer\.irq"),
+        ("irq = 3", "irq = 240", r"uart\.irq: 240: .* has interrupts 0 to 239"),
         (
             "stack_bytes",
             "setup = [{ address = 0x2000_0000, does = 'it', write = 1 }]\nstack_bytes",
-            r"setup\.0\.address: 0x20000000 \('it'\) lies in memory 'ram'",
+            r"setup\.0\.address: 0x20000000 \('it'\) is within memory 'ram'",
         ),
     ],
 )
@@ -276,7 +302,7 @@ def test_vectors_need_an_alignment_that_grows_with_them(tmp_path: Path) -> None:
     path.write_text(GOOD.replace("0x0800_0000", "0x0800_0100"))
     assert boards.load(path).memory[0].origin == 0x0800_0100
     path.write_text(path.read_text().replace("irq = 3", "irq = 100"))
-    with pytest.raises(ConfigError, match="0x8000100 is no multiple of 0x200"):
+    with pytest.raises(ConfigError, match="0x8000100 must be a multiple of 0x200"):
         boards.load(path)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.boards import computer_called, computers, load
+from smelt.boards import computers, find_computer, load
 from smelt.errors import ConfigError
 from tests.support.cli_runner import Smelt, runner
 from tests.support.tflite_networks import DIGITS
@@ -26,7 +26,7 @@ def test_every_computer_builds(name: str) -> None:
     assert artefact.report["board"] == name
     assert artefact.report["target"] == "vulkan"
     assert artefact.on == "host"
-    found = computer_called(name)
+    found = find_computer(name)
     assert found is not None
     assert found.name == name
     assert found.verified == "never"

@@ -28,8 +28,8 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import Device, ElfInfo, device_info, session
 from smelt.boards.device_info import DeviceInfo
-from smelt.boards.flash import Way
-from smelt.boards.meter import Meter
+from smelt.boards.energy_meter import Meter
+from smelt.boards.flash import FlashOptions
 from smelt.boards.simulate import Simulator
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError, VerifyError
 from smelt.frontend import Imported
@@ -165,9 +165,8 @@ def test_the_command(smelt: Smelt) -> None:
         "layer",
         "operator",
         "backend",
-        "instructions,",
-        "to",
-        "40",
+        "instructions",
+        "(±40)",
         "share",
     ]
     report = json.loads(Path("a.json").read_text())
@@ -208,13 +207,16 @@ def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--board", BOARD], "says no program that flashes it"),
-        ([], "ConfigError: --board says on which device"),
-        (["--board", "host"], "--board host is a computer, which takes no firmware: --board says"),
-        (["--board", BOARD, "--pty"], "--pty is of --simulate"),
-        (["--board", BOARD, "--simulate", "--on", "COM5"], "--simulate brings its own board"),
+        (["--board", BOARD], "has no flashing program"),
+        ([], "ConfigError: choose a device with --board"),
+        (
+            ["--board", "host"],
+            "--board host is a computer, which needs no firmware: choose a device",
+        ),
+        (["--board", BOARD, "--pty"], "--pty needs --simulate"),
+        (["--board", BOARD, "--simulate", "--on", "COM5"], "--simulate chooses the board's port"),
         (["--board", "pico", "--simulate"], "has no [qemu]"),
-        (["--board", "nucleo-f446re", "--runner", "dfu"], "not flashed by 'dfu'"),
+        (["--board", "nucleo-f446re", "--runner", "dfu"], "has no runner 'dfu'"),
     ],
 )
 def test_options_that_contradict_each_other(smelt: Smelt, arguments: list[str], words: str) -> None:
@@ -231,12 +233,14 @@ def _anywhere(name: str) -> str:
 def test_a_boot_loader_has_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", _anywhere)
     artefact = artefact_for("nano-33-ble")
-    with pytest.raises(ConfigError, match="name the one where the firmware will answer with --on"):
-        flashing_rig(artefact, Way(), None, print)
-    assert flashing_rig(artefact, Way(), "COM5", print).on == "COM5"
+    with pytest.raises(ConfigError, match="give the firmware's serial port with --on"):
+        flashing_rig(artefact, FlashOptions(), None, print)
+    assert flashing_rig(artefact, FlashOptions(), "COM5", print).on == "COM5"
     nucleo = artefact_for("nucleo-f446re")
-    assert flashing_rig(nucleo, Way(runner="openocd"), None, print).on == "board"
-    assert flashing_rig(nucleo, Way(runner="openocd", port="COM5"), None, print).on == "COM5"
+    assert flashing_rig(nucleo, FlashOptions(runner="openocd"), None, print).on == "board"
+    assert (
+        flashing_rig(nucleo, FlashOptions(runner="openocd", port="COM5"), None, print).on == "COM5"
+    )
 
 
 # Over a port, as to a board
@@ -269,7 +273,9 @@ def test_a_wrong_layer_needs_firmware_that_tells() -> None:
     wrong = with_wrong_weights(artefact, 2)
     with running(wrong) as simulator:
         rig = Rig(simulator.port)
-        with pytest.raises(VerifyError, match="the firmware on the device cannot tell; `smelt dep"):
+        with pytest.raises(
+            VerifyError, match=r"firmware on the device cannot report .*; `smelt dep"
+        ):
             verify_model(wrong, random_samples(artefact.graph, 1, 0), rig)
 
 
@@ -278,14 +284,14 @@ class SpoilingRig(Rig):
     """Spoils one byte in 20 of what a device says of its steps, `limit` times at most."""
 
     limit: int = 1
-    spoilt: list[int] = field(default_factory=list[int])
+    damaged: list[int] = field(default_factory=list[int])
 
     @contextmanager
     def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
         def spoil(number: int, data: bytes) -> bytes:
-            if number < 1500 or number % 20 or len(self.spoilt) == self.limit:
+            if number < 1500 or number % 20 or len(self.damaged) == self.limit:
                 return data
-            self.spoilt.append(number)
+            self.damaged.append(number)
             return flip_a_bit(data, 0)
 
         with super().open(artefact, taps=taps) as (elf, device):
@@ -308,7 +314,7 @@ def test_bytes_lost_in_the_search_do_not_hide_that_outputs_differ(limit: int, wo
     rig = SpoilingRig(limit=limit)
     with pytest.raises(VerifyError, match=words):
         verify_model(with_wrong_weights(artefact, 2), random_samples(artefact.graph, 1, 0), rig)
-    assert len(rig.spoilt) == limit or (limit == 10**6 and len(rig.spoilt) > 100)
+    assert len(rig.damaged) == limit or (limit == 10**6 and len(rig.damaged) > 100)
 
 
 class Proxy:
@@ -372,7 +378,7 @@ def test_a_port_that_another_program_has() -> None:
     with (
         running(artefact_for(BOARD), pty=True) as simulator,
         serial.serial_for_url(simulator.port, exclusive=True),
-        pytest.raises(DeviceError, match="another program has it open"),
+        pytest.raises(DeviceError, match="another program uses it"),
         boards.open_device(None, simulator.port),
     ):
         pass
@@ -382,7 +388,7 @@ def test_a_port_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_PORT_S", 2)
     with (
         Simulator(boards.load(BOARD), None, pty=True) as halted,
-        pytest.raises(DeviceError, match="no answer from the device in 2 s: is it the right"),
+        pytest.raises(DeviceError, match="no response from the device in 2 s: check that the"),
         boards.open_device(None, halted.port),
     ):
         pass
@@ -404,7 +410,7 @@ def test_a_port_where_another_program_talks(monkeypatch: pytest.MonkeyPatch, wor
         thread.start()
         port = f"socket://127.0.0.1:{listener.getsockname()[1]}"
         with (
-            pytest.raises(DeviceError, match="no answer from the device in 2 s"),
+            pytest.raises(DeviceError, match="no response from the device in 2 s"),
             boards.open_device(None, port),
         ):
             pass
@@ -468,7 +474,7 @@ def test_a_reset_in_the_middle(tmp_path: Path) -> None:
     board = boards.load(BOARD)
     arguments = ["-qmp", f"unix:{monitor},server=on,wait=off"]
     with built(artefact) as elf, Simulator(board, None, arguments, pty=True) as simulator:
-        Way(server=simulator.gdb).flash(elf.path, board, lambda _: None)
+        FlashOptions(server=simulator.gdb).flash(elf.path, board, lambda _: None)
 
         def press_reset(done: int) -> None:
             if done == 3:
@@ -479,7 +485,7 @@ def test_a_reset_in_the_middle(tmp_path: Path) -> None:
                         control.sendall(json.dumps({"execute": command}).encode())
                         control.recv(4096)
 
-        with pytest.raises(DeviceError, match="the device started anew in the middle"):
+        with pytest.raises(DeviceError, match="the device restarted"):
             run(artefact, random_samples(artefact.graph, 40, 0), Rig(simulator.port), press_reset)
 
 
@@ -524,25 +530,25 @@ def test_a_meter_that_fails(command: str, words: str) -> None:
 
 
 def test_a_meter_must_answer_with_a_number(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="answered 'plenty' to stop, not a number of joules"):
+    with pytest.raises(ToolError, match="replied 'plenty' to `stop`, not a number of joules"):
         measure(meter(tmp_path, "plenty"))
 
 
 @pytest.mark.parametrize("script", ["sleep 60", "while read word; do :; done"])
 def test_a_meter_that_does_not_answer(script: str, tmp_path: Path) -> None:
     (tmp_path / "meter.sh").write_text(f"#!/bin/sh\n{script}\n")
-    with pytest.raises(ToolError, match="has not answered to stop for 1 s: it must say joules"):
+    with pytest.raises(ToolError, match="has not replied to `stop` for 1 s: it must write a line"):
         measure(f"sh {tmp_path / 'meter.sh'}", timeout_s=1)
 
 
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("yes", "(wrote 'y' without being asked|answered 'y' to stop)"),
-        ("yes 0.5", "wrote '0.5' without being asked"),
-        ("cat /dev/zero", r"(wrote|answered) '(\\x00)+"),
-        ("while read word; do echo 1; done", "wrote '1' without being asked"),
-        ("while read word; do [ $word = start ] || yes 0.5; done", "wrote '0.5' without being"),
+        ("yes", "(wrote 'y' unexpectedly|replied 'y' to `stop`)"),
+        ("yes 0.5", "wrote '0.5' unexpectedly"),
+        ("cat /dev/zero", r"(wrote|replied) '(\\x00)+"),
+        ("while read word; do echo 1; done", "wrote '1' unexpectedly"),
+        ("while read word; do [ $word = start ] || yes 0.5; done", "wrote '0.5' unexpectedly"),
     ],
 )
 def test_a_meter_that_writes_without_end(script: str, words: str, tmp_path: Path) -> None:
@@ -575,7 +581,7 @@ def test_a_device_that_announces_more_than_the_network_has(
         return replace(told, outputs=(replace(told.outputs[0], bytes=10**12),))
 
     monkeypatch.setattr(device_info, "_read_info", lying)
-    with pytest.raises(DeviceError, match=r"announces outputs of \[1000000000000\] bytes"):
+    with pytest.raises(DeviceError, match=r"reports outputs of \[1000000000000\] bytes"):
         run(artefact, [sample], Rig("qemu"))
 
 
@@ -591,4 +597,6 @@ def test_simulate_names_a_port_and_a_gdb_server(smelt: Smelt) -> None:
     assert gdb.startswith("gdb 127.0.0.1:")
     done = smelt("simulate", MODEL, "--board", BOARD, "--seconds", "0.1")
     assert done.out.startswith("port socket://127.0.0.1:")
-    assert smelt("simulate").err.startswith("ConfigError: --board says what is simulated")
+    assert smelt("simulate").err.startswith(
+        "ConfigError: --board is missing: give the board to simulate"
+    )

@@ -63,7 +63,7 @@ def test_a_model_may_travel_as_bytes_and_with_samples() -> None:
     wrong = {"output_0": np.roll(expected, 1, axis=0)}
     done = verify_job(job(inputs=inputs, expect=wrong))
     assert (done.passed, done.error) == (False, "VerifyError")
-    assert "--expect says" in done.message
+    assert "differs from --expect" in done.message
     assert done.report is not None
     assert not done.report["verification"]["passed"]
 
@@ -149,13 +149,13 @@ def test_one_that_fails_makes_the_command_fail(smelt: Smelt) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--boards", "host,,microbit"], "give boards with commas between them"),
-        (["--boards", "host="], "as BOARD=PORT"),
+        (["--boards", "host,,microbit"], "give boards separated by commas"),
+        (["--boards", "host="], "as BOARD or BOARD=PORT"),
         (["--boards", "host,microbitt"], "ConfigError: unknown board 'microbitt'; did you mean"),
-        (["--boards", "host,host"], "names a place twice"),
-        (["--boards", "host", "--board", "microbit"], "leave --board and --on out"),
-        (["--boards", "host", "--html", "a.html"], "are for one board at a time"),
-        (["--boards", "host", "--max-arena", "1"], "are for one board at a time"),
+        (["--boards", "host,host"], "a board is given twice with the same port"),
+        (["--boards", "host", "--board", "microbit"], "cannot be combined with --board or --on"),
+        (["--boards", "host", "--html", "a.html"], "cannot be combined with --html"),
+        (["--boards", "host", "--max-arena", "1"], "cannot be combined with --html"),
         (["--jobs", "2"], "--jobs needs --boards"),
     ],
 )

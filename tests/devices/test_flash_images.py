@@ -83,7 +83,7 @@ def test_segments_are_read_at_their_load_addresses(tmp_path: Path) -> None:
     ("segments", "message"),
     [
         ({}, "no segment to load"),
-        ({0x100: b"first", 0x103: b"second"}, "two segments lie at 0x00000103"),
+        ({0x100: b"first", 0x103: b"second"}, "two segments overlap at 0x00000103"),
     ],
 )
 def test_what_cannot_be_an_image_is_refused(

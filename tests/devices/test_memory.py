@@ -18,8 +18,8 @@ from elftools.elf.elffile import ELFFile
 from smelt.api.artefact import Artefact
 from smelt.api.options import Options
 from smelt.boards import Device, ElfInfo, open_device
-from smelt.boards.contents import Contents, Section, Symbol
 from smelt.boards.device_info import Region
+from smelt.boards.firmware_bytes import Contents, Section, Symbol
 from smelt.codegen.emit import weights
 from smelt.codegen.emit.network import stored_arrays
 from smelt.errors import DeviceError, SmeltError, VerifyError
@@ -34,7 +34,8 @@ from tests.support.vulkan_tools import ON_GPU, dense, requires_vulkan
 
 MODELS = ("digits_int8", "digits_float32")
 OTHER_REGIONS = (
-    "is not that of this build: .* or it is damaged.*`smelt deploy` or `smelt flash`.*--any-build"
+    "other memory regions than this build has: .* or it is damaged.*"
+    "`smelt deploy` or `smelt flash`.*--any-build"
 )
 BOARDS = [pytest.param(name, marks=pytest.mark.qemu) for name in ("mps2-an385", "virt-riscv32")]
 
@@ -102,7 +103,7 @@ def test_a_flipped_bit_of_any_array_is_found_and_named(model: str, tmp_path: Pat
                 )
                 # Where the file was changed before anyone looked at it, the network knows it.
                 changed = replace(elf, contents=read(wrong))
-                with pytest.raises(VerifyError, match=f"^array '{name}' of the firmware"):
+                with pytest.raises(VerifyError, match=f"^array '{name}' in the firmware"):
                     judge(artefact, changed, wrong)
 
 
@@ -182,7 +183,7 @@ def test_weights_in_a_binary_file(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong.view(np.uint8)[-1] ^= 1
     project = replace(artefact.project, binaries={name: (*arrays[:-1], wrong)})
     last = [*artefact.schedule.constants][-1]
-    with pytest.raises(VerifyError, match=f"^array '{last}' of the firmware that was built"):
+    with pytest.raises(VerifyError, match=f"^array '{last}' in the firmware differs"):
         verify_model(replace(artefact, project=project), random_samples(artefact.graph, 1, 0))
 
 
@@ -209,7 +210,7 @@ def test_shaders_are_arrays_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [flip_a_bit, drop_a_byte, double_a_byte])
 def test_a_bad_line_costs_time_only(spoil: Callable[[bytes, int], bytes], tmp_path: Path) -> None:
-    """A command to compute a CRC is spoilt on its way, and then an answer on its way back."""
+    """A command to compute a CRC is damaged on its way, and then an answer on its way back."""
     artefact = digits()
     name = next(iter(artefact.schedule.constants))
     with built(artefact) as elf:
@@ -256,7 +257,7 @@ def test_another_build_is_refused_unless_it_is_meant() -> None:
         assert memory.bytes == 0
         assert str(memory).startswith("the device's memory was not compared (--any-build)")
         for any_build in (False, True):
-            with pytest.raises(VerifyError, match="is in none of the regions that the device"):
+            with pytest.raises(VerifyError, match="is outside the regions that the device"):
                 compare_memory(artefact, elf, device, loaded=True, any_build=any_build)
 
 

@@ -23,8 +23,8 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import Board
-from smelt.boards.pace import pace_of
 from smelt.boards.simulate import Simulator
+from smelt.boards.simulation_timeout import pace_of
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, Quant, TensorType, Value
 from smelt.proof.mlperf_tiny import BENCHMARKS, benchmark_of, claim, meaning
@@ -233,10 +233,10 @@ def test_the_id_is_found(name: str) -> None:
     assert benchmark_of(graph, name).id == IDS[name]
     assert benchmark_of(graph, "network").id == IDS[name]
     other = next(id_ for id_ in BENCHMARKS if id_ != IDS[name])
-    with pytest.raises(ConfigError, match=f"is that of {IDS[name]}: say which with --id"):
+    with pytest.raises(ConfigError, match=f"suggests {IDS[name]}: choose with --id"):
         benchmark_of(graph, f"my-{other}")
     assert benchmark_of(graph, f"my-{other}", IDS[name]).id == IDS[name]
-    with pytest.raises(ConfigError, match=f"^{other} sends .*, and the network's input is"):
+    with pytest.raises(ConfigError, match=f"^{other} sends .*, but the network's input is"):
         benchmark_of(graph, name, other)
 
 
@@ -261,39 +261,38 @@ def test_a_float_network_is_refused_where_the_data_set_is_quantized(
 def test_what_is_no_network_of_the_benchmark_is_refused(smelt: Smelt) -> None:
     model = DIGITS / "digits_int8.tflite"
     for arguments, message in (
-        ((), "say what for: -o DIR, --flash, or --simulate"),
-        (("-o", "out"), "an input of 8x8 is none of MLPerf Tiny's (kws01 49x10; "),
-        (("-o", "out", "--id", "ic01"), "ic01 sends 3,072 bytes of an image (32x32x3), and"),
+        ((), "give -o DIR, --flash or --simulate"),
+        (("-o", "out"), "no MLPerf Tiny benchmark has an input of 8x8 (kws01 49x10; "),
+        (("-o", "out", "--id", "ic01"), "ic01 sends 3,072 bytes of an image (32x32x3), but"),
         (("-o", "out", "--id", "sww01"), "--id 'sww01': MLPerf Tiny has kws01, vww01, ic01"),
-        (("-o", "out", "--pty"), "--pty and --seconds are of --simulate"),
-        (("-o", "out", "--port", "COM5"), "are of --flash"),
-        (("--flash", "--simulate"), "not both of these"),
+        (("-o", "out", "--pty"), "--pty and --seconds need --simulate"),
+        (("-o", "out", "--port", "COM5"), "and --timeout need --flash"),
+        (("--flash", "--simulate"), "exclude each other"),
     ):
         done = smelt("mlperf-tiny", model, "--board", BOARD, *arguments)
         assert done.code == 1
         assert message in done.err
-    assert "--board says" in smelt("mlperf-tiny", model, "-o", "out").err
+    assert "choose a device with --board" in smelt("mlperf-tiny", model, "-o", "out").err
     assert not Path("out").exists()
 
 
 def test_channels_first_images_and_other_outputs_are_refused() -> None:
     model = Network("mlperf_tiny", "ic_int8").model
     graph = compile_model(model, Options(board=BOARD)).graph
-    with pytest.raises(ConfigError, match="channels come first: --input-layout nhwc"):
+    with pytest.raises(ConfigError, match="channels come first: use --input-layout nhwc"):
         benchmark_of(_with(graph, inputs=(1, 3, 32, 32)), "ic")
-    with pytest.raises(ConfigError, match="ic01 needs 10 outputs, the network has 100"):
+    with pytest.raises(ConfigError, match="ic01 needs 10 outputs, but the network has 100"):
         benchmark_of(_with(graph, outputs=(1, 100)), "ic")
 
 
 def test_bytes_that_mean_something_else_to_the_network_are_told() -> None:
     model = Network("mlperf_tiny", "kws_int8").model
     graph = compile_model(model, Options(board=BOARD)).graph
-    own = "490 int8 features: x stands for 0.584703 * (x - 83)"
+    own = "490 int8 features: x means 0.584703 * (x - 83)"
     assert meaning(BENCHMARKS["kws01"], graph) == own
     changed = _with(graph, quant=Quant.per_tensor(0.5, 83))
     assert meaning(BENCHMARKS["kws01"], changed).endswith(
-        "x stands for 0.5 * (x - 83), "
-        "but the benchmark's data set was quantized as 0.584703 * (x - 83)"
+        "x means 0.5 * (x - 83), but the benchmark's data set was quantized as 0.584703 * (x - 83)"
     )
 
 
@@ -327,6 +326,15 @@ def test_the_project_remembers_what_it_is(build: Build) -> None:
         "  usb: # vendor: product, or a list of products\n"
         "    0x1209: [0x0001] # for tests: no device that is sold\n"
     )
+
+
+def test_build_with_the_protocol_writes_the_same_project(smelt: Smelt) -> None:
+    model = Network("mlperf_tiny", "kws_int8").model
+    options = ("--board", BOARD, "--protocol", "mlperf")
+    assert smelt("build", model, "-o", "out", *options).code == 0
+    board = compile_model(model, Options(board=BOARD))
+    files = claim(board, benchmark_of(board.graph, "kws_int8")).project.files
+    assert {name: Path("out", name).read_text() for name in files} == files
 
 
 def test_the_runner_is_told_how_the_board_is_found(smelt: Smelt) -> None:

@@ -18,9 +18,9 @@ from smelt import boards
 from smelt.api.artefact import Artefact
 from smelt.api.options import Options
 from smelt.boards import session
-from smelt.boards.flash import Way, runners
-from smelt.boards.pace import Pace, pace_of
+from smelt.boards.flash import FlashOptions, runners
 from smelt.boards.simulate import Simulator
+from smelt.boards.simulation_timeout import Pace, pace_of
 from smelt.errors import DeviceError, ToolError
 from smelt.proof.rig import built, connected
 from smelt.proof.run import device_inputs
@@ -97,7 +97,7 @@ def test_a_gdb_server_that_is_not_let_run_is_waited_for(
         assert simulator.gdb is not None
         said: list[str] = []
         with stopped(simulator.gdb):
-            Way(server=simulator.gdb).flash(elf.path, artefact.board, said.append)
+            FlashOptions(server=simulator.gdb).flash(elf.path, artefact.board, said.append)
     assert any("matched" in line for line in said)
 
 
@@ -109,7 +109,7 @@ def test_a_device_that_says_nothing_is_given_up(
     assert artefact.board is not None
     with (
         Simulator(artefact.board, None) as simulator,
-        pytest.raises(DeviceError, match=f"no answer from the device in {LIMIT_S:g} s"),
+        pytest.raises(DeviceError, match=f"no response from the device in {LIMIT_S:g} s"),
         boards.open_device(None, simulator.port, artefact.board),
     ):
         pass
@@ -147,7 +147,7 @@ def test_a_mute_gdb_server_is_named(artefact: Artefact, monkeypatch: pytest.Monk
     said: list[str] = []
     with built(artefact) as elf, socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"127.0.0.1:{silent.getsockname()[1]}"
-        message = f"the GDB server at {server} has not answered for {LIMIT_S:g} s"
+        message = f"the GDB server at {server} has not responded for {LIMIT_S:g} s"
         with pytest.raises(ToolError, match=message):
-            Way(server=server).flash(elf.path, artefact.board, said.append)
+            FlashOptions(server=server).flash(elf.path, artefact.board, said.append)
     assert said[-1] == f"asking the GDB server at {server}"

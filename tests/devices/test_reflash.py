@@ -11,7 +11,7 @@ import pytest
 
 from smelt import boards
 from smelt.api.options import Options
-from smelt.boards.flash import Way
+from smelt.boards.flash import FlashOptions
 from smelt.boards.flash.programs import PROGRAMS
 from smelt.boards.simulate import Simulator
 from smelt.proof.rig import built, connected
@@ -47,7 +47,7 @@ def flash_again_and_again(name: str) -> None:
     (sample,) = random_samples(artefact.graph, 1, 0)
     with built(artefact) as elf, Simulator(board, None) as simulator:
         for _ in range(FLASHES):
-            Way(server=simulator.gdb).flash(elf.path, board, lambda _: None)
+            FlashOptions(server=simulator.gdb).flash(elf.path, board, lambda _: None)
             with connected(elf, artefact, simulator.port) as device:
                 assert device.info.count == 0
                 device.run(device_inputs(artefact.graph, sample))

@@ -126,7 +126,9 @@ def test_a_program_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyP
         lambda: ProcessStream(Path(sys.executable)),
         lambda: run(artefact, random_samples(artefact.graph, 1, 0)),
     ):
-        with pytest.raises(ConfigError, match=r"no temporary folder .*absent.*; set TMPDIR to"):
+        with pytest.raises(
+            ConfigError, match=r"cannot create a temporary folder: .*absent.*; set TMPDIR to"
+        ):
             begin()
 
 
@@ -156,7 +158,7 @@ def test_steps_are_timed(build: Build) -> None:
         assert struct.unpack("<i", device.run(inputs(SAMPLE))[0][2]) == (2,)
     with (
         build("host", taps=False).open() as device,
-        pytest.raises(DeviceError, match="cannot tell of single steps"),
+        pytest.raises(DeviceError, match="cannot report single steps"),
     ):
         device.laps()
 
@@ -179,7 +181,7 @@ def test_the_benchmarks_transcript(build: Build, name: str) -> None:
             "m-buffer-00-01-02-03-04-05-06-07",
             "m-buffer-08-09-0a-0b-0c-0d-0e-0f",
         ]
-        # The second input still asks for nothing; the first is destroyed and loaded anew.
+        # The second input still asks for nothing; the first is destroyed and loaded again.
         device.load(1, inputs()[1])
         lines = device.command("infer 1 0")
         assert lines[:3] == ["m-warmup-start-0", "m-warmup-done", "m-infer-start-1"]

@@ -36,7 +36,7 @@ def grow(
     steps: Sequence[int],
     choices: Sequence[Callable[[OnnxBuilder], None]] = STEPS,
 ) -> None:
-    """Apply steps, each with choices of its own; one that does not fit is drawn anew."""
+    """Apply steps, each with choices of its own; one that does not fit is drawn again."""
     for number in steps:
         b.draw = recipe.draw(number + 1)
         for _ in range(_TRIES):

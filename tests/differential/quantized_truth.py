@@ -19,7 +19,7 @@ from functools import cache
 
 import numpy as np
 
-from smelt.codegen.passes.quantized.integers import use_integer_arithmetic
+from smelt.codegen.passes.quantized.integer_arithmetic import use_integer_arithmetic
 from smelt.frontend import Imported, load
 from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ir.evaluate import compute

@@ -104,8 +104,8 @@ def test_a_wrong_number_is_found_and_shrunk(plant: Planter) -> None:
     _require_engine("tflite")
     recipes = _recipes("tflite", 0)
     assert not _found(recipes)
-    plant("text/helpers.c.j2", "return x < low ? low : x > high ? high : x;",
-          "return x < low ? low : x >= high ? high - 1 : x;")  # fmt: skip
+    plant("text/helpers.c.j2", "return x < low ? low : (x > high ? high : x);",
+          "return x < low ? low : (x >= high ? high - 1 : x);")  # fmt: skip
     findings = _found(recipes)
     assert findings
     assert all("elements differ, first [" in finding.what for finding in findings)

@@ -30,7 +30,7 @@ def tflite_network(recipe: Recipe) -> Network:
 
 
 def _grow(b: TfliteBuilder, recipe: Recipe, steps: Sequence[int]) -> None:
-    """Apply steps, each with choices of its own; one that does not fit is drawn anew."""
+    """Apply steps, each with choices of its own; one that does not fit is drawn again."""
     for number in steps:
         b.draw = recipe.draw(number + 1)
         for _ in range(_TRIES):

@@ -83,7 +83,7 @@ def test_make_builds_the_same_network(
     network_bytes: list[int] = []
     for index, artefact in enumerate(both_forms(monkeypatch, model=model)):
         folder = tmp_path / str(index)
-        artefact.write(folder)
+        artefact.with_firmware().write(folder)
         elf = compile_project(folder, artefact.platform)
         objects.append(symbols(folder / f"build/{model}_net_weights.o"))
         network_bytes.append(elf.flash_network.total)
@@ -114,7 +114,7 @@ def test_builds_outside_the_project(tool: str, board: str | None, tmp_path: Path
         pytest.skip(f"no {tool}")
     artefact = digits(Options(board=board))
     project, build = tmp_path / "a project", tmp_path / "elsewhere"
-    artefact.write(project)
+    artefact.with_firmware().write(project)
     if tool == "make":
         must("make", "-j2", f"BUILD={build}", cwd=project)
     else:
@@ -133,7 +133,7 @@ def test_builds_outside_the_project(tool: str, board: str | None, tmp_path: Path
 @pytest.mark.usefixtures("large")
 def test_library_without_a_board(tmp_path: Path) -> None:
     artefact = digits(Options(target="cortex-m0"))
-    artefact.write(tmp_path / "project")
+    artefact.with_firmware().write(tmp_path / "project")
     must("make", cwd=tmp_path / "project")
     archive = tmp_path / "project/build/digits_int8_net_weights.o"
     assert symbols(archive, "arm-none-eabi-nm").keys() == artefact.schedule.constants.keys()

@@ -133,10 +133,11 @@ def test_what_make_made_gives_way_to_what_is_compiled(tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_project(digits(), out)
     (out / "build").mkdir()
-    (out / "build/digits_int8.elf").write_text("older")
+    library = out / "build/libdigits_int8_net.a"
+    library.write_text("older")
     (out / "build/notes").write_text("mine")
     write_project(digits(), out, force=True, compile_=True)
-    assert (out / "build/digits_int8.elf").read_bytes()[:4] == b"\x7fELF"
+    assert library.read_bytes()[:7] == b"!<arch>"
     assert (out / "build/notes").read_text() == "mine"
 
 
@@ -203,7 +204,7 @@ def test_the_current_folder_and_what_holds_it(
     write_project(digits(), out)
     (out / "a/b").mkdir(parents=True)
     monkeypatch.chdir(out / "a/b" if where == "../.." else out / "a" if where == ".." else out)
-    with pytest.raises(ConfigError, match="is the current folder or holds it"):
+    with pytest.raises(ConfigError, match="is the current folder or contains it"):
         write_project(digits(), Path(where), force=True)
     assert (out / "report.json").is_file()
 

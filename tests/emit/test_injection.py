@@ -116,7 +116,7 @@ def test_comments_end_where_they_end(name: str) -> None:
 def test_a_project_is_built_by_make_and_cmake(tmp_path: Path) -> None:
     need("make", "cmake", "clang")
     artefact = compiled("open")
-    artefact.write(tmp_path / "project")
+    artefact.with_firmware().write(tmp_path / "project")
     must("make", "EXTRA_CFLAGS=-Wcomment -Wtrigraphs", cwd=tmp_path / "project")
     cmake(tmp_path / "project", tmp_path / "build")
     for source in network_sources(tmp_path / "project"):
@@ -159,7 +159,7 @@ def test_projects_for_a_gpu_are_built(format_: str | None, tmp_path: Path) -> No
     artefact = compiled("own", Options(target="vulkan", backends=("vulkan", "c")))
     folder = tmp_path / "gpu"
     if format_ is None:
-        artefact.write(folder)
+        artefact.with_firmware().write(folder)
     else:
         export(artefact, format_, folder)
     assert artefact.network.device is not None

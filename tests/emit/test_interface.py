@@ -221,7 +221,7 @@ int main(void) {
 def test_inputs_survive_if_asked(keep: bool, tmp_path: Path) -> None:
     """Without `keep_inputs` this network does overwrite its input: both steps work in place."""
     artefact = compile_graph(unary_chain(), Options(keep_inputs=keep))
-    artefact.write(tmp_path / "chain")
+    artefact.with_firmware().write(tmp_path / "chain")
     assert artefact.network.arena_bytes == (32 if keep else 16)
     run_c(tmp_path, f"#define KEEP {int(keep)}\n{SURVIVAL}", [tmp_path / "chain"])
 
@@ -246,7 +246,7 @@ int main(void) {
 
 def test_kept_inputs_give_the_same_again(tmp_path: Path) -> None:
     artefact = digits(Options(keep_inputs=True))
-    artefact.write(tmp_path / "project")
+    artefact.with_firmware().write(tmp_path / "project")
     elf = compile_project(tmp_path / "project", artefact.platform)
     inputs, expected = images(1)
     with open_device(elf.path, "host") as device:
@@ -313,7 +313,7 @@ def test_state_goes_from_one_inference_to_the_next(graph: Graph) -> None:
 
 def test_init_resets_state(tmp_path: Path) -> None:
     artefact = compile_graph(counter())
-    artefact.write(tmp_path / "project")
+    artefact.with_firmware().write(tmp_path / "project")
     elf = compile_project(tmp_path / "project", artefact.platform)
     x = np.full(4, 10, np.float32).tobytes()
     answers: list[list[float]] = []

@@ -16,8 +16,11 @@ import pytest
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.api.report import Gates
 from smelt.boards import compile_project, open_device
-from smelt.errors import ConfigError, SmeltError
+from smelt.codegen.emit.destination import REPORT
+from smelt.codegen.emit.network import render_network
+from smelt.errors import ConfigError, DoesNotFit, SmeltError
 from smelt.ir import Graph, Node, Origin, Value
 from smelt.ops.core.binary import Binary
 from smelt.proof.run import run, write_project
@@ -57,7 +60,7 @@ def test_compiles_without_a_warning(model: str, compiler: str, tmp_path: Path) -
     hand_made = {"counter": counter, "chain": unary_chain}
     graph = hand_made.get(model)
     artefact = digits(model=model) if graph is None else compile_graph(graph())
-    artefact.write(tmp_path / "project")
+    artefact.with_firmware().write(tmp_path / "project")
     files = network_sources(tmp_path / "project")
     if "++" not in compiler:
         files += [tmp_path / "project/main.c", *(tmp_path / "project/firmware").glob("*.c")]
@@ -72,11 +75,12 @@ def test_compiles_without_a_warning(model: str, compiler: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     "options",
     [
+        Options(board="host"),
         Options(),
         pytest.param(Options(target="cortex-m0"), marks=pytest.mark.qemu),
         pytest.param(Options(board="mps2-an386"), marks=pytest.mark.qemu),
     ],
-    ids=["host", "library", "board"],
+    ids=["host", "library", "library for a core", "board"],
 )
 def test_cmake_builds_it(options: Options, tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
@@ -87,13 +91,39 @@ def test_cmake_builds_it(options: Options, tmp_path: Path) -> None:
         must("cmake", *command, cwd=tmp_path / "project")
     assert (tmp_path / "project/build/libdigits_int8_net.a").is_file()
     elf = tmp_path / "project/build/digits_int8.elf"
-    assert elf.is_file() == (artefact.platform.firmware is not None)
+    assert elf.is_file() == artefact.has_firmware
     if elf.is_file():
         inputs, expected = images(1)
         hash_ = artefact.network.hash
         with open_device(elf, artefact.on, artefact.board, expected_hash=hash_) as device:
             (answer,), _ = device.run([inputs[0].tobytes()])
         assert answer == expected[0].tobytes()
+
+
+@pytest.mark.parametrize("target", ["host", "cortex-m4", "vulkan"])
+def test_firmware_is_there_only_where_a_board_was_asked_for(target: str, tmp_path: Path) -> None:
+    artefact = digits(Options(target=target))
+    artefact.write(tmp_path / "library")
+    paths = tree(tmp_path / "library").keys() - set(render_network(artefact.network))
+    assert paths - {"toolchain.cmake"} == {"CMakeLists.txt", "Makefile", "README.md", REPORT}
+    assert not [name for name, text in artefact.project.files.items() if "firmware" in text]
+    with_board = digits(Options(target=target, board="host")).project.files
+    assert {"main.c", "firmware/wire.c"} <= with_board.keys()
+    assert not [name for name in with_board if "mlperf" in name]
+
+
+@pytest.mark.qemu
+def test_compiling_a_library_measures_it(tmp_path: Path) -> None:
+    """Its objects hold the weights and the code, and only a run needs a board."""
+    artefact = digits(Options(target="cortex-m4"))
+    report = write_project(artefact, tmp_path / "out", compile_=True)
+    flash = report["flash"]
+    assert artefact.network.weights_bytes < flash["network"] < 30_000
+    assert flash["elf"] is None
+    with pytest.raises(DoesNotFit, match=r"flash: .* bytes, the limit is 1,000"):
+        write_project(artefact, tmp_path / "more", gates=Gates(flash=1000))
+    with pytest.raises(ConfigError, match="only a library that cannot be linked"):
+        write_project(artefact, tmp_path / "more", gates=Gates(stack=1000))
 
 
 @pytest.mark.qemu
@@ -109,7 +139,7 @@ def test_make_builds_a_library_without_a_board(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", [*DIGITS_MODELS, "counter"])
 def test_network_has_no_heap_and_no_writable_data(model: str, tmp_path: Path) -> None:
     artefact = compile_graph(counter()) if model == "counter" else digits(model=model)
-    artefact.write(tmp_path / "project")
+    artefact.with_firmware().write(tmp_path / "project")
     compile_project(tmp_path / "project", artefact.platform, taps=True)
     symbols: dict[str, set[str]] = {}
     for source in artefact.network.sources:
@@ -250,7 +280,7 @@ def test_a_file_of_any_name_gives_the_network_one(file: str, name: str, tmp_path
 
 def test_name_is_in_front_of_everything(tmp_path: Path) -> None:
     artefact = digits(Options(name="kitchen_Scale2"))
-    artefact.write(tmp_path / "project")
+    artefact.with_firmware().write(tmp_path / "project")
     compile_project(tmp_path / "project", artefact.platform)
     assert (tmp_path / "project/build/kitchen_Scale2.elf").is_file()
     assert (

@@ -20,8 +20,8 @@ FAULTS = (
     _of(
         "the last of four sums keeps what it shares with the one before",
         "templates/backends/armv6m/dense.j2",
-        "{a, (ab - a) >> 8, c, (cd - c) >> 8}",
-        "{a, (ab - a) >> 8, c, cd >> 8}",
+        "{ a, (ab - a) >> 8, c, (cd - c) >> 8 }",
+        "{ a, (ab - a) >> 8, c, cd >> 8 }",
         _kernels("armv6m", _HOST),
     ),
     _of(

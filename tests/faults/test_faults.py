@@ -52,7 +52,7 @@ def test_faults_are_everywhere() -> None:
 def test_the_docs_list_them() -> None:
     table = PAGE.partition("\n".join(HEAD))[2].partition("\n\n")[0]
     listed = [line.rpartition(" | ")[0] + " |" for line in table.strip().splitlines()]
-    assert listed == [row(f) for f in FAULTS], "write it anew: python -m tests.faults --markdown"
+    assert listed == [row(f) for f in FAULTS], "write it again: python -m tests.faults --markdown"
     assert f"{len(FAULTS)} of {len(FAULTS)} are found" in PAGE
 
 

@@ -305,7 +305,7 @@ def _dumped(text: str) -> str:
 
 
 def _forget_peak() -> None:
-    """Let the greatest use of memory be counted anew, where the system can."""
+    """Let the greatest use of memory be counted again, where the system can."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

@@ -107,12 +107,12 @@ def test_every_truncation_is_refused(name: str, seed: str) -> None:
 def test_a_byte_overwritten_anywhere(seed: str) -> None:
     """One byte in every 509, a prime so that it falls on every part of a field."""
     data = BY_NAME["tflite"].seeds()[seed]
-    spoilt = [
+    damaged = [
         data[:at] + bytes([byte]) + data[at + 1 :]
         for byte in (0x00, 0x7F, 0xFF)
         for at in range(8, len(data), 509)
     ]
-    run_all([Case("tflite", seed, (), 0, changed) for changed in spoilt])
+    run_all([Case("tflite", seed, (), 0, changed) for changed in damaged])
 
 
 def test_random_bytes() -> None:
@@ -245,11 +245,11 @@ def test_the_same_seed_gives_the_same_files() -> None:
 @pytest.mark.parametrize(
     ("field", "lie", "message"),
     [
-        ("outputs", [("float32", 7)], r"announces outputs of \[7\] bytes"),
-        ("outputs", [("float32", 2**32)], r"of \[4294967296\] bytes, and the network has \[800\]"),
-        ("inputs", [("float32", 4)], r"announces inputs of \[4\] bytes"),
+        ("outputs", [("float32", 7)], r"reports outputs of \[7\] bytes"),
+        ("outputs", [("float32", 2**32)], r"of \[4294967296\] bytes, but the network has \[800\]"),
+        ("inputs", [("float32", 4)], r"reports inputs of \[4\] bytes"),
         ("steps", [2**31, 4], "a step 0 with an output of 2147483648 bytes, which the network"),
-        ("steps", [4, 4], r"says that step 0 makes 4 bytes, not 800"),
+        ("steps", [4, 4], r"reports 4 bytes for step 0, not 800"),
     ],
 )
 def test_a_device_that_lies_about_sizes(field: str, lie: Any, message: str) -> None:
@@ -261,7 +261,7 @@ def test_a_device_that_lies_about_sizes(field: str, lie: Any, message: str) -> N
 
 
 def test_a_version_that_is_no_number_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python refuses to read numbers of more than 4,300 digits: such a line is a spoilt one."""
+    """Python refuses to read numbers of more than 4,300 digits: such a line is a damaged one."""
     monkeypatch.setattr(fake_device, "VERSION", "9" * 5000)
     network = artefact(lengths=False)
     converse(network, FakeDevice.of(network, taps=False))

@@ -1,4 +1,4 @@
-"""A device that answers wrongly: what comes over the line is lost, doubled, spoilt, or a lie.
+"""A device that answers wrongly: what comes over the line is lost, doubled, damaged, or a lie.
 
 A file is a list of faults, one a line: `ANSWER KIND NUMBER`. The device behind it obeys the
 protocol as the firmware does, and the clock is its own: nothing is waited for.
@@ -22,7 +22,7 @@ from zlib import crc32
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.boards import Device, line
+from smelt.boards import Device, transport
 from smelt.boards.device_info import VERSION
 from smelt.errors import ConfigError, DeviceError, VerifyError
 from smelt.frontend import InputOptions, load
@@ -135,8 +135,8 @@ class _Clock:
 
 
 @dataclass
-class _Spoilt:
-    """The stream of a device whose answers are spoilt as a list of faults says."""
+class _Damaged:
+    """The stream of a device whose answers are damaged as a list of faults says."""
 
     faults: Mapping[int, list[tuple[str, int]]]
     clock: _Clock
@@ -189,7 +189,7 @@ def _of(inputs: Mapping[str, list[int]]) -> Any:
 class _FakeRig(Rig):
     """In place of a board: the device of the file's faults."""
 
-    stream: _Spoilt
+    stream: _Damaged
 
     @contextmanager
     def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[Any, Device]]:
@@ -225,7 +225,7 @@ def damage(data: bytes, steps: Sequence[Step]) -> bytes:
 
 
 def _lasting(rng: Random) -> int:
-    """How many answers in a row have a fault: the host says a thing again that was spoilt once."""
+    """How many answers in a row have a fault: the host says a thing again that was damaged once."""
     return rng.choice((1, 1, 1, 3, 40))
 
 
@@ -257,9 +257,9 @@ def converse(
     """Do what Smelt does with a device: time and compare layers where it tells of them, or run."""
     clock = _Clock()
     rig = _FakeRig()
-    object.__setattr__(rig, "stream", _Spoilt(faults, clock, device, bytes_per_s))
+    object.__setattr__(rig, "stream", _Damaged(faults, clock, device, bytes_per_s))
     (sample,) = random_samples(network.graph, 1, 0)
-    with patch.object(line, "time", clock):
+    with patch.object(transport, "time", clock):
         if device.taps:
             time_layers(network, sample, rig)
             reference = dict(evaluate(network.graph, sample).values)

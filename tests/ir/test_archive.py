@@ -136,7 +136,7 @@ def test_what_cannot_be_loaded_is_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "MAX_CONSTANTS", 100)
-    with pytest.raises(ConfigError, match="holds at most"):
+    with pytest.raises(ConfigError, match="may have at most"):
         save(GRAPH, tmp_path / "net.smelt")
     assert not list(tmp_path.iterdir())
 
@@ -152,18 +152,30 @@ def test_a_missing_file(tmp_path: Path) -> None:
         ("graph.txt", None, "no item named 'graph.txt'"),
         ("constants.npz", None, "no item named 'constants.npz'"),
         ("graph.txt", b"\xff", "is damaged: 'utf-8' codec"),
-        ("graph.txt", b"smelt-ir 9\n", "version 9 of the text form"),
+        ("graph.txt", b"smelt-ir 9\n", "the text form has version 9"),
         ("constants.npz", b"", "not a zip file"),
-        ("constants.npz", pack({}), "is not in the store"),
+        ("constants.npz", pack({}), "is missing from the constants"),
         ("constants.npz", pack({"a.npy": b""}), "damaged"),
-        ("constants.npz", pack({"a.npy": b"\x93NUMPY\x02\x00"}), "no readable header"),
-        ("constants.npz", pack({"a.npy": npy(np.zeros(4))[:-1]}), r"31 bytes for float64\[4\]"),
-        ("constants.npz", pack({"a.npy": npy(np.zeros(4)) + b" "}), r"33 bytes for float64\[4\]"),
-        ("constants.npz", pack({"a.npy": npy(np.zeros(4, ">i4"))}), "16 bytes for >i4"),
+        ("constants.npz", pack({"a.npy": b"\x93NUMPY\x02\x00"}), "no readable .npy header"),
+        (
+            "constants.npz",
+            pack({"a.npy": npy(np.zeros(4))[:-1]}),
+            r"31 bytes of data, .*float64\[4\]",
+        ),
+        (
+            "constants.npz",
+            pack({"a.npy": npy(np.zeros(4)) + b" "}),
+            r"33 bytes of data, .*float64\[4\]",
+        ),
+        (
+            "constants.npz",
+            pack({"a.npy": npy(np.zeros(4, ">i4"))}),
+            r"an array >i4\[4\] of 16 bytes",
+        ),
         (
             "constants.npz",
             pack({"a.npy": npy(np.asfortranarray(np.zeros((2, 3))))}),
-            r"48 bytes for float64\[2, 3\]",
+            r"an array float64\[2, 3\] of 48 bytes",
         ),
         (
             "constants.npz",
@@ -186,7 +198,7 @@ def test_constants_under_another_key(good: bytes, scratch: Path) -> None:
     names, contents = zip(*arrays_of(good).items(), strict=True)
     swapped = dict(zip(names, contents[1:] + contents[:1], strict=True))
     assert len(swapped) > 1
-    with pytest.raises(ModelError, match="is damaged: its digest differs"):
+    with pytest.raises(ModelError, match="is damaged: its stored array has another digest"):
         load_bytes(pack({"graph.txt": text_of(good), "constants.npz": pack(swapped)}), scratch)
 
 
@@ -201,7 +213,7 @@ def test_graphs_that_make_no_sense(scratch: Path) -> None:
     ):
         y = Value("y", TensorType(shape, DType.FLOAT32))
         save(Graph("g", (x,), (y,), (Node(op, inputs, (y,), origin),)), scratch)
-        with pytest.raises(ModelError, match="holds no valid graph"):
+        with pytest.raises(ModelError, match="contains no valid graph"):
             load(scratch)
 
 
@@ -223,7 +235,7 @@ def test_size_limits(
     members = {"graph.txt": text_of(good), "constants.npz": constants}
     if member:
         members[member] = bomb
-    with pytest.raises(ModelError, match="more than the 1048576 accepted"):
+    with pytest.raises(ModelError, match="at most 1048576 are accepted"):
         load_bytes(pack(members, zipfile.ZIP_DEFLATED), scratch)
 
 
@@ -260,7 +272,7 @@ def test_members_by_other_methods_of_compression(good: bytes, scratch: Path) -> 
             {"graph.txt": text_of(good), "constants.npz": pack(arrays_of(good), zipfile.ZIP_LZMA)}
         ),
     ):
-        with pytest.raises(ModelError, match="compressed by method 14"):
+        with pytest.raises(ModelError, match="uses compression method 14"):
             load_bytes(members, scratch)
 
 
@@ -276,5 +288,5 @@ def test_tensors_beyond_what_c_addresses_are_refused(
     assert type_ in text
     members["graph.txt"] = text.replace(type_, type_[: type_.index("[")] + shape).encode()
     scratch.write_bytes(pack(members))
-    with pytest.raises(UnsupportedError, match="is too large: 2,147,483,647 bytes are the most"):
+    with pytest.raises(UnsupportedError, match="at most 2,147,483,647 bytes"):
         load(scratch)

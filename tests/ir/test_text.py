@@ -158,7 +158,7 @@ def test_a_number_prints_as_its_field_parses() -> None:
 
 def test_a_field_of_an_unknown_type_is_a_bug_that_is_named() -> None:
     op = EveryField(1, maybe={"a"})  # pyright: ignore[reportArgumentType]
-    with pytest.raises(GraphError, match=r"EveryField holds \{'a'\}"):
+    with pytest.raises(GraphError, match=r"EveryField has the value \{'a'\}"):
         print_graph(graph_of(op))
 
 
@@ -238,22 +238,22 @@ def body(*lines: str) -> str:
     ("text", "message"),
     [
         ("", "line 1, column 1: expected 'smelt-ir'"),
-        ("smelt-ir 2\n", "line 1, column 1: version 2 .* reads version 1"),
+        ("smelt-ir 2\n", "line 1, column 1: the text form has version 2, .* reads version 1"),
         ("smelt-ir 1\n", "line 2, column 1: expected 'graph', found the end"),
         (body() + " }", "line 4, column 3: expected the end of the text, found '}'"),
-        (body("?"), r"line 4, column 1: no word of the text form begins with '\?'"),
+        (body("?"), r"line 4, column 1: '\?' cannot begin a word of the text form"),
         (body("output %z"), "line 4, column 8: %z is not defined above"),
         (body("output x"), "line 4, column 8: expected a value, as %name, found 'x'"),
         (body("input %x: f32[]"), "line 4, column 7: %x is defined a second time"),
         (body("input %y: f33[]"), "line 4, column 11: expected one of f32, .*found 'f33'"),
         (body("input %y: f32[-1]"), "line 4, column 15: expected a size, found -1"),
         (body("input %y: f32[1.5]"), "line 4, column 15: expected an integer, found '1.5'"),
-        (body(f"input %y: f32[{'9' * 30}]"), "line 4, column 15: an integer beyond 64 bits"),
+        (body(f"input %y: f32[{'9' * 30}]"), "column 15: the integer does not fit in 64 bits"),
         (body(r'input %"\q": f32[]'), "line 4, column 7: not a JSON string"),
         (body("const %c: i8[1] = [128]"), "column 20: expected an integer from -128 to 127"),
         (body("const %c: i8[2] = [1]"), r"column 19: expected 2 elements for i8\[2\], found 1"),
         (body("const %c: bool[1] = [1]"), "column 22: expected 'true' or 'false', found '1'"),
-        (body("const %c: i8[1] = @0123"), "column 19: constant @0123 is not in the store"),
+        (body("const %c: i8[1] = @0123"), "column 19: constant @0123 is missing"),
         (body("state %h: f32[1] = [0.0]"), "line 5, column 1: expected 'next %h = ...'"),
         (body("next %x = %x"), "line 4, column 6: expected a state that has no 'next' yet"),
         (body("%y: f32[2] = _Convolution(%x) from A #0"), "operator '_Convolution' is unknown"),
@@ -294,7 +294,7 @@ def test_a_stored_array_must_be_the_one_that_was_printed() -> None:
     store: dict[str, Array] = {}
     text = print_graph(constant_graph(array), store)
     (key,) = store
-    with pytest.raises(ModelError, match=f"constant @{key} in the store is damaged"):
+    with pytest.raises(ModelError, match=f"constant @{key} is damaged"):
         parse_graph(text, {key: array + 1})
     with pytest.raises(ModelError, match=r"expected i32\[3,3\], found int32\[9\]"):
         parse_graph(text.replace("i32[9]", "i32[3,3]"), store)

@@ -101,16 +101,16 @@ def test_a_good_graph_passes_unchanged() -> None:
         (Graph("g", (X,), (), (total(X, result=Value("y", I8)),)), r"makes f32\[2\], but 'y' is"),
         (
             Graph("g", (X,), (), (replace(total(X), outputs=(Y, H)),)),
-            "makes 1 values, not 2",
+            "makes 1 values, but has 2",
         ),
         (Graph("g", (Value("q", I8),), (), ()), None),
         (replace(GOOD, inputs=(X, Value.constant("c", ZERO))), "'c' is constant and cannot be"),
         (
             replace(GOOD, nodes=(total(X, result=Value.constant("c", ZERO)),)),
-            "'c' is constant and cannot be of Sum",
+            "'c' is constant and cannot be one of Sum",
         ),
-        (constant(np.zeros(3, np.float32), F32), r"'c' is f32\[2\] but holds float32\[3\]"),
-        (constant(np.zeros(2, np.float64), F32), r"'c' is f32\[2\] but holds float64\[2\]"),
+        (constant(np.zeros(3, np.float32), F32), r"'c' is f32\[2\], but its array is float32\[3\]"),
+        (constant(np.zeros(2, np.float64), F32), r"'c' is f32\[2\], but its array is float64\[2\]"),
         (quantized(DType.FLOAT32, Quant.per_tensor(1.0)), r"'q' is f32\[2\] and cannot be"),
         (quantized(DType.BOOL, Quant.per_tensor(1.0)), "cannot be quantized"),
         (quantized(DType.INT8, Quant((1.0,), (0,), 0)), "needs 2 scales and zero points, has 1"),
@@ -174,7 +174,7 @@ def test_evaluation_knows_every_value() -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ([], "'g' takes 1 inputs, 0 were given"),
+        ([], "'g' takes 1 inputs, but 0 were given"),
         ([np.zeros(3, np.float32)], r"input 'x' of 'g' is f32\[2\]; got float32\[3\]"),
         ([np.zeros(2, np.float64)], r"got float64\[2\]"),
     ],
@@ -186,5 +186,5 @@ def test_evaluation_refuses_other_inputs(inputs: list[Array], message: str) -> N
 
 @pytest.mark.parametrize("zero_point", [1 << 63, -(1 << 63), 10**40])
 def test_zero_points_beyond_all_integers_are_refused(zero_point: int) -> None:
-    with pytest.raises(ModelError, match="zero point is beyond 64 bits"):
+    with pytest.raises(ModelError, match="zero point does not fit in 64 bits"):
         Quant((0.5, 0.5), (0, zero_point), 0)

@@ -22,17 +22,17 @@ from smelt.codegen.backends.armv6m import convolution_assembly as armv6m_block
 from smelt.codegen.backends.armv6m import dense_assembly as armv6m_words
 from smelt.codegen.backends.armv6m.instructions import Armv6m
 from smelt.codegen.backends.armv7m import convolution_assembly as armv7m_block
-from smelt.codegen.backends.armv7m import products_assembly as armv7m_products_assembly
+from smelt.codegen.backends.armv7m import convolution_pairs_assembly as armv7m_products_assembly
 from smelt.codegen.backends.armv7m.assembly import Turns
-from smelt.codegen.backends.armv7m.columns_assembly import SlidingLines, lines
+from smelt.codegen.backends.armv7m.convolution_pairs_assembly import PairsOfTaps
+from smelt.codegen.backends.armv7m.convolution_rows_assembly import LineSums, outputs_of_row
 from smelt.codegen.backends.armv7m.dense_assembly import RowSums, row
+from smelt.codegen.backends.armv7m.depthwise_3x3_assembly import SlidingLines, lines
 from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
-from smelt.codegen.backends.armv7m.products_assembly import PairsOfTaps
-from smelt.codegen.backends.armv7m.rows_assembly import LineSums, outputs_of_row
 from smelt.codegen.lower import assembly_builder
 from smelt.codegen.lower.assembly_builder import LONGEST, Assembler, Label
 from smelt.codegen.lower.registers import LR, R0, R1, R2, R3, R4, R8, SP, EncodingError
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import BlockSums, grouped
 from smelt.targets.instructions import Kind
 
@@ -128,10 +128,10 @@ def test_lines_are_those_of_a_statement_in_c() -> None:
     a.place(done)
     (lines,) = a.statements
     assert lines.split("\n") == [
-        "/*",
-        " * r0: inputs,",
-        " * r1: weights.",
-        " */",
+        "        /*",
+        "         * r0: inputs,",
+        "         * r1: weights.",
+        "         */",
         r'        "2:\n"',
         r'        ".rept 2\n"',
         r'        "ldmia r0!, {r1, r2}\n"',
@@ -221,7 +221,7 @@ def test_labels_are_the_ones_meant() -> None:
     a.b(meant)
     with pytest.raises(EncodingError, match="another label 9"):
         a.here(9)
-    with pytest.raises(EncodingError, match="nowhere"):
+    with pytest.raises(EncodingError, match="never placed"):
         _ = a.statements
     with pytest.raises(EncodingError, match="several"), a.repeat(2):
         a.here(1)
@@ -355,7 +355,7 @@ def codes() -> dict[str, Assembler]:
 def test_an_assembler_makes_the_same_instructions(name: str, tmp_path: Path) -> None:
     code, source = codes()[name], tmp_path / "block.c"
     target = "cortex-m0" if name.startswith("armv6m") else "cortex-m3"
-    statements = "".join(f"    __asm__ volatile(\n{lines}\n    );\n" for lines in code.statements)
+    statements = "".join(f"    __asm__(\n{lines}\n    );\n" for lines in code.statements)
     source.write_text(f"__attribute__((naked)) void block(void) {{\n{statements}}}\n")
     compiled = source.with_suffix(".o")
     flags = targets.get(target).arch_flags

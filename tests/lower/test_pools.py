@@ -17,7 +17,7 @@ import pytest
 
 from smelt.codegen.backends.dsp import pool as dsp_pool
 from smelt.codegen.backends.helium import pool as helium_pool
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.plain_pool import PlainPool
 from smelt.codegen.lower.pooling import MOST, Pooling, pooling
 from smelt.ir import (
@@ -277,10 +277,10 @@ def test_what_is_not_served_is_refused_in_a_sentence() -> None:
     apart = node_case(Reduce("mean", (1, 3)), (1, 5, 5, 8))
     last = node_case(Reduce("mean", (3,)), (1, 5, 5, 8))
     for case, target, word in (
-        *((dilated, target, "gaps") for target in KERNELS),
+        *((dilated, target, "dilation") for target in KERNELS),
         *((large, target, "256 elements") for target in KERNELS),
         *((narrow, target, "four channels") for target in ("cortex-m0", "cortex-m3", "cortex-m7")),
-        *((case, target, "neighbouring axes") for target in KERNELS for case in (apart, last)),
+        *((case, target, "adjacent axes") for target in KERNELS for case in (apart, last)),
         (odd, "cortex-m0", "multiple of four"),
     ):
         answer = case.call(target)

@@ -197,5 +197,7 @@ def test_a_shape_computed_at_run_time_is_named_as_the_reason() -> None:
         graph.tensors[index].buffer = 0
         graph.inputs = [*graph.inputs, index]
 
-    with pytest.raises(UnsupportedError, match=r"shape of 'z' is computed .* fixed input shape"):
+    with pytest.raises(
+        UnsupportedError, match=r"shape of 'z' is known only at run time.* fixed input shape"
+    ):
         load(edited(_dense((3, 8), (3, 5)), open_), "open")

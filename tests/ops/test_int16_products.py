@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Refusal, Request
+from smelt.codegen.lower.kernel import Refusal, Request
 from smelt.codegen.passes import run_passes
 from smelt.ir import (
     Array,

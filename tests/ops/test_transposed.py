@@ -20,10 +20,10 @@ from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ops.case import Bias, Case, Data, Weights, build
 from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.quant.plan import classify
-from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import observe
+from smelt.quant.ranges.activation_statistics import observe
 from smelt.quant.recipe import RECIPES
+from smelt.quant.result import sqnr
 from smelt.quant.weights.equalization import equalize
 from smelt.samples import Sample
 from tests.support.graphs import SETUPS, TWINS, Member, SampleOutputs, assert_same, run_together
@@ -129,8 +129,10 @@ def test_contradictions_are_refused() -> None:
         return str(caught.value)
 
     shape = const("shape", (1, 8, 8, 2), np.int32)
-    assert "says that" in refused(const("shape", (1, 7, 8, 2), np.int32), weights, x, y)
-    assert "no shape of an image" in refused(const("shape", (8, 8), np.int32), weights, x, y)
+    assert "but the file declares" in refused(const("shape", (1, 7, 8, 2), np.int32), weights, x, y)
+    assert "is not [batch, height, width, channels]" in refused(
+        const("shape", (8, 8), np.int32), weights, x, y
+    )
     assert "StrideH" in refused(shape, weights, x, y, stride=0)
     assert "cannot use weights" in refused(shape, const("w", np.ones((2, 3, 3, 4))), x, y)
     assert "must be 4-D" in refused(shape, const("w", np.ones((2, 3))), x, y)

@@ -13,7 +13,7 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.lower.backend import Backend, backend
-from smelt.codegen.lower.offer import MOST_ENTRIES, Kernel, KernelCall, Refusal, Request, Scratch
+from smelt.codegen.lower.kernel import MOST_ENTRIES, Kernel, KernelCall, Refusal, Request, Scratch
 from smelt.codegen.partition.candidates import Candidate, Choice
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.errors import ConfigError, UnsupportedError
@@ -62,7 +62,7 @@ def test_each_kernel_is_asked_once(
         offer = kernel.offer
 
         def counting(node: Node, request: Request) -> KernelCall | Refusal:
-            asked[id(kernel), node, request.room if kernel.uses_room else 0] += 1
+            asked[id(kernel), node, request.scratch_limit if kernel.uses_room else 0] += 1
             return offer(node, request)
 
         return counting
@@ -167,8 +167,11 @@ def test_a_faster_candidate_that_lost_says_why_and_what_takes_it(optimize: Optim
                 expand_weights="--expand-weights" in sentence,
             )
             assert remedy != options
-            better = compile_model(MODEL, remedy).schedule.calls[step.index]
-            assert sentence.startswith(f"{better.choice.taken.text} would be faster, but")
+            better = compile_model(MODEL, remedy).schedule.calls[step.index].choice.taken
+            # The remedy may also let layers share functions, which changes cycles by 2 % at most.
+            form, cycles = _named(sentence)
+            assert form == _named(better.text)[0]
+            assert cycles == pytest.approx(better.cycles, rel=0.02)
 
 
 @pytest.mark.parametrize("optimize", ["speed", "ram"])
@@ -298,9 +301,9 @@ def test_layers_are_placed_by_name_and_pattern() -> None:
         (
             Options(place={"*": "toy"}),
             UnsupportedError,
-            r"where --place wants it: backend 'toy' has",
+            r"which --place requires: backend 'toy' has",
         ),
-        (Options(place={"no such": "c"}), ConfigError, "--place no such=….*no layer is called so"),
+        (Options(place={"no such": "c"}), ConfigError, "--place no such=….*no layer has this name"),
         (Options(backends=("gpu",)), ConfigError, "no backend 'gpu'; it has toy, c"),
         (Options(fallback=False), UnsupportedError, "cannot run on target 'host'"),
     ],
@@ -339,7 +342,7 @@ def test_layers_inside_branches_are_placed_too() -> None:
     node = Node(chosen, (condition, x), (y,), Origin("If", 0))
     graph = verify(Graph("net", (condition, x), (y,), (node,)), "building a test")
     compile_graph(graph, Options(place={"positive": "c"}))
-    with pytest.raises(ConfigError, match=r"--place y=….*branches and loops are the CPU's"):
+    with pytest.raises(ConfigError, match=r"--place y=….*branches and loops run on the CPU"):
         compile_graph(graph, Options(place={"y": "c"}))
 
 

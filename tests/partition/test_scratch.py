@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from smelt.api.options import Options
-from smelt.codegen.lower.offer import ROOM
-from smelt.codegen.partition.scratch import rooms
+from smelt.codegen.lower.kernel import ROOM
+from smelt.codegen.partition.scratch import scratch_limits
 from smelt.ir import (
     DType,
     Graph,
@@ -60,7 +60,7 @@ def network() -> Graph:
 def test_the_room_is_what_the_largest_node_leaves() -> None:
     graph = network()
     first, pool, second, _ = graph.nodes
-    found = rooms(graph, keep_inputs=False)
+    found = scratch_limits(graph, keep_inputs=False)
     most = 2 * 24 * 24 * 24
     assert first not in found
     assert found[pool] == most - 24 * 24 * 24 - 8 * 8 * 24
@@ -69,7 +69,7 @@ def test_the_room_is_what_the_largest_node_leaves() -> None:
 
 def test_inputs_that_must_stay_take_their_room() -> None:
     graph = network()
-    kept, free = (rooms(graph, keep_inputs=keep) for keep in (True, False))
+    kept, free = (scratch_limits(graph, keep_inputs=keep) for keep in (True, False))
     assert kept[graph.nodes[2]] == free[graph.nodes[2]] - 24 * 24 * 24
 
 
@@ -86,7 +86,7 @@ def test_states_are_not_in_the_arena() -> None:
     )
     state = State(before, after, np.zeros((1, 20, 20, 8), np.int8))
     graph = verify(Graph("net", (x,), (z,), nodes, (state,)), "building")
-    found = rooms(graph, keep_inputs=False)
+    found = scratch_limits(graph, keep_inputs=False)
     assert found[nodes[4]] == 24 * 24 * 24 - 12 * 12 * 12 - 20 * 20 * 8
 
 
@@ -94,7 +94,7 @@ def test_what_has_little_room_is_left_out() -> None:
     x, y, z = image("x", 8, 8, 32), image("y", 8, 8, 32), image("z", 8, 8, 32)
     nodes = (node(Conv2D(padding=SAME), x, y), node(Conv2D(padding=SAME), y, z))
     graph = verify(Graph("net", (x,), (z,), nodes), "building")
-    assert not rooms(graph, keep_inputs=False)
+    assert not scratch_limits(graph, keep_inputs=False)
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from smelt.codegen.passes import DEFAULT, Pass
 from smelt.codegen.passes.fusion.activations import fuse_activations
-from smelt.codegen.passes.fusion.dense import use_dense_layers
-from smelt.codegen.passes.fusion.pads import fold_pads
-from smelt.codegen.passes.fusion.scales import fold_scales
+from smelt.codegen.passes.fusion.channel_scales import fold_scales
+from smelt.codegen.passes.fusion.fully_connected import use_dense_layers
+from smelt.codegen.passes.fusion.padding import fold_pads
 from smelt.ir import Graph, Node, Op, Origin, Value, evaluate, verify
 from smelt.ir.text import print_graph
 from smelt.ops.core.binary import Binary

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from smelt.codegen.passes import run_passes
-from smelt.codegen.passes.channels.removals import Removals
-from smelt.codegen.passes.quantized.functions import merge_functions
+from smelt.codegen.passes.channels.removal_report import RemovalReport
+from smelt.codegen.passes.quantized.function_chains import merge_functions
 from smelt.ir import (
     DType,
     Graph,
@@ -154,7 +154,7 @@ def test_branches_share_no_table() -> None:
 @pytest.mark.parametrize("kind", ["max", "average"])
 def test_pools_of_single_elements_go(kind: str) -> None:
     chain = Chain().add(Pool2D(kind, (1, 1)), IN).add(Unary("relu"), IN)
-    removals = Removals(chain.graph(), None)
+    removals = RemovalReport(chain.graph(), None)
     after = run_passes(chain.graph(), observe=removals)
     assert "Pool2D" not in str([n.op.name for n in after.nodes])
     gone = {(g.operator, g.by) for g in removals.operators}

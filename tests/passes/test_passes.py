@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from smelt.codegen.passes import DEFAULT, PASSES, Pass, PassContext, run_passes
-from smelt.codegen.passes.cleanup.drop import drop_dead_nodes, drop_identities
-from smelt.codegen.passes.cleanup.fold import fold_constants
+from smelt.codegen.passes.cleanup.constant_folding import fold_constants
+from smelt.codegen.passes.cleanup.dead_nodes import drop_dead_nodes, drop_identities
 from smelt.codegen.passes.cleanup.materialize import materialize_results
 from smelt.errors import GraphError, ModelError, UnsupportedError
 from smelt.frontend import load

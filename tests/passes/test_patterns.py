@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smelt.codegen.passes.cleanup.duplicates import share_common_nodes, simplify_arithmetic
+from smelt.codegen.passes.cleanup.common_subexpressions import (
+    share_common_nodes,
+    simplify_arithmetic,
+)
 from smelt.codegen.passes.fusion.normalizations import recognize_normalizations
 from smelt.codegen.passes.fusion.patterns import recognize_functions
 from smelt.codegen.passes.layout.reshapes import merge_reshapes, sink_reshapes

@@ -18,8 +18,8 @@ from elftools.elf.sections import SymbolTableSection
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.boards import compile_project
-from smelt.boards.counts import CountedRegion, Counter
 from smelt.boards.disassembly import disassemble
+from smelt.boards.instruction_counts import CountedRegion, Counter
 from smelt.codegen.schedule.steps import Call
 from smelt.ir import Graph, verify
 from smelt.ir.text import parse_graph
@@ -208,7 +208,7 @@ def test_the_code_is_that_of_every_other_build(tmp_path: Path) -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     contents: list[dict[str, bytes]] = []
     for flags in ("", "-g1"):
-        artefact.write(tmp_path / "project", force=True)
+        artefact.with_firmware().write(tmp_path / "project", force=True)
         elf = compile_project(tmp_path / "project", artefact.platform, extra_cflags=flags)
         with elf.path.open("rb") as file:
             loaded = (s for s in ELFFile(file).iter_sections() if s["sh_flags"] & 2)

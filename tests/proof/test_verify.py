@@ -117,11 +117,11 @@ def test_a_fault_after_the_last_step_is_told_apart() -> None:
     name = f"{artefact.network.name}.c"
     source = artefact.project.files[name]
     start = source.index("const void *digits_int8_net_output")
-    wrong = re.sub(r"return ctx->arena \+ (\d+);", "return ctx->arena + 1 + \\1;", source[start:])
+    wrong = re.sub(r"(return .*ctx->arena \+) (\w+)", r"\1 1 + \2", source[start:])
     assert wrong != source[start:]
     files = {**artefact.project.files, name: source[:start] + wrong}
     broken = replace(artefact, project=replace(artefact.project, files=files))
-    with pytest.raises(VerifyError, match="With taps every step agrees"):
+    with pytest.raises(VerifyError, match="With taps, every step is equal"):
         verify_model(broken, random_samples(artefact.graph, 1, 0))
 
 
@@ -130,11 +130,12 @@ def test_what_is_written_behind_the_arena_is_found() -> None:
     artefact = compile_graph(scaled(2.0), Options(keep_inputs=True))
     name, end = f"{artefact.network.name}.c", artefact.network.arena_bytes
     source = artefact.project.files[name]
-    last = max(int(offset) for offset in re.findall(r"arena \+ (\d+)", source))
-    wrong = re.sub(rf"arena \+ {last}\b", f"arena + {end}", source)
+    offsets = re.findall(r"(#define (?:\w*ARENA_OFFSET\w*) \(?)(\d+)", source)
+    last = max(int(offset) for _, offset in offsets)
+    wrong = re.sub(rf"(#define \w*ARENA_OFFSET\w* \(?){last}\b", rf"\g<1>{end}", source)
     files = {**artefact.project.files, name: wrong}
     broken = replace(artefact, project=replace(artefact.project, files=files))
-    with pytest.raises(DeviceError, match="wrote behind the end of its arena"):
+    with pytest.raises(DeviceError, match="wrote beyond the end of its arena"):
         verify_model(broken, random_samples(artefact.graph, 1, 0))
 
 
@@ -152,7 +153,9 @@ def test_expected_outputs() -> None:
     samples: list[Sample] = [(x,) for x in inputs]
     verify_model(artefact, samples, expected=[(y,) for y in expected])
     expected[1, 0, 4] ^= 1
-    with pytest.raises(VerifyError, match=r"sample 1.*--expect says: 1 of 10 elements differ"):
+    with pytest.raises(
+        VerifyError, match=r"sample 1.*differs from --expect: 1 of 10 elements differ"
+    ):
         verify_model(artefact, samples, expected=[(y,) for y in expected])
 
 
@@ -544,4 +547,4 @@ def test_integers_stand_for_the_real_numbers_of_a_file() -> None:
     verdict = verify_model(artefact, random_samples(artefact.graph, 20, 0))
     assert verdict.real is not None
     assert 0 < verdict.real.elements < verdict.real.total / 2
-    assert "beside the file's real numbers" in str(verdict)
+    assert "compared with the file's float arithmetic" in str(verdict)

@@ -9,9 +9,9 @@ from smelt.codegen.passes import run_passes
 from smelt.frontend import load
 from smelt.ir import Array, Graph, evaluate
 from smelt.proof.run import run
-from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
 from smelt.quant.recipe import RECIPES
+from smelt.quant.result import sqnr
 from smelt.samples import Sample, dequantize
 from tests.support.graphs import assert_same, compile_graph
 from tests.support.quant_networks import MADE, digits, made, outputs, stored_samples

@@ -23,11 +23,11 @@ from smelt.ops.tensor.select import Select
 from smelt.ops.tensor.tile import Tile
 from smelt.quant.plan import classify
 from smelt.quant.qdq import export
-from smelt.quant.quantized import Quantized, sqnr
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import observe
+from smelt.quant.ranges.activation_statistics import observe
 from smelt.quant.recipe import RECIPES
-from smelt.quant.rewrites.attention_scores import prepare_scores
+from smelt.quant.result import Quantized, sqnr
+from smelt.quant.rewrites.attention import prepare_scores
 from smelt.quant.weights.equalization import equalize
 from tests.support.attention_networks import ATTENTION, attention
 from tests.support.graphs import SETUPS, SIMULATED, Member, assert_same, run_together

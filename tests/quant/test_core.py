@@ -27,11 +27,11 @@ from smelt.ops.tensor.pad import Pad
 from smelt.ops.tensor.reshape import Reshape
 from smelt.quant.data.samples import outliers
 from smelt.quant.plan import NodeKind, classify
-from smelt.quant.quantized import Quantized
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import observe
+from smelt.quant.ranges.activation_statistics import observe
 from smelt.quant.ranges.shared_ranges import find_groups
 from smelt.quant.recipe import RECIPES, Recipe
+from smelt.quant.result import Quantized
 from smelt.quant.weights.equalization import equalize
 from smelt.quant.weights.fitting import Noise, fitted
 from smelt.quant.weights.integers import largest_scales, nearest
@@ -221,9 +221,9 @@ def test_generated_code_of_a_shared_network_under_the_simulator(name: str) -> No
 def test_one_loud_sample_does_not_matter() -> None:
     """It is found and left out."""
     network = digits("dscnn_0")
-    spoilt = network.calibration[:64]
-    spoilt[7] = (spoilt[7][0] * np.float32(30),)
-    found = quantize(network.graph, spoilt, measure=False)
+    damaged = network.calibration[:64]
+    damaged[7] = (damaged[7][0] * np.float32(30),)
+    found = quantize(network.graph, damaged, measure=False)
     assert found.ignored == (7,)
     decibels, lost = measured(network, found.graph)
     assert decibels >= 35.0

@@ -18,8 +18,8 @@ from smelt.quant.data.folders import padded, read_folder, spread
 from smelt.quant.data.image_files import Preprocessing, read_images
 from smelt.quant.data.samples import doubtful, outliers
 from smelt.quant.data.wave_files import read_waves
-from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
+from smelt.quant.result import sqnr
 from tests.support.quant_networks import digits, outputs
 
 Image = pytest.importorskip("PIL.Image", reason="images need the extra `images`")
@@ -104,13 +104,13 @@ def test_cropping_keeps_the_middle(tmp_path: Path) -> None:
         ((1, 3, 8, 3), Preprocessing(), "--image-layout nchw or nhwc"),
         ((1, 7, 8, 9), Preprocessing(), "--image-layout nchw or nhwc"),
         ((1, 7, 8, 3), Preprocessing(layout="nchw"), "7 channels"),
-        ((4, 20), Preprocessing(mean=(1.0, 2.0, 3.0)), "--mean gives 3 numbers"),
+        ((4, 20), Preprocessing(mean=(1.0, 2.0, 3.0)), "--mean has 3 numbers"),
         ((2, 8, 8, 3), Preprocessing(), "not one image"),
         ((40,), Preprocessing(), "not one image"),
-        ((1, 64), Preprocessing(), r"'image' is f32\[1,64\]: one row or column .* no image"),
-        ((64, 1), Preprocessing(), "no image"),
-        ((1, 1, 256), Preprocessing(), "no image"),
-        ((1, 1, 256, 3), Preprocessing(layout="nhwc"), "no image"),
+        ((1, 64), Preprocessing(), r"'image' is f32\[1,64\]: one row or column is not an image"),
+        ((64, 1), Preprocessing(), "is not an image"),
+        ((1, 1, 256), Preprocessing(), "is not an image"),
+        ((1, 1, 256, 3), Preprocessing(layout="nhwc"), "is not an image"),
     ],
 )
 def test_what_is_wrong_about_images(
@@ -168,23 +168,23 @@ def test_sounds_are_cut_into_frames_and_padded(tmp_path: Path) -> None:
 def test_what_is_wrong_about_sounds(tmp_path: Path) -> None:
     a = sound(tmp_path / "a.wav", bytes(20))
     b = sound(tmp_path / "b.wav", bytes(20), rate=8000)
-    with pytest.raises(QuantizationError, match=r"16000 samples a second.*8000"):
+    with pytest.raises(QuantizationError, match=r"16000 samples per second.*8000"):
         read_waves([a, b], image((1, 4)))
     with pytest.raises(ConfigError, match=r"spectrogram.*npz"):
         read_waves([a], image((1, 49, 10, 1)))
-    with pytest.raises(QuantizationError, match=r"d\.wav' holds no samples"):
+    with pytest.raises(QuantizationError, match=r"d\.wav' contains no samples"):
         read_waves([a, sound(tmp_path / "d.wav", b"")], image((1, 4)))
     for at, form, number, message in (
-        (34, "<H", 64, "samples of 64 bits, 32 are the most"),
-        (16, "<I", 2**32 - 1, "not a readable wav file"),  # of the header's own chunk
+        (34, "<H", 64, "64 bits per sample; the maximum is 32"),
+        (16, "<I", 2**32 - 1, "not a readable PCM WAV file"),  # of the header's own chunk
     ):
-        spoilt = bytearray(a.read_bytes())
-        struct.pack_into(form, spoilt, at, number)
-        (tmp_path / "c.wav").write_bytes(spoilt)
+        damaged = bytearray(a.read_bytes())
+        struct.pack_into(form, damaged, at, number)
+        (tmp_path / "c.wav").write_bytes(damaged)
         with pytest.raises(QuantizationError, match=message):
             read_waves([tmp_path / "c.wav"], image((1, 4)))
     (tmp_path / "c.wav").write_bytes(a.read_bytes()[:20])
-    with pytest.raises(QuantizationError, match="not a readable wav file"):
+    with pytest.raises(QuantizationError, match="not a readable PCM WAV file"):
         read_waves([tmp_path / "c.wav"], image((1, 4)))
 
 
@@ -201,10 +201,10 @@ def test_folders(tmp_path: Path) -> None:
     assert [int(sample[0].max()) for sample in found] == [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]
     some = read_folder(tmp_path, graph, Preprocessing(std=(1.0,)), 5)
     assert [int(sample[0].max()) for sample in some] == [0, 4, 8, 3, 7]
-    with pytest.raises(QuantizationError, match="10 samples, 11 were asked for"):
+    with pytest.raises(QuantizationError, match="10 samples, but 11 were requested"):
         read_folder(tmp_path, graph, Preprocessing(), 11)
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8 broken")
-    with pytest.raises(QuantizationError, match=r"broken\.jpg' is not a readable image: no for"):
+    with pytest.raises(QuantizationError, match=r"broken\.jpg' is not a readable image: not a for"):
         read_folder(tmp_path, graph, Preprocessing())
     sound(tmp_path / "a.wav", bytes(20))
     with pytest.raises(QuantizationError, match="both images"):
@@ -285,17 +285,17 @@ def wrong(case: str) -> dict[str, Array]:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("shape", r"input 'x0' has shape \[5, 3, 2\]; \[2, 3\] is needed"),
-        ("integers", r"array of uint8 cannot be used.*float32.*pixels / 255"),
+        ("shape", r"input 'x0' has shape \[5, 3, 2\]; it must be \[2, 3\]"),
+        ("integers", r"array of uint8 cannot be converted.*float32.*pixels / 255"),
         ("text", "array of <U1|shape"),
-        ("name", "no array for input 'x0'.*among those given: other"),
-        ("none", "no sample"),
-        ("NaN", r"sample 3 of input 'x0' holds nan at \[1, 2\]; remove"),
-        ("NaN in float64", r"sample 3 of input 'x0' holds nan at \[1, 2\]; remove"),
-        ("infinite", r"sample 2 of input 'x0' holds -inf at \[0, 1\]"),
-        ("too large", r"input 'x0' holds 1e\+300 at \[2, 0, 1\] of the whole.*more than float32"),
-        ("too small", r"'x0' lies between -\d.*e-28 and \d.*e-28 in all 5 .* scales of int8"),
-        ("denormal", r"'x0' lies between -\d.*e-43 and"),
+        ("name", "no array for input 'x0'.*Given: other"),
+        ("none", "no samples"),
+        ("NaN", r"sample 3 of input 'x0' contains nan at \[1, 2\]; remove"),
+        ("NaN in float64", r"sample 3 of input 'x0' contains nan at \[1, 2\]; remove"),
+        ("infinite", r"sample 2 of input 'x0' contains -inf at \[0, 1\]"),
+        ("too large", r"input 'x0': element \[2, 0, 1\] is 1e\+300, which exceeds float32"),
+        ("too small", r"'x0' is between -\d.*e-28 and \d.*e-28 in all 5 .* int8 scales"),
+        ("denormal", r"'x0' is between -\d.*e-43 and"),
         ("constant", r"'x0' is 0.25 everywhere in all 5 calibration samples"),
     ],
 )
@@ -317,7 +317,7 @@ def test_samples_to_measure_on(tmp_path: Path) -> None:
     constant = saved(tmp_path / "a.npz", **wrong("constant"))
     assert len(read_samples(constant, network((2, 3)), test=True)) == 5
     path = saved(tmp_path / "b.npz", **wrong("NaN"))
-    with pytest.raises(QuantizationError, match="': test sample 3 of input 'x0' holds nan"):
+    with pytest.raises(QuantizationError, match="': test sample 3 of input 'x0' contains nan"):
         read_samples(path, network((2, 3)), test=True)
 
 
@@ -350,10 +350,10 @@ def test_loud_samples_of_every_number_are_left_out(count: int, factor: float) ->
 def test_loud_samples_cost_nothing(count: int, factor: float) -> None:
     """On images that the quantizer has not seen."""
     network_ = digits("dscnn_0")
-    spoilt = list(network_.calibration)
+    damaged = list(network_.calibration)
     for index in range(5, 5 + 7 * count, 7):
-        spoilt[index] = (spoilt[index][0] * np.float32(factor),)
-    found = quantize(network_.graph, spoilt, measure=False)
+        damaged[index] = (damaged[index][0] * np.float32(factor),)
+    found = quantize(network_.graph, damaged, measure=False)
     assert found.ignored == tuple(range(5, 5 + 7 * count, 7))
     wanted, got = outputs(network_.graph, network_.test), outputs(found.graph, network_.test)
     noise = float(np.square(wanted - got).sum())
@@ -376,7 +376,7 @@ def test_numbers_of_samples_that_differ(tmp_path: Path) -> None:
     with pytest.raises(QuantizationError, match=r"different numbers of samples: \[4, 5\]"):
         read_samples(path, network((2, 3), (2, 3)))
     path = saved(tmp_path / "b.npz", x0=good())
-    with pytest.raises(QuantizationError, match="5 samples, 6 were asked for"):
+    with pytest.raises(QuantizationError, match="5 samples, but 6 were requested"):
         read_samples(path, network((2, 3)), count=6)
 
 
@@ -404,7 +404,7 @@ def test_preprocessing_is_of_images(tmp_path: Path) -> None:
     folder.mkdir()
     sound(folder / "a.wav", bytes(range(20)))
     for source, what, shape in ((path, "arrays", (2, 3)), (folder, "sounds", (1, 4))):
-        with pytest.raises(ConfigError, match=f"for folders of images; '.*' holds {what}"):
+        with pytest.raises(ConfigError, match=f"for folders of images, but '.*' contains {what}"):
             read_samples(source, network(shape), Preprocessing(mean=(3.0,)))
 
 
@@ -421,9 +421,9 @@ def test_labels(tmp_path: Path) -> None:
     for source in ("y.npy", "two.npz:y", "one.npz"):
         np.testing.assert_array_equal(read_labels(str(tmp_path / source)), labels)
     for source, message in (
-        ("two.npz", "say which array"),
-        ("two.npz:z", "the file has x, y"),
-        ("two.npz:x", "one integer a sample"),
+        ("two.npz", "name the array of labels"),
+        ("two.npz:z", "the file contains x, y"),
+        ("two.npz:x", "give one integer per sample"),
         ("three.npz:y", "does not exist"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -433,11 +433,11 @@ def test_labels(tmp_path: Path) -> None:
 def test_an_image_of_too_many_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photograph(tmp_path / "a.png", pixels(8, 8))
     monkeypatch.setattr(image_files, "_MOST_PIXELS", 60)
-    with pytest.raises(QuantizationError, match="8 x 8 pixels, 60 are the most"):
+    with pytest.raises(QuantizationError, match="8 x 8 pixels; the maximum is 60"):
         read_images([tmp_path / "a.png"], image((1, 4, 4, 3)), Preprocessing())
 
 
 def test_a_label_that_is_no_vector(tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", np.asarray(3))
-    with pytest.raises(ConfigError, match=r"int64\[\]; one integer a sample"):
+    with pytest.raises(ConfigError, match=r"int64\[\]; give one integer per sample"):
         read_labels(str(tmp_path / "labels.npy"))

@@ -14,12 +14,12 @@ from smelt.frontend import load
 from smelt.frontend.tflite.importer import load as load_tflite
 from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ops.sequence.lstm import Lstm
-from smelt.quant.network import FloatNetwork
+from smelt.quant.float_network import FloatNetwork
 from smelt.quant.qdq import export
-from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
 from smelt.quant.recipe import RECIPES
-from smelt.quant.rewrites.all import prepare
+from smelt.quant.result import sqnr
+from smelt.quant.rewrites.sequence import prepare
 from smelt.samples import Sample, dequantize
 from tests.frontend.tflite.test_lstm import LAYERS, litert_in_a_row
 from tests.support.graphs import SETUPS, Member, assert_same, run_together

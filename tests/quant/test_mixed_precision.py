@@ -15,7 +15,7 @@ from smelt.ops.tensor.concat import Concat
 from smelt.proof.run import run
 from smelt.quant.plan import classify
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import observe
+from smelt.quant.ranges.activation_statistics import observe
 from smelt.quant.ranges.shared_ranges import Group, find_groups
 from smelt.quant.recipe import RECIPES
 from tests.quant.test_int16 import noise, offset

@@ -23,7 +23,7 @@ from smelt.ops.core.unary import Unary
 from smelt.ops.sequence.lstm import Lstm
 from smelt.ops.sequence.recurrence import Recurrence
 from smelt.quant.qdq import EMITTERS, export
-from smelt.quant.qdq.functions import functions_of
+from smelt.quant.qdq.table_functions import functions_of
 from smelt.quant.quantizer import quantize
 from smelt.quant.recipe import RECIPES
 from smelt.samples import Sample, bind_samples, dequantize, random_samples
@@ -249,6 +249,6 @@ def test_what_cannot_be_written_is_refused_by_name() -> None:
     assert refused
     case = next(c for c in all_cases() if type(c.op).__name__ == "TopK")
     graph = build(case, DType.FLOAT32)
-    with pytest.raises(UnsupportedError, match=r"TopK.*cannot be written as ONNX"):
+    with pytest.raises(UnsupportedError, match=r"TopK.*cannot be exported to ONNX"):
         export(graph, graph)
     assert Recurrence in served()

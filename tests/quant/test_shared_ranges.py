@@ -23,7 +23,7 @@ from smelt.ops.tensor.reshape import Reshape
 from smelt.quant.plan import classify
 from smelt.quant.qdq import export
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import observe
+from smelt.quant.ranges.activation_statistics import observe
 from smelt.quant.ranges.shared_ranges import Group, find_groups
 from smelt.quant.recipe import RECIPES
 from smelt.samples import Sample

@@ -32,8 +32,8 @@ ATTRIBUTES = {
 """What modules have on POSIX only."""
 ASKED_FOR_FIRST = {
     "boards/simulate.py": {"pread", "sched_getaffinity"},
-    "boards/pace.py": {"sysconf"},  # once /proc has told of a simulator
-    "boards/tools.py": {"killpg", "SIGKILL"},
+    "boards/simulation_timeout.py": {"sysconf"},  # once /proc has told of a simulator
+    "boards/external_programs.py": {"killpg", "SIGKILL"},
 }
 """Where a file makes sure that it is there."""
 

@@ -17,12 +17,12 @@ from smelt.boards import compile_project, open_device
 from smelt.codegen.passes import run_passes
 from smelt.errors import ConfigError, DeviceError, GraphError, UnsupportedError
 from smelt.frontend import InputOptions, load
-from smelt.frontend.onnx.lengths import require_same
+from smelt.frontend.onnx.run_time_lengths import require_same
 from smelt.ir import Array, Graph, Length, evaluate, verify
 from smelt.ir.literal import digest
 from smelt.ir.text import parse_graph, print_graph
 from smelt.ops.case import random_array
-from smelt.ops.lengths import at_sizes, evaluate_at_size, sizes_of, trace
+from smelt.ops.run_time_lengths import at_sizes, evaluate_at_size, sizes_of, trace
 from smelt.proof.run import device_inputs, run, set_sizes
 from smelt.proof.verify import verify_model
 from smelt.samples import Sample, bind_samples, random_samples
@@ -195,7 +195,7 @@ def test_code_computes_what_there_is(setup: str, network: str) -> None:
 def test_code_is_clean_under_sanitizers(network: str, tmp_path: Path) -> None:
     graph = parse(NETWORKS[network])
     artefact = compile_graph(graph)
-    artefact.write(tmp_path / "project")
+    artefact.with_firmware().write(tmp_path / "project")
     elf = compile_project(
         tmp_path / "project",
         artefact.platform,
@@ -231,7 +231,7 @@ def test_work_follows_the_size() -> None:
 
 def test_a_device_refuses_sizes_out_of_range(tmp_path: Path) -> None:
     artefact = compile_graph(parse(DENSE))
-    artefact.write(tmp_path / "project")
+    artefact.with_firmware().write(tmp_path / "project")
     elf = compile_project(tmp_path / "project", artefact.platform)
     with open_device(elf.path, "host") as device:
         device.set_lengths([2])
@@ -279,7 +279,7 @@ def test_elementwise_operators_need_no_rows() -> None:
 
 def test_code_without_lengths_has_no_trace_of_them() -> None:
     text = DENSE.replace('length %x 1 "T" 2', "")
-    files = compile_graph(parse(text)).project.files
+    files = compile_graph(parse(text)).with_firmware().project.files
     assert not any("length" in files[name].lower() for name in ("seq_net.c", "seq_net.h", "main.c"))
 
 
@@ -374,7 +374,9 @@ def test_inputs_of_one_dimension_agree() -> None:
     )
     zeros = [np.zeros((n, 2), np.float32) for n in (4, 4, 5)]
     assert evaluate_at_size(graph, zeros[:2]).outputs[0].shape == (4, 2)
-    with pytest.raises(ConfigError, match=r"'T' of 'seq' has sizes \[4, 5\]"):
+    with pytest.raises(
+        ConfigError, match=r"'T' of 'seq' has different sizes in the inputs: \[4, 5\]"
+    ):
         evaluate_at_size(graph, zeros[1:])
 
 
@@ -388,7 +390,7 @@ def test_inputs_of_one_dimension_agree() -> None:
             '%y: i64[1,3] = ArgReduce(%x) {kind="max", axis=0} from ARGMAX #7 "y"',
             "ARGMAX #7 'y', which computes each element from many",
         ),
-        ("%y: f32[2,9] = Reshape(%x) {shape=(2, 9)} from RESHAPE #7", "which splits it"),
+        ("%y: f32[2,9] = Reshape(%x) {shape=(2, 9)} from RESHAPE #7", "which splits the dimension"),
         (
             "%t: f32[3,6] = Transpose(%x) {permutation=(1, 0)} from T #7\n"
             "%y: f32[3,6] = Softmax(%t) from SOFTMAX #8",
@@ -396,16 +398,16 @@ def test_inputs_of_one_dimension_agree() -> None:
         ),
         (
             "%y: f32[3,3] = Slice(%x) {starts=(3, 0), sizes=(3, 3), steps=(1, 1)} from S #7",
-            "size 1",
+            "the size is 1 ",
         ),
         (
             "%y: f32[1,3] = Slice(%x) {starts=(2, 0), sizes=(1, 3), steps=(1, 1)} from S #7",
-            "size 1",
+            "the size is 1 ",
         ),
-        ('%y: f32[6,3] = Binary(%x, %k) {kind="add"} from ADD #7', "which needs its size"),
-        ("%y: f32[8,3] = Concat(%x, %two) {axis=0} from CONCAT #7", "grows in another way"),
+        ('%y: f32[6,3] = Binary(%x, %k) {kind="add"} from ADD #7', "which needs a fixed size"),
+        ("%y: f32[8,3] = Concat(%x, %two) {axis=0} from CONCAT #7", "is not proportional"),
         ("%y: f32[12,3] = Concat(%x, %x) {axis=0} from CONCAT #7", "each element from many"),
-        ("%y: f32[6,6] = MatMul(%x, %x) {right=(1, 0)} from MATMUL #7", "grows in another way"),
+        ("%y: f32[6,6] = MatMul(%x, %x) {right=(1, 0)} from MATMUL #7", "is not proportional"),
         (
             '%y: f32[6,3] = Cumulative(%x) {kind="sum", axis=0} from CUMSUM #7',
             "each element from many",
@@ -453,7 +455,9 @@ def mean(size: int, divisor: float) -> Graph:
 def test_a_file_that_computes_with_a_size_is_refused() -> None:
     """At the largest size all looks well: only another import of the file tells."""
     require_same(mean(8, 3.0), mean(5, 3.0))
-    with pytest.raises(UnsupportedError, match="computes with it, as DIV #0 'y' tells; fix it"):
+    with pytest.raises(
+        UnsupportedError, match="computes with the size itself, as in DIV #0 'y'; fix it"
+    ):
         require_same(mean(8, 8.0), mean(5, 5.0))
 
 

@@ -12,7 +12,7 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen import arena
 from smelt.codegen.lower.backend import Backend, backend
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request, Scratch
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request, Scratch
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import ARENA, STATE, InBuffer, InFlash, Schedule, schedule
 from smelt.errors import DoesNotFit, UnsupportedError

@@ -1,1 +1,1 @@
-"""What tests share; no tests."""
+"""Code that tests share. This package contains no tests."""

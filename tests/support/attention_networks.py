@@ -1,4 +1,4 @@
-"""Float networks with attention to quantize: blocks of transformers over images and sequences."""
+"""Float networks with attention, for quantization: transformer blocks over images and sequences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.quant_networks import Builder
 
 
 class _Layers:
-    """Parts of transformers, over tokens `[1, count, width]`."""
+    """Builder of transformer parts over tokens of shape `[1, count, width]`."""
 
     def __init__(self, make: Builder) -> None:
         self.make = make
@@ -34,7 +34,7 @@ class _Layers:
         return self.make.add(FullyConnected(keep_dims=True), x, weights, bias)
 
     def heads(self, x: Value, heads: int) -> Value:
-        """`[1, heads, count, width / heads]`."""
+        """Return the tokens split into heads: `[1, heads, count, width / heads]`."""
         _, count, width = x.type.shape
         split = self.make.add(Reshape((1, count, heads, width // heads)), x)
         return self.make.add(Transpose((0, 2, 1, 3)), split)
@@ -42,7 +42,7 @@ class _Layers:
     def attention(
         self, x: Value, heads: int = 4, gain: float = 2.0, mask: float | None = None
     ) -> Value:
-        """Of every token to all; with `mask` added to the scores of those that come later."""
+        """Add self-attention of all tokens; `mask` is added to the scores of later tokens."""
         make, (_, count, width) = self.make, x.type.shape
         q, k, v = (self.heads(self.dense(x, width, g), heads) for g in (gain, gain, 1.0))
         turned = make.add(Transpose((0, 1, 3, 2)), k)
@@ -67,7 +67,7 @@ class _Layers:
     def block(
         self, x: Value, activation: str = "gelu", *, normed: bool = False, mask: float | None = None
     ) -> Value:
-        """Attention and two dense layers, each beside a shortcut."""
+        """Add attention and two dense layers, each with a shortcut."""
         make, width = self.make, x.type.shape[-1]
         inner = self.attention(self.norm(x) if normed else x, mask=mask)
         x = make.add(Binary("add"), x, inner)
@@ -78,7 +78,7 @@ class _Layers:
         return self.dense(self.make.add(Reduce("mean", (1,)), x), 10)
 
     def patches(self, width: int) -> Value:
-        """Tokens of an image, and where they stand."""
+        """Return the tokens of an image, with position embeddings."""
         make = self.make
         image = make.input(1, 16, 16, 3)
         weights, bias = make.constant(width, 4, 4, 3, scale=0.15), make.constant(width, scale=0.1)
@@ -114,7 +114,7 @@ def _causal(layers: _Layers) -> Value:
 
 
 def _long(layers: _Layers) -> Value:
-    """Attention that is spread over many tokens."""
+    """Add attention with weights that are spread over many tokens."""
     x = layers.dense(layers.make.input(1, 96, 8), 16)
     return layers.classes(layers.make.add(Binary("add"), x, layers.attention(x, gain=0.7)))
 
@@ -130,10 +130,10 @@ ATTENTION: dict[str, Callable[[_Layers], Value]] = {
 
 
 def attention(kind: str) -> tuple[Graph, Builder]:
-    """A network of random weights, as the passes leave it.
+    """Return a network of random weights, after the passes.
 
     Args:
-        kind: of `ATTENTION`.
+        kind: a key of `ATTENTION`.
     """
     make = Builder(sum(map(ord, kind)))
     result = ATTENTION[kind](_Layers(make))

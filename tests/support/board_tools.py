@@ -1,4 +1,4 @@
-"""Which programs a board needs, for tests that skip where one is missing."""
+"""Checks for the programs that a board needs, so that tests skip if one is missing."""
 
 import shutil
 
@@ -9,12 +9,12 @@ from smelt.boards.simulate import EMULATORS
 
 
 def compilable(board: Board) -> None:
-    """Skip the test where the board's compiler is missing."""
+    """Skip the test if the board's compiler is missing."""
     _there(f"{board.own_target.cross}gcc")
 
 
 def simulable(board: Board) -> None:
-    """Skip the test where the board's compiler or simulator is missing."""
+    """Skip the test if the board's compiler or simulator is missing."""
     compilable(board)
     _there(EMULATORS[board.startup])
 

@@ -1,4 +1,4 @@
-"""Runs the command line within the test's own process."""
+"""Run the command line in the process of the test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smelt.cli.app import main
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended."""
+    """Exit status and output of a command."""
 
     code: int
     out: str
@@ -24,7 +24,7 @@ class Ran:
 
     @property
     def json(self) -> Any:
-        """Standard output as JSON; nothing else may be on it."""
+        """Return standard output parsed as JSON; the output must contain nothing else."""
         return json.loads(self.out)
 
 
@@ -34,7 +34,7 @@ Smelt = Callable[..., Ran]
 def runner(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Smelt:
-    """A function that runs `smelt` with its arguments, in a folder and for a wide terminal."""
+    """Return a function that runs `smelt` with arguments, in a folder and with a wide terminal."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -53,6 +53,6 @@ def runner(
 def smelt(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Smelt:
-    """Runs the command line in an empty folder."""
+    """Return a function that runs the command line in an empty folder."""
     (tmp_path / "cwd").mkdir()
     return runner(tmp_path / "cwd", monkeypatch, capfd)

@@ -1,4 +1,4 @@
-"""Nodes of int8 for kernels of small cores: what feeds them, and which kernel serves them."""
+"""int8 nodes for kernels of small cores, with their inputs and the kernels that serve them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smelt.codegen.backends.armv7m import convolution as armv7m_convolution
 from smelt.codegen.backends.armv7m import depthwise as armv7m_depthwise
 from smelt.codegen.lower.backend import Backend
 from smelt.codegen.lower.halfword_convolution import HalfwordConvolution
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
 from smelt.codegen.lower.plain_add import PlainAdd
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
@@ -47,7 +47,7 @@ BACKENDS = {
 
 
 def core_of(target: str) -> Core:
-    """The board of a Cortex-M3, which executes what a Cortex-M0 does."""
+    """Board with a Cortex-M3, which also runs Cortex-M0 code."""
     return Core(
         target,
         "mps2-an385",
@@ -60,7 +60,7 @@ def core_of(target: str) -> Core:
 
 @dataclass(frozen=True)
 class Case:
-    """A node, what to feed it, and what is weighed."""
+    """A node, its inputs, and the goal of optimization."""
 
     name: str
     graph: Graph
@@ -72,7 +72,7 @@ class Case:
         return self.graph.nodes[0]
 
     def call(self, target: str) -> KernelCall | None:
-        """The call of the kernel that serves the node on a target; None for the fallback."""
+        """Return the call of the kernel that serves the node on a target; None for the fallback."""
         call = BACKENDS[target].find(self.node, Request(get(target), self.optimize))
         return None if isinstance(call, Refusal) else call
 
@@ -93,19 +93,19 @@ def node_case(
     rounding: Rounding = Rounding.TFLM,
     optimize: Optimize = "speed",
 ) -> Case:
-    """A case of constant weights.
+    """Return a case with constant weights.
 
     Args:
         op: the operator.
         shape: of the input.
         weights: shape of the weights.
-        axis: of their scales; None for one scale.
+        axis: axis of the weights' scales; None for one scale.
         points: zero points of input and output.
-        extreme: whether weights are -127 and 127 only.
-        largest: of other weights.
-        steep: factor of the scales, whose outputs fill their range a few times.
-        rounding: of the model.
-        optimize: what is weighed.
+        extreme: whether weights are only -127 and 127.
+        largest: largest magnitude of other weights.
+        steep: factor of the scales, so that outputs exceed their range several times.
+        rounding: rounding mode of the model.
+        optimize: goal of optimization.
     """
     rng = np.random.default_rng(crc32(f"{op} {shape} {weights} {points}".encode()))
     outputs = weights[axis if axis is not None else 0]

@@ -1,4 +1,4 @@
-"""What tests of exports share: networks with outputs that are known, and programs around them."""
+"""Networks with known outputs for tests of exports, and programs around them."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ int main(void) {{
 
 @dataclass(frozen=True)
 class Known:
-    """A network with one input and one output, and what it gives for some samples in a row.
+    """A network with one input and one output, and its outputs for consecutive samples.
 
-    `tolerance` is the largest difference of an output; 0 where every bit must be right.
+    `tolerance` is the largest allowed difference of an output; 0 requires equal bits.
     """
 
     compile: Callable[[Options | None], Artefact]
@@ -68,7 +68,7 @@ class Known:
     tolerance: float = 0
 
     def check(self, answer: bytes) -> None:
-        """The outputs of all samples, one behind the other, are right."""
+        """Assert that the concatenated outputs of all samples are right."""
         found = np.frombuffer(answer, self.outputs.dtype).reshape(self.outputs.shape)
         if self.tolerance:
             np.testing.assert_allclose(found, self.outputs, rtol=0, atol=self.tolerance)
@@ -76,7 +76,7 @@ class Known:
             np.testing.assert_array_equal(found, self.outputs)
 
     def answers(self, *command: str | Path) -> None:
-        """A program made of `PROGRAM` gives the right outputs."""
+        """Assert that a program made from `PROGRAM` returns the right outputs."""
         done = subprocess.run(
             command, input=self.inputs.tobytes(), capture_output=True, check=False, timeout=600
         )
@@ -98,7 +98,7 @@ def _digits_float() -> Known:
 
 
 def _counter() -> Known:
-    """With state: the sum so far, from 1, 2, 3, 4 on, is doubled."""
+    """Return a network with state: it doubles the running sum, which starts at 1, 2, 3, 4."""
     tens = np.full((3, 4), 10, np.float32)
     outputs = 2 * (np.arange(1, 5, dtype=np.float32) + np.cumsum(tens, axis=0))
     return Known(lambda options: compile_graph(counter(), options), tens, outputs)
@@ -123,12 +123,12 @@ EACH = pytest.mark.parametrize("name", list(KNOWN))
 
 @cache
 def known(name: str) -> Known:
-    """One of `KNOWN`; skips the running test where its file is absent."""
+    """Return a network of `KNOWN`, or skip the running test if its file is absent."""
     return KNOWN[name]()
 
 
 def project(artefact: Artefact, format_: str, package: Package | None = None) -> Project:
-    """The network of an artefact in a format."""
+    """Return the network of an artefact in a format."""
     return export_project(
         artefact.project,
         artefact.platform,
@@ -144,7 +144,7 @@ def export(artefact: Artefact, format_: str, folder: Path, package: Package | No
 
 
 def program(artefact: Artefact) -> str:
-    """A C program that answers samples on standard input."""
+    """Return a C program that computes samples from standard input."""
     net = artefact.network
     memories = "&gpu" if net.device else "arena, state" if net.has_state else "arena"
     state = f"{net.macro}_STATE_BYTES" if net.has_state else "1"
@@ -163,13 +163,13 @@ def program(artefact: Artefact) -> str:
 
 
 def block(readme: Path, language: str) -> str:
-    """The first block of code in that language that a README shows."""
+    """Return the first code block of a language in a README."""
     text = readme.read_text(encoding="utf-8")
     return text.split(f"```{language}\n", 1)[1].split("```", 1)[0]
 
 
 def prints_zeros(artefact: Artefact, text: str, unit: float = 1) -> None:
-    """The first line of a text holds the reference's outputs where all inputs are 0."""
+    """Assert that the first line of a text contains the reference's outputs for all-zero inputs."""
     graph = artefact.imported.graph
     zeros = [np.zeros(v.type.shape, v.type.dtype.numpy) for v in graph.inputs]
     (expected,) = evaluate(graph, zeros).outputs
@@ -178,14 +178,14 @@ def prints_zeros(artefact: Artefact, text: str, unit: float = 1) -> None:
 
 
 def need(*tools: str) -> None:
-    """Skip where a program is not installed."""
+    """Skip the test if a program is not installed."""
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"not on PATH: {', '.join(missing)}")
 
 
 def exported(name: str, format_: str, folder: Path, options: Options | None = None) -> Artefact:
-    """A known network in a format, and beside it `main.c`, which answers samples."""
+    """Write a known network in a format, and beside it `main.c`, which computes samples."""
     artefact = known(name).compile(options)
     export(artefact, format_, folder)
     (folder.parent / "main.c").write_text(program(artefact))
@@ -193,13 +193,13 @@ def exported(name: str, format_: str, folder: Path, options: Options | None = No
 
 
 def cmake(source: Path, build: Path, *options: str) -> None:
-    """Configure and build."""
+    """Configure and build with CMake."""
     must("cmake", "-S", str(source), "-B", str(build), *options)
     must("cmake", "--build", str(build))
 
 
 def compiles(command: Sequence[str], sources: Sequence[Path], folder: Path) -> list[Path]:
-    """Objects of some sources."""
+    """Return the object files of some sources."""
     objects = [folder / f"{index}_{path.stem}.o" for index, path in enumerate(sources)]
     for path, out in zip(sources, objects, strict=True):
         must(*command, "-c", str(path), "-o", str(out))
@@ -207,20 +207,20 @@ def compiles(command: Sequence[str], sources: Sequence[Path], folder: Path) -> l
 
 
 def runs(objects: Sequence[Path], expected: Known, folder: Path, linker: str = "gcc") -> None:
-    """Linked, the objects answer as they should."""
+    """Link the objects and assert that the program returns the right outputs."""
     elf = folder / "program"
     must(linker, *map(str, objects), "-lm", "-o", str(elf))
     expected.answers(elf)
 
 
 def compiles_main(folder: Path, include: str) -> Path:
-    """The object of `main.c`, which includes the header of a network."""
+    """Compile `main.c`, which includes the header of a network."""
     (main,) = compiles(["gcc", "-std=c99", f"-I{folder / include}"], [folder / "main.c"], folder)
     return main
 
 
 def pack_command(folder: Path, compiler: str, *flags: str) -> tuple[list[str], list[Path]]:
-    """How a pack's component is compiled: include paths and sources as its description says."""
+    """Return how a pack's component is compiled: include paths and sources from its description."""
     (description,) = folder.glob("*.pdsc")
     listed = ElementTree.parse(description).getroot().iter("file")
     files = [

@@ -1,4 +1,4 @@
-"""Projects around the hand-written network of `firmware/fake_net.c`: the firmware alone."""
+"""Firmware projects around `firmware/fake_net.c`, a network written by hand."""
 
 import shutil
 import struct
@@ -23,7 +23,7 @@ NOTHING, UNDEFINED_INSTRUCTION, ENDLESS_RECURSION, ABORT, DEEP_STACK = range(5)
 
 @dataclass(frozen=True, kw_only=True)
 class FakeNetwork(EmittedNetwork):
-    """What `fake_net.c` is of."""
+    """Description of the network in `fake_net.c`."""
 
     @property
     @override
@@ -83,7 +83,7 @@ def write_project(
 
 
 def inputs(first: bytes = bytes(16), turns: int = 0, mishap: int = NOTHING) -> list[bytes]:
-    """`turns` of an empty loop, two instructions each; then `mishap`."""
+    """Run `turns` iterations of an empty loop, two instructions each, then `mishap`."""
     return [first, struct.pack("<ii", turns, mishap)]
 
 

@@ -1,4 +1,4 @@
-"""What tests of flashing share: small ELFs, and programs that only pretend to flash."""
+"""Small ELF files for tests of flashing, and programs that only record their calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ARM = 40
 
 
 def write_elf(path: Path, segments: dict[int, bytes]) -> Path:
-    """An ELF with these bytes at these physical addresses; its virtual ones are others."""
+    """Return an ELF with these bytes at these physical addresses; virtual addresses differ."""
     start = _HEADER.size + _PROGRAM_HEADER.size * len(segments)
     ident = b"\x7fELF" + bytes([1, 1, 1]) + bytes(9)
     sizes = (_HEADER.size, _PROGRAM_HEADER.size, len(segments), 0, 0, 0)
@@ -41,7 +41,7 @@ def memory_of(segments: dict[int, bytes]) -> Memory:
 
 @dataclass(frozen=True)
 class Fakes:
-    """A folder of programs that note how they were called."""
+    """A folder of programs that record how they were called."""
 
     folder: Path
 
@@ -50,12 +50,12 @@ class Fakes:
         return self.folder / "called"
 
     def calls(self) -> list[list[str]]:
-        """Name and arguments of each call so far."""
+        """Return the name and arguments of each call so far."""
         text = self.log.read_text() if self.log.exists() else ""
         return [call.split("\n")[:-1] for call in text.split("\0")[:-1]]
 
     def add(self, name: str, then: str = "exit 0") -> None:
-        """A program that does `then` in the shell, once it has noted how it was called."""
+        """Write a program that records its call, then runs `then` in the shell."""
         program = self.folder / name
         program.write_text(
             "#!/bin/sh\n"
@@ -76,7 +76,7 @@ class Block:
 
 
 def read_uf2(content: bytes) -> list[Block]:
-    """Its blocks, as https://github.com/microsoft/uf2 describes them, or an assertion."""
+    """Parse and check UF2 blocks as https://github.com/microsoft/uf2 describes them."""
     assert len(content) % 512 == 0
     blocks: list[Block] = []
     for position in range(0, len(content), 512):
@@ -94,7 +94,7 @@ def read_uf2(content: bytes) -> list[Block]:
 
 
 def read_hex(content: bytes) -> Memory:
-    """What Intel's hexadecimal format stores where, or an assertion."""
+    """Return the bytes by address in an Intel HEX file; assert that it is valid."""
     memory: Memory = {}
     base = 0
     *lines, last = content.decode("ascii").splitlines()

@@ -1,4 +1,4 @@
-"""The networks beside the repository whose outputs are known, by how exact these must be."""
+"""Networks beside the repository with known outputs, grouped by how exact results must be."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ FLOAT = (
 )
 DYNAMIC_RANGE = "mlperf_tiny/kws_float32"
 NOT_BY_TFLM = ("exp", "gelu", "relu6")
-"""TFLite Micro refuses the first two, and forgets to rescale in the third."""
+"""TFLite Micro refuses the first two, and does not rescale in the third."""

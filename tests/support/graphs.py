@@ -1,4 +1,4 @@
-"""Many networks in one firmware: compiling and starting a simulator costs more than they do."""
+"""Many networks in one firmware, because compiling and starting a simulator is slow."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ SETUPS = {
     **{core: Options(target, board) for core, (board, target) in CORES.items()},
     "vulkan": Options(target="vulkan", backends=("vulkan", "c")),
 }
-"""Where generated code must run, by the core; on a GPU, all that it serves."""
+"""Setups in which generated code must run, by core; a GPU computes every layer that it serves."""
 SIMULATED = tuple(CORES)
 _FIRST: dict[tuple[str, ...], str] = {}
 for _core, (_, _target) in CORES.items():
     _FIRST.setdefault(get(_target).backends, _core)
 OWN_KERNELS = tuple(_FIRST.values())
-"""Of the cores that take the same backends, the least."""
+"""The smallest of the cores that have the same backends."""
 LIKE_OTHERS = tuple(core for core in SIMULATED if core not in OWN_KERNELS)
-"""The other cores: two networks run on them, all else in the long tests."""
+"""The other cores: two networks run on them in the quick tier, the rest in the slow tests."""
 TWINS = {f"host as {core}": Options(CORES[core][1], "host") for core in OWN_KERNELS}
-"""Where the code of each core runs in its plain-C form."""
+"""Setups that run the code of each core in its plain-C form."""
 TOLERANCE = 1e-5
-"""Largest difference of a float output, as a part of the output's range."""
+"""Largest difference of a float output, as a fraction of the output's range."""
 
 
 def compile_graph(graph: Graph, options: Options | None = None) -> Artefact:
-    """Compile a graph that no file holds."""
+    """Compile a graph that is in no file."""
     return compile_model(Imported(graph), options)
 
 
@@ -74,7 +74,7 @@ def run_together(
 
 
 def _held(artefact: Artefact) -> Artefact:
-    """For a GPU, as if it could do no more than each must."""
+    """Return a GPU setup that uses no optional device features."""
     files = {
         name: f"#define SMELT_VULKAN_MINIMA\n{text}"
         for name, text in artefact.project.files.items()
@@ -87,9 +87,9 @@ def _held(artefact: Artefact) -> Artefact:
 def assert_same(
     found: SampleOutputs, expected: SampleOutputs, what: str, tolerance: float = TOLERANCE
 ) -> None:
-    """Integers are equal in every element, floats differ by a part of the output's range at most.
+    """Assert that integers are equal in every element, and floats within a fraction of the range.
 
-    The range of a float output is that of all samples together, zero included.
+    The range of a float output covers all samples and zero.
     """
     for index, (ours, theirs) in enumerate(
         zip(zip(*found, strict=True), zip(*expected, strict=True), strict=True)

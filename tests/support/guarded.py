@@ -1,7 +1,8 @@
-"""Runs calls of kernels on a simulated core, by themselves, where every stray access shows.
+"""Run kernel calls alone on a simulated core that detects every stray access.
 
-Everything that a call reads lies at an end of a memory in turn, next to which accesses fault; what
-it writes has guard bytes on both sides. The program says `passed`, or what failed first.
+Everything that a call reads is placed at the end of a memory next to which accesses fault, first
+one end, then the other. What it writes has guard bytes on both sides. The program prints `passed`,
+or the first failure.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from pathlib import Path
 
 import numpy as np
 
-from smelt.codegen.lower.offer import Input, Packed
-from smelt.codegen.schedule.symbols import Functions
+from smelt.codegen.lower.kernel import Input, LayerStruct, Packed
+from smelt.codegen.schedule.shared_symbols import Functions, struct_type
 from smelt.codegen.text.helpers import preamble
 from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.ir import Array, DType
 from smelt.targets import get
-from tests.support.kernels_host import Run
+from tests.support.kernels_host import PREFIX, Run, struct_definitions
 
 
 @dataclass(frozen=True)
 class Core:
     """A simulated core: its target, QEMU's machine, and the memories of the program.
 
-    `edges` is a memory next to which accesses fault on both sides.
+    Accesses right before and after the memory `edges` fault.
     """
 
     target: str
@@ -58,13 +59,13 @@ CORES = {
 
 
 def said_on(core: Core, runs: Sequence[Run], folder: Path, more: Sequence[str] = ()) -> str:
-    """What the program that runs all says: `passed`, or what failed, and in which run.
+    """Run all runs in one program and return its output: `passed`, or what failed in which run.
 
     Args:
         core: one of `CORES`.
-        runs: what it runs.
+        runs: the calls with their data.
         folder: for the program's files.
-        more: for the compiler: include folders, archives.
+        more: more compiler arguments: include folders, archives.
     """
     source, script, elf = folder / "guarded.c", folder / "guarded.ld", folder / "guarded.elf"
     source.write_text(_source(core, runs))
@@ -90,7 +91,7 @@ def said_on(core: Core, runs: Sequence[Run], folder: Path, more: Sequence[str] =
 
 
 def _source(core: Core, runs: Sequence[Run]) -> str:
-    functions = Functions("k")
+    functions = Functions(PREFIX)
     names = [functions.add(run.entry.node, run.entry.call) for run in runs]
     definitions = functions.all()
     before = preamble(*(f.uses for f in definitions))
@@ -101,6 +102,7 @@ def _source(core: Core, runs: Sequence[Run]) -> str:
         [
             *(f"#include <{header}>" for header in headers),
             f"#define LOW ((uint8_t *){low:#x})\n#define HIGH ((uint8_t *){high:#x})",
+            *struct_definitions([run.entry for run in runs]),
             *(f"void {f.name}({f.signature});" for f in definitions),
             *before.helpers,
             *(f.definition for f in definitions),
@@ -113,7 +115,7 @@ def _source(core: Core, runs: Sequence[Run]) -> str:
 
 
 def _run(number: int, run: Run, function: str) -> tuple[str, str]:
-    """Definitions of a run's data, and its row in the table."""
+    """Return the C definitions of a run's data, and its row in the table."""
     lines: list[str] = []
     rows: list[str] = []
     arguments: list[str] = []
@@ -121,12 +123,14 @@ def _run(number: int, run: Run, function: str) -> tuple[str, str]:
     for operand in run.entry.call.operands:
         name, input_ = f"data{number}_{len(rows)}", isinstance(operand, Input)
         buffer = None
-        if isinstance(operand, Packed):
+        if isinstance(operand, Packed | LayerStruct):
             kind, size, array = (
                 f"const {DType.of(operand.array).c_name}",
                 operand.array.nbytes,
                 operand.array,
             )
+            if isinstance(operand, LayerStruct):
+                kind = f"const {struct_type(PREFIX, operand).name}"
         elif isinstance(operand, Input) and run.entry.node.input(operand.index).is_constant:
             array, input_ = run.entry.node.input(operand.index).array, False
             kind, size = f"const {DType.of(array).c_name}", array.nbytes

@@ -1,8 +1,8 @@
-"""Compiles calls of kernels for the host, under sanitizers, and runs them.
+"""Compile kernel calls for the host, under sanitizers, and run them.
 
-All calls go into one program. It reads commands from standard input: fill a stretch of a buffer,
-call the function, write a stretch of a buffer to standard output. Buffers have exactly the size of
-their tensors, so that an element too far is an error.
+All calls are compiled into one program. It reads commands from standard input: fill a part of a
+buffer, call the function, write a part of a buffer to standard output. Buffers have exactly the
+size of their tensors, so that sanitizers report any access beyond the last element.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Scratch
-from smelt.codegen.schedule.symbols import Functions
+from smelt.codegen.lower.kernel import Input, KernelCall, LayerStruct, Output, Packed, Scratch
+from smelt.codegen.schedule.shared_symbols import Functions, struct_type
+from smelt.codegen.schedule.steps import StructType
 from smelt.codegen.text.helpers import preamble
 from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.ir import Array, DType, Node
@@ -28,15 +29,15 @@ from smelt.samples import Sample
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion")
 
 SANITIZERS = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-"""Unoptimized: under sanitizers gcc takes nine times as long to compile with -O1."""
+"""Unoptimized: with sanitizers gcc takes nine times as long to compile at -O1."""
 
 
 RELEASED = ("-O2", "-ffp-contract=off")
-"""As projects are compiled: optimizers choose other instructions, which other mistakes break."""
+"""The flags of released projects: the optimizer chooses other instructions, which may fail."""
 
 
 def _links_sanitizers(compiler: str) -> bool:
-    """Whether it is there, with the libraries of sanitizers, which clang's package does without."""
+    """Return whether clang and its sanitizer libraries are installed (separate packages)."""
     if shutil.which(compiler) is None:
         return False
     command = (compiler, *SANITIZERS, "-x", "c", "-", "-o", os.devnull)
@@ -45,16 +46,19 @@ def _links_sanitizers(compiler: str) -> bool:
 
 
 COMPILER = "clang" if _links_sanitizers("clang") else "gcc"
-"""Under sanitizers clang compiles three times as fast."""
+"""With sanitizers clang compiles three times as fast as gcc."""
 
 READERS = {
     "clang": ("clang", "-std=c99", "-fsyntax-only"),
     "g++": ("g++", "-xc++", "-std=c++17", "-fsyntax-only"),
 }
-"""Compilers that only say what they think of a program: as C of another one, and as C++."""
+"""Compilers that only check the program: as C by another compiler, and as C++."""
+
+PREFIX = "k"
+"""Prefix of all kernel names."""
 
 OUTPUT = -1
-"""The number of the output among the buffers; inputs have their own index."""
+"""Index of the output among the buffers; inputs have their own index."""
 
 _MAIN = """
 typedef struct {
@@ -97,13 +101,13 @@ int main(int argc, char **argv) {
 
 @dataclass(frozen=True)
 class Entry:
-    """One call of a kernel to compile."""
+    """One kernel call to compile."""
 
     node: Node
     call: KernelCall
 
     def buffers(self) -> dict[int, tuple[int, DType, int]]:
-        """Buffers by number: position among the program's buffers, type, elements."""
+        """Return buffers by number: position among the program's buffers, type, elements."""
         table: dict[int, tuple[int, DType, int]] = {}
         for operand in self.call.operands:
             match operand:
@@ -117,17 +121,29 @@ class Entry:
                     dtype, size = type_.dtype, type_.size
                 case Scratch(_, dtype, size):
                     number = 100 + len(table)
-                case Packed():
+                case Packed() | LayerStruct():
                     continue
             table[number] = len(table), dtype, size
         return table
 
+    @property
+    def structs(self) -> list[StructType]:
+        """Return the struct types among the parameters."""
+        structs = (o for o in self.call.operands if isinstance(o, LayerStruct))
+        return [struct_type(PREFIX, struct) for struct in structs]
+
     def arguments(self, prefix: str) -> tuple[list[str], list[str]]:
-        """C arguments of the call, and definitions of the constants among them."""
+        """Return C arguments of the call, and definitions of the constants among them."""
         arguments: list[str] = []
         constants: list[str] = []
         buffers = iter(self.buffers().values())
         for operand in self.call.operands:
+            if isinstance(operand, LayerStruct):
+                name, kind = f"{prefix}_{operand.name}", struct_type(PREFIX, operand).name
+                numbers = ", ".join(map(str, operand.numbers.values()))
+                constants.append(f"static const {kind} {name} = {{ {numbers} }};")
+                arguments.append(f"&{name}")
+                continue
             array = operand.array if isinstance(operand, Packed) else None
             if isinstance(operand, Input):
                 array = self.node.input(operand.index).data
@@ -146,7 +162,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Run:
-    """A call, what to feed it, and the right output of each sample."""
+    """A call, its inputs, and the right output of each sample."""
 
     name: str
     entry: Entry
@@ -168,7 +184,7 @@ class Program:
     _reads: list[tuple[DType, int]] = field(default_factory=list[tuple[DType, int]])
 
     def write(self, number: int, begin: int, data: Array) -> None:
-        """Queue: put elements into a buffer."""
+        """Queue: write elements into a buffer."""
         position, dtype, _ = self.entry.buffers()[number]
         raw = np.ascontiguousarray(data, dtype.numpy).tobytes()
         self._commands.append(_header("W", position, begin * dtype.size, len(raw)) + raw)
@@ -178,13 +194,13 @@ class Program:
         self._commands.append(_header("C", 0, 0, 0))
 
     def read(self, number: int, begin: int, count: int) -> None:
-        """Queue: hand out elements of a buffer."""
+        """Queue: read elements of a buffer."""
         position, dtype, _ = self.entry.buffers()[number]
         self._commands.append(_header("R", position, begin * dtype.size, count * dtype.size))
         self._reads.append((dtype, count))
 
     def run(self) -> list[Array]:
-        """Execute the queue; what each `read` found, in order. Fails the test on an error."""
+        """Execute the queue and return the result of each `read`; fail the test on an error."""
         done = subprocess.run(
             [self.binary, str(self.index)],
             input=b"".join(self._commands),
@@ -212,7 +228,7 @@ def build_programs(
     flags: Sequence[str] = SANITIZERS,
     compiler: str = COMPILER,
 ) -> list[Program]:
-    """Compile calls of kernels into one binary in `folder`, warnings being errors."""
+    """Compile kernel calls into one binary in `folder`, with warnings as errors."""
     source = folder / "kernels.c"
     source.write_text(source_of(entries))
     compile_c(source, (compiler, "-std=c99", *flags, "-o", str(folder / "kernels"), "-lm"))
@@ -225,7 +241,7 @@ def check_on_host(
     flags: Sequence[str] = SANITIZERS,
     compiler: str = COMPILER,
 ) -> None:
-    """Fail unless all calls compute exactly what they must, under sanitizers if nothing is said."""
+    """Fail unless all calls compute exactly the right outputs; by default, under sanitizers."""
     programs = build_programs([run.entry for run in runs], folder, flags, compiler)
     for run, program in zip(runs, programs, strict=True):
         for sample in run.samples:
@@ -238,7 +254,7 @@ def check_on_host(
 
 
 def check_read_by(compiler: str, entries: Sequence[Entry], folder: Path) -> None:
-    """Fail if one of `READERS` has something to say about the calls; skip where it is absent."""
+    """Fail if one of `READERS` warns about the calls; skip if it is absent."""
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler}")
     source = folder / "kernels.c"
@@ -247,8 +263,8 @@ def check_read_by(compiler: str, entries: Sequence[Entry], folder: Path) -> None
 
 
 def source_of(entries: Sequence[Entry]) -> str:
-    """One C file: helpers, constants, the functions, and a main that obeys commands."""
-    functions = Functions("k")
+    """Return one C file: helpers, constants, the functions, and a main that executes commands."""
+    functions = Functions(PREFIX)
     constants: list[str] = []
     calls: list[str] = []
     table: list[str] = []
@@ -269,6 +285,7 @@ def source_of(entries: Sequence[Entry]) -> str:
     return "\n".join(
         [
             *(f"#include <{h}>" for h in headers),
+            *struct_definitions(entries),
             *(f"void {f.name}({f.signature});" for f in definitions),
             *constants,
             *before.helpers,
@@ -279,8 +296,15 @@ def source_of(entries: Sequence[Entry]) -> str:
     )
 
 
+def struct_definitions(entries: Sequence[Entry]) -> Iterator[str]:
+    """Return the definitions of the struct types among the calls' parameters."""
+    for kind in dict.fromkeys(kind for entry in entries for kind in entry.structs):
+        fields = " ".join(f"int32_t {name};" for name in kind.fields)
+        yield f"typedef struct {{ {fields} }} {kind.name};"
+
+
 def compile_c(source: Path, command: Sequence[str]) -> None:
-    """Compile a C file, warnings being errors; fails the test with the compiler's words."""
+    """Compile a C file with warnings as errors; fail the test with the compiler's messages."""
     compiler, *flags = command
     done = subprocess.run(
         [compiler, *WARNINGS, flags[0], str(source), *flags[1:]],

@@ -1,6 +1,6 @@
-"""Random one-node int8 graphs of the operators that libraries of kernels serve.
+"""Random one-node int8 graphs of the operators that kernel libraries serve.
 
-Shapes are small, odd and edged; weights, biases and multipliers are extreme as often as not.
+Shapes are small, odd and at limits. About half of the weights, biases and multipliers are extreme.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from smelt.samples import Sample
 Rng = np.random.Generator
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 20, 33, 37)
 WIDE = (124, 125, 130)
-"""Channels around the number that MVE depthwise convolutions take at a time."""
+"""Numbers of channels around the block size of MVE depthwise convolutions."""
 
 
 def random_graph(rng: Rng) -> Graph:
@@ -38,7 +38,7 @@ def random_graph(rng: Rng) -> Graph:
 
 
 def samples_of(graph: Graph, rng: Rng) -> list[Sample]:
-    """Inputs: random, extreme throughout, extreme at random."""
+    """Return inputs: random, all extreme, or extreme at random elements."""
     shapes = [value.type.shape for value in graph.inputs]
     ends = np.array([-128, 127], np.int8)
     return [
@@ -52,7 +52,7 @@ def samples_of(graph: Graph, rng: Rng) -> list[Sample]:
 def graph_of(
     op: Op, inputs: list[Value | None], quant: Quant | None, rounding: Rounding | None = None
 ) -> Graph:
-    """The graph of one node whose output has a quantization."""
+    """Return the graph of one node whose output has a quantization."""
     (inferred,) = op.infer([None if v is None else v.type for v in inputs])
     output = Value("y", TensorType(inferred.shape, inferred.dtype, quant))
     node = Node(op, tuple(inputs), (output,), Origin(op.name, 0), rounding or Rounding.TFLM)
@@ -61,7 +61,7 @@ def graph_of(
 
 
 def data(name: str, shape: tuple[int, ...], rng: Rng, scale: float = 0.5) -> Value:
-    """An input of a random zero point."""
+    """Return an input with a random zero point."""
     return Value(name, TensorType(shape, DType.INT8, Quant.per_tensor(scale, _zero_point(rng))))
 
 
@@ -80,7 +80,7 @@ def _one_of(rng: Rng, *options: int) -> int:
 def products(
     op: Op, x: Value, weights: tuple[int, ...], axis: int | None, rng: Rng, *, bias: bool = True
 ) -> Graph:
-    """A node of constant weights whose outputs fill their range some times, or nearly not."""
+    """Return a node with constant weights whose outputs exceed their range, or almost fill it."""
     outputs = weights[axis or 0]
     depth = math.prod(weights) // outputs
     extreme = rng.random() < 0.4
@@ -99,7 +99,7 @@ def products(
 
 
 def _window(rng: Rng) -> tuple[tuple[int, int, int], ...]:
-    """Per axis: size, window and stride; sometimes an image of one row."""
+    """Return size, window and stride for each axis; sometimes for an image of one row."""
     row = rng.random() < 0.35
     height = (1, 1, 1) if row else (int(rng.integers(1, 10)), _one_of(rng, 1, 2, 3, 3, 5), 0)
     width = int(rng.integers(1, 24 if row else 10)), _one_of(rng, 1, 2, 3, 3, 4, 5), 0

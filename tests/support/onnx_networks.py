@@ -1,4 +1,4 @@
-"""Small ONNX models, made here."""
+"""Small ONNX models made in Python."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 def agrees(
     proto: onnx.ModelProto, feeds: Mapping[str, Array], options: InputOptions | None = None
 ) -> None:
-    """The imported graph computes what ONNX Runtime does, before the passes and after them."""
+    """Assert that the imported graph equals ONNX Runtime, before the passes and after them."""
     expected = tuple(np.asarray(y) for y in session(proto).run(None, dict(feeds)))
     found = load(proto.SerializeToString(), "net", options).graph
     inputs = [feeds[value.name] for value in found.inputs]
@@ -42,23 +42,23 @@ def agrees(
 
 
 def imported(proto: onnx.ModelProto, inputs: InputOptions | None = None) -> Imported:
-    """The network of a model."""
+    """Return a compiled network of a model."""
     return load(proto.SerializeToString(), "net", inputs)
 
 
 def before_and_after_passes(proto: onnx.ModelProto) -> tuple[Graph, Graph]:
-    """The graph of a model as it is imported, and after the passes."""
+    """Return the graph of a model as imported, and after the passes."""
     found = imported(proto).graph
     return found, run_passes(found)
 
 
 def ints(*values: int) -> Array:
-    """A vector of int64."""
+    """Return a vector of int64."""
     return np.asarray(values, np.int64)
 
 
 def uniform(*shape: int) -> Array:
-    """Random real numbers from -1 to 1."""
+    """Return random real numbers from -1 to 1."""
     return _RNG.uniform(-1, 1, shape).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Float nodes as ONNX graphs, run by ONNX Runtime: an oracle for the references that is not ours.
+"""Float nodes as ONNX graphs, run by ONNX Runtime: an independent oracle for the references.
 
 Images are transposed to ONNX's n, c, h, w and back.
 """
@@ -57,12 +57,12 @@ _TYPES = {
 
 
 def has(graph: Graph) -> bool:
-    """Whether a one-node graph has an ONNX form here."""
+    """Return whether this module has an ONNX form of a one-node graph."""
     return _lowered(graph) is not None
 
 
 def run(graph: Graph, inputs: Sequence[Array]) -> Array:
-    """The output of a one-node graph by ONNX Runtime."""
+    """Return the output of a one-node graph by ONNX Runtime."""
     (node,) = graph.nodes
     builder = _lowered(graph)
     assert builder is not None, node.op
@@ -249,7 +249,7 @@ _UNARY = {
     "is_nan": "IsNaN",
     "is_infinite": "IsInf",
 }
-"""Names that are not the kind with a capital letter."""
+"""Kinds whose ONNX name is not the kind with a capital letter."""
 
 _CONSTANTS = {
     "leaky_relu": ("LeakyRelu", "alpha"),
@@ -260,7 +260,7 @@ _CONSTANTS = {
     "hard_sigmoid": ("HardSigmoid", "alpha", "beta"),
     "shrink": ("Shrink", "lambd", "bias"),
 }
-"""Operators with attributes, which are `alpha` and `beta`."""
+"""Operators with the attributes `alpha` and `beta`."""
 
 
 def _unary(b: _Builder, node: Node, result: str) -> str:
@@ -340,7 +340,7 @@ def _cumulative(b: _Builder, node: Node, result: str) -> str | None:
 
 
 def _normalization(b: _Builder, node: Node, result: str) -> str | None:
-    """Layers and instances, as ONNX knows them."""
+    """Axes that ONNX's layer and instance normalizations cover."""
     op, x = node.op, node.input(0)
     assert isinstance(op, Normalization)
     rank = len(x.type.shape)
@@ -365,7 +365,7 @@ def _normalization(b: _Builder, node: Node, result: str) -> str | None:
 
 
 def _parameters(b: _Builder, node: Node, shape: tuple[int, ...]) -> list[str]:
-    """Scale and bias in full."""
+    """Broadcast scale and bias to the full shape."""
     size = b.constant(np.asarray(shape, np.int64))
     return [
         b.constant(np.full(shape, default, np.float32))
@@ -400,7 +400,7 @@ def _select(b: _Builder, node: Node, result: str) -> str:
 
 
 def _cast(b: _Builder, node: Node, result: str) -> str | None:
-    """ONNX leaves undefined what becomes of floats that do not fit."""
+    """ONNX does not define the conversion of floats that are out of range."""
     to = node.output.type.dtype
     if to.is_integer:
         return None
@@ -428,7 +428,7 @@ def _pad(b: _Builder, node: Node, result: str) -> str | None:
     op = node.op
     assert isinstance(op, Pad)
     x = node.input(0)
-    # ONNX Runtime reflects once only.
+    # ONNX Runtime reflects only once.
     far = any(max(p) >= n for p, n in zip(op.padding, x.type.shape, strict=True))
     if op.mode == "symmetric" or (op.mode == "reflect" and far):
         return None
@@ -446,14 +446,14 @@ def _slice(b: _Builder, node: Node, result: str) -> str | None:
         return None
     starts, sizes, steps = (np.array(n, np.int64) for n in (op.starts, op.sizes, op.steps))
     ends = starts + sizes * steps
-    # Below zero, a bound would count from the end.
+    # A negative bound would count from the end.
     ends[ends < 0] = np.iinfo(np.int64).min
     bounds = [b.constant(n) for n in (starts, ends, np.arange(len(starts)), steps)]
     return b.node("Slice", [b.value(node.input(0)), *bounds], result)
 
 
 def _indexed(b: _Builder, node: Node, result: str) -> str | None:
-    """The Gather and Scatter families; ONNX does not say what indices out of range do."""
+    """The Gather and Scatter families; ONNX does not define indices that are out of range."""
     op = node.op
     if node.origin.name == "outside" or (isinstance(op, Gather) and op.batch_dims):
         return None
@@ -472,7 +472,7 @@ def _one_hot(b: _Builder, node: Node, result: str) -> str | None:
     op = node.op
     assert isinstance(op, OneHot)
     values, indices = node.input(0), node.input(1)
-    # ONNX Runtime does not round real indices towards zero, as ONNX demands.
+    # ONNX demands that real indices round towards zero; ONNX Runtime does not.
     if indices.type.dtype not in (DType.INT64, DType.INT32) or not indices.type.shape:
         return None
     wide = b.node("Cast", [b.value(indices)], to=onnx.TensorProto.INT64)

@@ -1,4 +1,4 @@
-"""Float networks as PyTorch exports them, whose patterns onnxruntime's optimizer fuses."""
+"""Float networks as PyTorch exports them, with patterns that onnxruntime's optimizer fuses."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ WIDTH, HEADS, TOKENS = 16, 2, 5
 
 
 def optimized(proto: onnx.ModelProto, level: str, folder: Path) -> onnx.ModelProto:
-    """The model as onnxruntime saves it once it has optimized it."""
+    """Return the model as onnxruntime saves it after optimization."""
     path = folder / f"{level}.onnx"
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = LEVELS[level]
     options.optimized_model_filepath = str(path)
-    options.log_severity_level = 3  # It warns that the file suits machines like this one only.
+    options.log_severity_level = 3  # It warns that the file is optimized for this kind of machine.
     onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
     return onnx.load(path)
 
 
 def optimized_transformer(proto: onnx.ModelProto, heads: str, folder: Path) -> onnx.ModelProto:
-    """The model as the package's optimizer of transformers writes it; `heads` is its attention."""
+    """Return the model as onnxruntime's transformer optimizer writes it, with `heads` heads."""
     from onnxruntime.transformers import fusion_options, optimizer
 
     options: Any = fusion_options.FusionOptions("bert")
@@ -47,12 +47,12 @@ def optimized_transformer(proto: onnx.ModelProto, heads: str, folder: Path) -> o
 
 
 def operators(proto: onnx.ModelProto) -> set[str]:
-    """Names of the operators, with their domains where these are not ONNX's own."""
+    """Return the names of the operators, with their domains unless these are ONNX's own."""
     return {f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in proto.graph.node}
 
 
 class _Net:
-    """A network being written: every method adds operators and returns its result's name."""
+    """Builder of a network: every method adds operators and returns its result's name."""
 
     def __init__(self, seed: int = 0) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -86,7 +86,7 @@ class _Net:
         )
 
     def norm(self, x: str, whole: bool = True) -> str:
-        """A layer normalization, as one operator or in parts."""
+        """Add a layer normalization, as one operator or in parts."""
         scale, bias = self.constant(np.linspace(0.5, 1.5, WIDTH)), self.weights(WIDTH)
         if whole:
             return self.add("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)
@@ -122,7 +122,7 @@ class _Net:
         return self.add("Transpose", split, perm=list(order))
 
     def mask(self) -> str:
-        """Of an input that tells which tokens are there: 0 or -10000, as BERT has it."""
+        """Return BERT's mask, 0 or -10000, from an input that marks the tokens present."""
         given = self.input(1, TOKENS, kind="l")
         wide = self.add(
             "Unsqueeze",
@@ -148,21 +148,21 @@ class _Net:
         return self.dense(joined, WIDTH, WIDTH)
 
     def model(self, result: str, opset: int = 17) -> onnx.ModelProto:
-        """The network, whose last operator makes `result`, which is called `y`."""
+        """Return the network, whose last operator makes `result`, renamed to `y`."""
         assert list(self.nodes[-1].output) == [result]
         self.nodes[-1].output[0] = "y"
         return model(graph(self.nodes, self.inputs, "y", self.constants), opset)
 
 
 def _encoder(activation: str, *, whole: bool, masked: bool) -> onnx.ModelProto:
-    """A block of BERT's encoder, between layer normalizations."""
+    """Return a block of BERT's encoder, between layer normalizations."""
     net = _Net()
     x = net.norm(net.input(1, TOKENS, WIDTH), whole)
     mask = net.mask() if masked else None
     x = net.norm(net.add("Add", net.attention(x, mask), x), whole)
     inner = getattr(net, activation)(net.dense(x, WIDTH, 2 * WIDTH))
     result = net.norm(net.add("Add", net.dense(inner, 2 * WIDTH, WIDTH), x), whole)
-    return net.model(result, 17 if whole else 13)  # LayerNormalization came with 17.
+    return net.model(result, 17 if whole else 13)  # LayerNormalization was added in opset 17.
 
 
 def _rms_block() -> onnx.ModelProto:
@@ -178,7 +178,7 @@ def _quick() -> onnx.ModelProto:
 
 
 def _products() -> onnx.ModelProto:
-    """Products with transposed and scaled operands."""
+    """Return products with transposed and scaled operands."""
     net = _Net()
     a, b = net.input(2, 3, TOKENS, WIDTH), net.input(2, 3, 7, WIDTH)
     turned = net.add("Transpose", b, perm=[0, 1, 3, 2])
@@ -199,7 +199,7 @@ def _dense_relu() -> onnx.ModelProto:
 
 
 def _convolutions() -> onnx.ModelProto:
-    """Convolutions with every activation that is fused into them, sums and pools."""
+    """Return convolutions with every activation that is fused into them, sums and pools."""
     net = _Net()
     x = net.input(1, 8, 9, 7)
     for activation, attributes in (
@@ -233,7 +233,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 
 def feeds(proto: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
-    """Random inputs: small numbers, or for integers a mask whose last token is missing."""
+    """Return random inputs: small numbers, or for integers a mask without the last token."""
     rng = np.random.default_rng(seed)
     found: dict[str, Array] = {}
     for value in session(proto).get_inputs():

@@ -1,4 +1,4 @@
-"""What stands between a host and a board: a slow line, a server of RFC 2217."""
+"""Substitutes for the connection between host and board: a slow line, an RFC 2217 server."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from serial.rfc2217 import PortManager
 
 
 class Server:
-    """Listens on a port of this computer, and serves one client after the other.
+    """Server on a port of this computer that serves one client after the other.
 
     Attributes:
         address: HOST:PORT.
     """
 
     def __init__(self, serve: Callable[[socket.socket], None]) -> None:
-        """Begin; `serve` is done with a client when it returns."""
+        """Start; `serve` returns when it is done with a client."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._serve = serve
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -38,7 +38,7 @@ class Server:
 
 
 def slowed(target: str, bytes_per_s: float) -> Server:
-    """A terminal server: it takes all bytes for a board at once, and hands them on so fast."""
+    """Terminal server that accepts all bytes at once and forwards them at a given rate."""
     host, port = target.removeprefix("socket://").split(":")
 
     def serve(client: socket.socket) -> None:
@@ -80,7 +80,7 @@ def _pump(source: socket.socket, to: socket.socket, bytes_per_s: float) -> None:
 
 @dataclass(frozen=True)
 class _Connection:
-    """What pyserial's `PortManager` answers its client by."""
+    """The answers of pyserial's `PortManager` to its client."""
 
     client: socket.socket
 
@@ -89,12 +89,12 @@ class _Connection:
 
 
 def rfc2217(port: str) -> Server:
-    """A serial port behind a server of RFC 2217: pyserial's own."""
+    """Serial port behind pyserial's own RFC 2217 server."""
 
     def serve(client: socket.socket) -> None:
         over = threading.Event()
         with serial.serial_for_url(port, timeout=0.02) as board:
-            # Its stubs take both for ports of RFC 2217.
+            # pyserial's stubs declare both for RFC 2217 ports.
             manager = PortManager(cast(Any, board), cast(Any, _Connection(client)))
 
             def answer() -> None:

@@ -1,4 +1,4 @@
-"""What tests of the C project share: the example network, small graphs, ways to compile."""
+"""The example network, small graphs and compiler calls, for tests of the C project."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ def digits(options: Options | None = None, model: str = "digits_int8") -> Artefa
 
 
 def images(count: int) -> tuple[Array, Array]:
-    """Inputs and right outputs of `digits_int8`."""
+    """Return inputs and right outputs of `digits_int8`."""
     with np.load(DIGITS / "digits_test.npz") as data:
         return data["input_0"][:count], data["tflite_reference_0"][:count]
 
 
 def must(*command: str, cwd: Path | None = None) -> None:
-    """Run a command that must succeed."""
+    """Run a command and assert that it succeeds."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def network_sources(project: Path) -> list[Path]:
-    """The C files of the network alone."""
+    """Return the C files of the network alone."""
     return sorted(path for path in project.glob("*.c") if path.name != "main.c")
 
 
 def unary_chain() -> Graph:
-    """Two steps that can both work in place, so that an inference overwrites its input."""
+    """Return a graph of two steps that can both work in place and overwrite the input."""
     x, h, y = (Value(name, VECTOR) for name in "xhy")
     nodes = (
         Node(Unary("square"), (x,), (h,), Origin("SQUARE", 0)),
@@ -52,7 +52,7 @@ def unary_chain() -> Graph:
 
 
 def counter() -> Graph:
-    """Adds its input to a state, which starts as 1, 2, 3, 4, and returns twice the state."""
+    """Return a graph that adds its input to a state (1, 2, 3, 4 at first) and doubles that."""
     x, total, after, y = (Value(name, VECTOR) for name in ("x", "total", "after", "y"))
     nodes = (
         Node(Binary("add"), (total, x), (after,), Origin("ADD", 0)),

@@ -1,4 +1,4 @@
-"""Float networks to quantize, with data: the shared ones and small ones made here."""
+"""Float networks for quantization, with data: shared ones and small ones made here."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.concat import Concat
 from smelt.quant.convert import store
-from smelt.quant.quantized import sqnr
+from smelt.quant.result import sqnr
 from smelt.samples import Sample
 from tests.support.shared import load, shared
 
 
 @dataclass(frozen=True)
 class Digits:
-    """A shared network that tells handwritten digits, and samples of them."""
+    """Return a shared network that classifies handwritten digits, and samples of them."""
 
     graph: Graph
     calibration: list[Sample]
@@ -37,7 +37,7 @@ class Digits:
 
 
 def digits(name: str) -> Digits:
-    """A network of the shared folder `quant`; skips the test where it is absent."""
+    """Return a network of the shared folder `quant`; skip the test if it is absent."""
     options = InputOptions(dims={"N": 1})
     graph = run_passes(load_model(shared(f"quant/{name}.onnx"), None, options).graph)
     data = load("quant/digits_split.npz")
@@ -51,7 +51,7 @@ def digits(name: str) -> Digits:
 
 
 def stored_samples(graph: Graph, samples: list[Sample]) -> list[Sample]:
-    """Samples as a quantized network takes them."""
+    """Return samples in the form that a quantized network takes."""
     return [
         tuple(
             store(array, value.type.quant) if value.type.quant else array
@@ -62,7 +62,7 @@ def stored_samples(graph: Graph, samples: list[Sample]) -> list[Sample]:
 
 
 def outputs(graph: Graph, samples: list[Sample]) -> Array:
-    """The first output for every sample, in real numbers: float64 `[samples, …]`."""
+    """Return the first output for every sample in real numbers: float64 `[samples, …]`."""
     quant = graph.outputs[0].type.quant
     found = [evaluate(graph, s).outputs[0] for s in stored_samples(graph, samples)]
     real = [array if quant is None else dequantize_onnx(array, quant) for array in found]
@@ -70,7 +70,7 @@ def outputs(graph: Graph, samples: list[Sample]) -> Array:
 
 
 def measured(network: Digits, graph: Graph) -> tuple[float, float]:
-    """SQNR in dB and the accuracy lost in points, on the test images."""
+    """Return SQNR in dB, and the accuracy lost in percentage points, on the test images."""
     wanted = outputs(network.graph, network.test)
     found = outputs(graph, network.test)
     right = [
@@ -82,7 +82,7 @@ def measured(network: Digits, graph: Graph) -> tuple[float, float]:
 
 
 class Builder:
-    """Makes a float graph, node by node."""
+    """Builder of a float graph, node by node."""
 
     def __init__(self, seed: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
@@ -90,30 +90,30 @@ class Builder:
         self.nodes: list[Node] = []
 
     def input(self, *shape: int) -> Value:
-        """Another input."""
+        """Add another input."""
         value = Value(f"x{len(self.inputs)}", TensorType(shape, DType.FLOAT32))
         self.inputs.append(value)
         return value
 
     def constant(self, *shape: int, scale: float = 1.0) -> Value:
-        """A constant of normally distributed numbers."""
+        """Add a constant of normally distributed numbers."""
         data = (scale * self.rng.normal(size=shape)).astype(np.float32)
         return Value.constant(f"c{len(self.nodes)}_{self.rng.integers(1 << 30)}", data)
 
     def add(self, op: Op, *inputs: Value) -> Value:
-        """A node's output."""
+        """Return a node's output."""
         (type_,) = op.infer([v.type for v in inputs])
         value = Value(f"v{len(self.nodes)}", type_)
         self.nodes.append(Node(op, inputs, (value,), Origin(op.name, len(self.nodes))))
         return value
 
     def graph(self, *results: Value) -> Graph:
-        """The graph with these outputs."""
+        """Return the graph with these outputs."""
         graph = Graph("made", tuple(self.inputs), results, tuple(self.nodes))
         return verify(graph, "building")
 
     def samples(self, count: int, scale: float = 1.0) -> list[Sample]:
-        """Normally distributed samples."""
+        """Return normally distributed samples."""
         return [
             tuple(
                 (scale * self.rng.normal(size=v.type.shape)).astype(np.float32) for v in self.inputs
@@ -123,10 +123,10 @@ class Builder:
 
 
 def made(kind: str) -> tuple[Graph, Builder]:
-    """A network of random weights that keep the power of what goes through them.
+    """Return a network with random weights that preserve the variance of their inputs.
 
     Args:
-        kind: of `MADE`.
+        kind: a key of `MADE`.
     """
     make = Builder(sum(map(ord, kind)))
     x = make.input(1, 8, 8, 3)
@@ -138,7 +138,7 @@ def made(kind: str) -> tuple[Graph, Builder]:
 
 
 class _Blocks:
-    """Parts of image networks, with channels that are not of one size."""
+    """Builder of image network parts, with channels of different magnitudes."""
 
     def __init__(self, make: Builder) -> None:
         self._make = make
@@ -177,7 +177,7 @@ def _around(size: int) -> Padding2D:
 
 
 def _inverted(blocks: _Blocks, x: Value) -> Value:
-    """MobileNetV2's blocks: wide in the middle, ReLU6, linear at the ends, with a shortcut."""
+    """Add MobileNetV2's blocks: expansion, ReLU6, linear projection, with a shortcut."""
     x = blocks.conv(x, 12, activation=Activation.RELU6)
     for _ in range(2):
         wide = blocks.conv(x, 36, 1, Activation.RELU6)
@@ -187,7 +187,7 @@ def _inverted(blocks: _Blocks, x: Value) -> Value:
 
 
 def _excited(blocks: _Blocks, x: Value) -> Value:
-    """Squeeze-and-excite, with hard-swish."""
+    """Add squeeze-and-excite, with hard-swish."""
     for outputs in (16, 24):
         x = blocks.add(Unary("hard_swish"), blocks.conv(x, outputs, activation=Activation.NONE))
         mean = blocks.add(Reduce("mean", (1, 2), keep_dims=True), x)
@@ -206,7 +206,7 @@ def _residual(blocks: _Blocks, x: Value) -> Value:
 
 
 def _fire(blocks: _Blocks, x: Value) -> Value:
-    """Branches that are concatenated, leaky ReLU, pooling."""
+    """Add branches that are concatenated, leaky ReLU, and pooling."""
     x = blocks.add(Pool2D("max", (2, 2), (2, 2)), blocks.conv(x, 16))
     for _ in range(2):
         narrow = blocks.conv(x, 8, 1)

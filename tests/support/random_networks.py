@@ -1,6 +1,6 @@
-"""Random networks, of building blocks that quantize as the TensorFlow Lite converter does.
+"""Random networks, of building blocks quantized like the TensorFlow Lite converter does.
 
-Some channels have no weights, or are not read, as in networks trained with weight decay.
+Some channels have no weights or no readers, as in networks trained with weight decay.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from tests.support.graphs import Member
 
 SAMPLES = 3
 LARGEST = 2000
-"""Elements of a tensor, beyond which nothing is made of it that could be larger."""
-# Shrinking takes minutes; what fails is small enough to be understood as it is.
+"""Limit in elements; a tensor above it is used only by operators that do not enlarge it."""
+# Shrinking takes minutes, and failing networks are small enough to understand.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 UNARIES = ("relu", "relu6", "leaky_relu", "logistic", "tanh", "hard_swish", "abs", "elu", "gelu")
 
 
 @dataclass
 class Builder:
-    """A network in the making, and the real numbers that each value holds for some samples.
+    """A network under construction, with the real numbers of each value for some samples.
 
-    The latter tell the ranges that an int8 network is quantized by.
+    The real numbers give the ranges for int8 quantization.
     """
 
     dtype: DType
@@ -86,7 +86,7 @@ class Builder:
         return value
 
     def data(self, shape: tuple[int, ...]) -> Value:
-        """A constant operand of an elementwise operator."""
+        """Return a constant operand of an elementwise operator."""
         real = self.rng.uniform(-1.5, 1.5, shape).astype(np.float32)
         quant = quant_of_range(-1.5, 1.5, self.dtype) if self.quantized else None
         stored = real if quant is None else quantize(real, quant, self.dtype)
@@ -95,7 +95,7 @@ class Builder:
         return value
 
     def weights(self, x: Value, shape: tuple[int, ...], axis: int | None) -> list[Value]:
-        """Weights, symmetric per channel of `axis`, and a bias."""
+        """Return weights, symmetric per channel of `axis`, and a bias."""
         fan_in = int(np.prod(shape)) // shape[axis or 0]
         real = (self.rng.uniform(-1, 1, shape) / np.sqrt(fan_in)).astype(np.float32)
         bias = self.rng.uniform(-0.5, 0.5, shape[axis or 0]).astype(np.float32)
@@ -119,13 +119,13 @@ class Builder:
         return values
 
     def prune(self, weights: Array, axis: int) -> None:
-        """Take the weights of some outputs and, where they are not the same axis, some inputs."""
+        """Zero the weights of some outputs and, if that is another axis, of some inputs."""
         for along in {axis, weights.ndim - 1}:
             without = self.rng.random(weights.shape[along]) < 0.4
             np.moveaxis(weights, along, 0)[without] = 0
 
     def apply(self, op: Op, *operands: Value) -> Value:
-        """The output of an operator; its quantization is the operator's or its range's."""
+        """Add a node and return its output; the operator or the range decides the quantization."""
         shadows = tuple(Value(v.name, TensorType(v.type.shape, DType.FLOAT32)) for v in operands)
         (inferred,) = op.infer([v.type for v in shadows])
         shadow = Node(op, shadows, (Value("y", inferred),), Origin("REAL", 0))
@@ -136,7 +136,7 @@ class Builder:
         if self.quantized:
             low, high = (float(f([f(r) for r in reals])) for f in (np.min, np.max))
             quant = op.output_quant([v.type for v in operands])
-            # Ranges far below those of the operands are beyond the integer arithmetic.
+            # Integer arithmetic cannot represent ranges far below those of the operands.
             quant = quant or quant_of_range(low, max(high, low + 0.1), self.dtype)
         return self.emit(op, operands, TensorType(inferred.shape, self.dtype, quant), reals)
 
@@ -151,7 +151,7 @@ class Builder:
         return value
 
     def like(self, value: Value, other: Value) -> Value:
-        """The value, brought to the quantization of another."""
+        """Requantize a value to the quantization of another."""
         if value.type.quant == other.type.quant:
             return value
         type_ = TensorType(value.type.shape, value.type.dtype, other.type.quant)
@@ -162,7 +162,7 @@ class Builder:
 
 
 def no_choice(strategy: st.SearchStrategy[Any]) -> object:
-    """In place of `draw` where nothing is to be drawn: weights are not pruned."""
+    """Replacement for `draw` if nothing may be drawn: weights are not pruned."""
     del strategy
     return False
 
@@ -171,7 +171,7 @@ Block = Callable[[Builder, Value], Value]
 
 
 def _padding(b: Builder, x: Value, window: tuple[int, int], stride: tuple[int, int]) -> Padding2D:
-    """SAME, or VALID where the window fits into the image."""
+    """Return SAME, or VALID if the window fits into the image."""
     fits = all(k <= n for k, n in zip(window, x.type.shape[1:3], strict=True))
     if fits and b.draw(st.booleans()):
         return NO_PADDING
@@ -250,7 +250,7 @@ def softmax(b: Builder, x: Value) -> Value:
 
 
 def binary(b: Builder, x: Value) -> Value:
-    """With an earlier value of the same shape, or a constant for each channel; in either order."""
+    """Combine with an earlier value of this shape or a constant per channel, in any order."""
     same = [v for v in b.computed() if v.type.shape == x.type.shape]
     constant = b.draw(st.booleans())
     other = b.data(x.type.shape[-1:]) if constant else b.draw(st.sampled_from(same))
@@ -285,7 +285,7 @@ BLOCKS: tuple[Block, ...] = (
 
 @st.composite
 def members(draw: st.DrawFn, dtype: DType) -> Member:
-    """A random network with random samples, an extreme one among them."""
+    """Return a random network with random samples, one of them extreme."""
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     b = Builder(dtype, draw, rng)
     shape = (1, b.pick(1, 3, 4, 7), b.pick(1, 2, 5, 6), b.pick(1, 2, 3, 4))

@@ -1,4 +1,4 @@
-"""Runs, for `tests/support/guarded.py`, of every kernel that serves a random node."""
+"""Runs for `tests/support/guarded.py` of every kernel that serves a random node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.offer import Refusal, Request
+from smelt.codegen.lower.kernel import Refusal, Request
 from smelt.ir import Graph, evaluate
 from smelt.targets import get
 from tests.support.guarded import Run
@@ -18,11 +18,11 @@ from tests.support.library_nodes import samples_of
 def runs_of(
     backend: Backend, target: str, graphs: Iterable[Graph], rng: np.random.Generator
 ) -> list[Run]:
-    """A run for each graph of one node and each kernel that serves it.
+    """Return a run for each graph of one node and each body of each kernel that serves it.
 
     Args:
         backend: the kernels.
-        target: whose code is generated.
+        target: target of the generated code.
         graphs: of one node each.
         rng: for the inputs.
     """
@@ -31,6 +31,8 @@ def runs_of(
         node, samples = graph.nodes[0], samples_of(graph, rng)
         offers = backend.offers(node, Request(described))
         expected = [evaluate(graph, sample).outputs[0] for sample in samples]
-        for call in () if isinstance(offers, Refusal) else offers.calls:
+        calls = () if isinstance(offers, Refusal) else offers.calls
+        shared = [call.shared.call for call in calls if call.shared is not None]
+        for call in (*calls, *shared):
             runs.append(Run(f"{i}: {node.op} as {call.form}", Entry(node, call), samples, expected))
     return runs

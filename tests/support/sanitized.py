@@ -1,4 +1,4 @@
-"""Runs networks on this computer under AddressSanitizer and UndefinedBehaviorSanitizer."""
+"""Run networks on this computer under AddressSanitizer and UndefinedBehaviorSanitizer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.projects import SANITIZERS
 
 
 def run_sanitized(artefact: Artefact, samples: Sequence[Sample], folder: Path) -> SampleOutputs:
-    """The outputs of a network that is built with both sanitizers."""
-    artefact.write(folder)
+    """Build a network with both sanitizers, run it and return its outputs."""
+    artefact.with_firmware().write(folder)
     elf = compile_project(
         folder, artefact.platform, extra_cflags=SANITIZERS, extra_ldflags=SANITIZERS
     )

@@ -1,7 +1,7 @@
-"""Runs networks, on simulated Cortex-M cores with data that comes and goes by semihosting.
+"""Run networks on simulated Cortex-M cores with data passed by semihosting.
 
-Firmware is then that of the product but for the serial line, at which a simulator spends more time
-than at many a network: the line has tests of its own.
+The firmware is the product's except for the serial line, which takes longer to simulate than many
+networks. The serial line has its own tests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from smelt.api.artefact import Artefact
 from smelt.boards.simulate import EMULATORS
 from smelt.ir import Array
-from smelt.ops.lengths import cut, sizes_of, trace
+from smelt.ops.run_time_lengths import cut, sizes_of, trace
 from smelt.proof.rig import built
 from smelt.proof.run import device_inputs, run
 from smelt.samples import Sample
@@ -31,7 +31,7 @@ _FILES = {
 
 
 def outputs_of(artefact: Artefact, samples: Sequence[Sample]) -> list[tuple[Array, ...]]:
-    """What the network computes of each sample, on the host or the simulator of its board."""
+    """Return the network's outputs for each sample, on the host or the simulator of its board."""
     board, graph = artefact.board, artefact.graph
     if board is None or board.qemu is None or board.startup != _SERVED:
         return list(run(artefact, samples).outputs)

@@ -1,6 +1,6 @@
-"""The networks and golden outputs that live beside the repository, not in it.
+"""Networks and golden outputs beside the repository.
 
-A test that needs a file of the shared folder skips, saying why, where the file is absent.
+A test that needs a shared file skips, with that reason, if the file is absent.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ __all__ = ["ROOT", "SHARED", "Network", "load", "networks", "nothing", "shared"]
 
 
 def shared(relative: str) -> Path:
-    """The path of a shared file or folder; skips the running test where it is absent."""
+    """Return the path of a shared file or folder; skip the running test if it is absent."""
     path = SHARED / relative
     if not path.exists():
         pytest.skip(absent(relative))
@@ -26,7 +26,7 @@ def shared(relative: str) -> Path:
 
 
 def load(relative: str) -> dict[str, NDArray[Any]]:
-    """The arrays of a shared .npz file; skips the running test where it is absent."""
+    """Return the arrays of a shared .npz file; skip the running test if it is absent."""
     with np.load(shared(relative)) as arrays:
         return dict(arrays)
 

@@ -1,4 +1,4 @@
-"""What templates look up, and what they are given."""
+"""The variables that templates look up, and those that they are rendered with."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import environment
 
 GLOBALS = {"header"}
-"""What every template may look up."""
+"""Names that every template may look up."""
 
 
 @cache
 def looked_up(template: str) -> frozenset[str]:
-    """The variables of a template, and of those that it includes by name."""
+    """Return the variables of a template, and of the templates that it includes by name."""
     text = files("smelt.templates").joinpath(template).read_text(encoding="utf-8")
     tree = environment().parse(text)
     included = (node.template for node in tree.find_all(nodes.Include))
@@ -34,5 +34,5 @@ def looked_up(template: str) -> frozenset[str]:
 
 
 def given(*parameters: type[Parameters]) -> frozenset[str]:
-    """The variables that these dataclasses have."""
+    """Return the variables that these dataclasses have."""
     return frozenset(field.name for one in parameters for field in fields(one))

@@ -1,6 +1,6 @@
-"""Small TFLite files made or altered by hand, and LiteRT to run them.
+"""Small TFLite files made or changed by hand, and LiteRT to run them.
 
-The object API of LiteRT's own schema writes the files: a writer that shares no code with the
+The object API of LiteRT's own schema writes the files, so that the writer shares no code with the
 reader under test.
 """
 
@@ -35,7 +35,7 @@ _TYPES: dict[np.dtype[Any], int] = {
 
 @dataclass(frozen=True)
 class T:
-    """A tensor: computed or fed where `data` is None."""
+    """A tensor; if `data` is None, it is an input or computed."""
 
     name: str
     shape: tuple[int, ...] = ()
@@ -47,8 +47,8 @@ class T:
 
 
 @dataclass(frozen=True)
-class O:  # noqa: E742 - short, since tables are made of it
-    """An operator: `kind` names a built-in, or a custom operator in lower case."""
+class O:  # noqa: E742 - a short name, because tables consist of it
+    """An operator: `kind` names a built-in operator, or, in lower case, a custom one."""
 
     kind: str
     inputs: Sequence[str | None]
@@ -58,7 +58,7 @@ class O:  # noqa: E742 - short, since tables are made of it
 
 
 def const(name: str, data: Any, dtype: type = np.float32, **quantization: Any) -> T:
-    """A constant tensor."""
+    """Return a constant tensor."""
     array = np.asarray(data, dtype)
     return T(name, array.shape, dtype, array, **quantization)
 
@@ -66,7 +66,7 @@ def const(name: str, data: Any, dtype: type = np.float32, **quantization: Any) -
 def network(
     tensors: Sequence[T], operators: Sequence[O], inputs: Sequence[str], outputs: Sequence[str]
 ) -> bytes:
-    """The bytes of a TFLite file with one subgraph."""
+    """Return the bytes of a TFLite file with one subgraph."""
     model = schema.ModelT(version=3, description="made by hand")
     model.buffers = [schema.BufferT()]
     model.operatorCodes = []
@@ -126,7 +126,7 @@ def pack(model: Any) -> bytes:
 
 
 def edited(data: bytes, change: Callable[[Any], object]) -> bytes:
-    """A file after `change` has altered its model of the object API."""
+    """Return a file after `change` has changed its model of the object API."""
     model: Any = schema.ModelT.InitFromPackedBuf(bytearray(data))
     model = copy.deepcopy(model)
     change(model)
@@ -134,7 +134,7 @@ def edited(data: bytes, change: Callable[[Any], object]) -> bytes:
 
 
 def litert(data: bytes, *inputs: Array) -> list[Array]:
-    """The outputs of LiteRT's reference kernels."""
+    """Return the outputs of LiteRT's reference kernels."""
     interpreter: Any = Interpreter(
         model_content=data, experimental_op_resolver_type=OpResolverType.BUILTIN_REF
     )
@@ -146,7 +146,7 @@ def litert(data: bytes, *inputs: Array) -> list[Array]:
 
 
 def dequantized_weights(data: bytes) -> bytes:
-    """A dynamic-range network with its weights as float32, so that no kernel is a hybrid one."""
+    """Return a dynamic-range network with its weights as float32, so that no kernel is hybrid."""
 
     def change(model: Any) -> None:
         for tensor in model.subgraphs[0].tensors:

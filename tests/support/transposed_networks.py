@@ -1,4 +1,4 @@
-"""Networks whose images grow again, by transposed convolutions: as ONNX, with random weights."""
+"""ONNX networks with random weights that enlarge images by transposed convolutions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.onnx_networks import graph, model, node
 
 
 class _Maker:
-    """Makes nodes in a row; weights keep the power of what goes through, channels differ."""
+    """Builder of consecutive nodes; weights preserve the variance of inputs, channels differ."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -21,7 +21,7 @@ class _Maker:
         self.constants: dict[str, Array] = {}
 
     def conv(self, x: str, y: str, depth: int, outputs: int, size: int = 3, stride: int = 1) -> str:
-        """A convolution, padded to keep the size (over the stride), and ReLU."""
+        """Add a convolution, padded to keep the size (divided by the stride), and ReLU."""
         self._weights(y, (outputs, depth, size, size), outputs, depth * size**2)
         pads = [size // 2] * 4
         self._add("Conv", f"{x} {y}_w {y}_b", f"{y}_s", strides=[stride] * 2, pads=pads)
@@ -40,7 +40,7 @@ class _Maker:
         groups: int = 1,
         activation: str = "Relu",
     ) -> str:
-        """A transposed convolution of stride 2 and its activation."""
+        """Add a transposed convolution of stride 2 and its activation."""
         shape = (depth, outputs // groups, size, size)
         self._weights(y, shape, outputs, depth // groups * size**2 / 4)
         self._add(
@@ -55,11 +55,11 @@ class _Maker:
         return self._add(activation, f"{y}_s", y)
 
     def join(self, a: str, b: str, y: str) -> str:
-        """Channels side by side."""
+        """Concatenate channels."""
         return self._add("Concat", f"{a} {b}", y, axis=1)
 
     def model(self, shape: tuple[int, ...], result: str) -> onnx.ModelProto:
-        """The network of what was made."""
+        """Return the network."""
         return model(graph(self.nodes, {"x": shape}, result, self.constants), 17)
 
     def _add(self, kind: str, inputs: str, y: str, **attributes: Any) -> str:
@@ -74,7 +74,7 @@ class _Maker:
 
 
 def unet(seed: int = 0) -> onnx.ModelProto:
-    """`x[1,3,16,16]` down twice and up again by 2x2 taps, with what it was beside it each time."""
+    """Reduce `x[1,3,16,16]` twice and enlarge it by 2x2 taps, with shortcuts at each size."""
     make = _Maker(seed)
     first = make.conv("x", "c1", 3, 8)
     second = make.conv(first, "c2", 8, 16, stride=2)
@@ -87,7 +87,7 @@ def unet(seed: int = 0) -> onnx.ModelProto:
 
 
 def autoencoder(seed: int = 0) -> onnx.ModelProto:
-    """`x[1,3,16,16]` to 4x4 and back, by taps that overlap, of 4x4, 3x3 and one channel each."""
+    """Reduce `x[1,3,16,16]` to 4x4 and back, by overlapping taps: 4x4, 3x3 and per channel."""
     make = _Maker(seed)
     x = make.conv("x", "c1", 3, 12, stride=2)
     x = make.conv(x, "c2", 12, 16, stride=2)
@@ -100,4 +100,4 @@ def autoencoder(seed: int = 0) -> onnx.ModelProto:
 
 
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {"unet": unet, "autoencoder": autoencoder}
-"""By name."""
+"""The networks by name."""

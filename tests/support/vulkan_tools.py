@@ -1,4 +1,4 @@
-"""What tests of target `vulkan` share: whether they can run here, and the validation layer."""
+"""Checks for what target `vulkan` needs, and the validation layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
 from smelt.codegen.backends.vulkan.shaders import source
 from smelt.codegen.backends.vulkan.spirv import compile_all
-from smelt.codegen.lower.offer import Scratch
+from smelt.codegen.lower.kernel import Scratch
 from smelt.codegen.schedule.schedule import InBuffer
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ops.core.binary import Binary
@@ -35,9 +35,9 @@ from tests.support.shared import Network, networks
 
 SHIMS = Path(__file__).parent / "vulkan"
 ON_GPU = Options(target="vulkan", backends=("vulkan",))
-"""All that the GPU serves goes there, whether it pays or not."""
+"""Give the GPU every layer that it serves, whatever the cost."""
 MINIMA = "-DSMELT_VULKAN_MINIMA"
-"""As if the device could do no more than each must."""
+"""Use no optional device features."""
 MLPERF = networks("mlperf_tiny/ic_*", "mlperf_tiny/kws_*", "mlperf_tiny/ad_*", "mlperf_tiny/vww_*")
 LAYER = "VK_LAYER_KHRONOS_validation"
 
@@ -51,7 +51,7 @@ raise SystemExit(loader.vkCreateInstance(words, None, ctypes.byref(ctypes.c_void
 
 @cache
 def _missing() -> str:
-    """What target `vulkan` needs and this computer lacks; empty where nothing."""
+    """Return what target `vulkan` needs and this computer lacks; an empty text if nothing."""
     if not (shutil.which("glslc") or shutil.which("glslangValidator")):
         return "no glslc and no glslangValidator"
     if shutil.which("spirv-val") is None:
@@ -65,22 +65,22 @@ def _missing() -> str:
 
 
 requires_vulkan = pytest.mark.skipif(bool(_missing()), reason=_missing())
-"""Skips, saying why, where networks for target `vulkan` cannot be built and run."""
+"""Skip, with the reason, if networks for target `vulkan` cannot be built and run here."""
 
 
 @cache
 def on_gpu(network: Network) -> Artefact:
-    """A shared network, compiled once, with all that the GPU serves there."""
+    """Compile a shared network once, with every layer on the GPU that it serves."""
     return compile_model(network.model, ON_GPU)
 
 
 @dataclass(frozen=True)
 class Validation:
-    """The Khronos validation layer, which writes to a file: standard output is the wire's.
+    """The Khronos validation layer, writing to a file because the wire uses standard output.
 
     Attributes:
-        folder: where its settings and its messages go.
-        checks: what it shall check besides: `SYNCHRONIZATION_VALIDATION`, `GPU_ASSISTED`.
+        folder: for its settings and its messages.
+        checks: more checks to enable: `SYNCHRONIZATION_VALIDATION`, `GPU_ASSISTED`.
     """
 
     folder: Path
@@ -88,7 +88,7 @@ class Validation:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables of a program that runs under the layer."""
+        """Return environment variables for a program that runs under the layer."""
         path = self.folder / "vk_layer_settings.txt"
         checks = ",".join(f"VK_VALIDATION_FEATURE_ENABLE_{check}_EXT" for check in self.checks)
         lines = (
@@ -107,7 +107,7 @@ class Validation:
         }
 
     def messages(self) -> str:
-        """What it has said since it was last asked."""
+        """Return its new messages since the last call."""
         assert self.log.exists(), "the validation layer did not run"
         text = self.log.read_text()
         self.log.unlink()
@@ -115,20 +115,20 @@ class Validation:
 
     @property
     def log(self) -> Path:
-        """The file of messages."""
+        """Path of the file of messages."""
         return self.folder / "validation.txt"
 
 
 @dataclass(frozen=True)
 class Built:
-    """A network for target `vulkan`, compiled into `folder`."""
+    """Compile a network for target `vulkan` in `folder`."""
 
     artefact: Artefact
     elf: ElfInfo
     folder: Path
 
     def run(self, samples: Sequence[Sample], environment: Mapping[str, str]) -> SampleOutputs:
-        """Outputs of each sample, from a program with more variables in its environment."""
+        """Return the outputs of each sample, from a program with more environment variables."""
         values, found = self.artefact.graph.outputs, list[tuple[np.ndarray, ...]]()
         with open_device(self.elf.path, "host", environment=environment) as device:
             for sample in samples:
@@ -143,8 +143,8 @@ class Built:
 
 
 def build(artefact: Artefact, folder: Path, cflags: str = "", ldflags: str = "") -> Built:
-    """Write and compile a project; some flags may be added."""
-    artefact.write(folder / "project", force=True)
+    """Write and compile a project, optionally with more flags."""
+    artefact.with_firmware().write(folder / "project", force=True)
     elf = compile_project(
         folder / "project", artefact.platform, extra_cflags=cflags, extra_ldflags=ldflags
     )
@@ -152,7 +152,7 @@ def build(artefact: Artefact, folder: Path, cflags: str = "", ldflags: str = "")
 
 
 def shared_library(name: str, folder: Path, output: str = "") -> Path:
-    """One of the shims in `tests/support/vulkan`, compiled."""
+    """Compile one of the shims in `tests/support/vulkan`."""
     path = folder / (output or f"{name}.so")
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     command = ["cc", *flags, str(SHIMS / f"{name}.c"), "-o", str(path), "-ldl"]
@@ -162,24 +162,24 @@ def shared_library(name: str, folder: Path, output: str = "") -> Path:
 
 
 ARENA_LIMIT = 1.05
-"""How many times as large as it must be the arena of a network may be that both devices share."""
+"""Largest allowed ratio of the shared arena to its lower bound."""
 
 WIDEST = 16
-"""Bytes of the largest element that shaders see, which tensors are multiples of."""
+"""Size in bytes of the largest element in shaders; tensors are padded to multiples of it."""
 
 
 def program_of(artefact: Artefact) -> DispatchProgram | None:
-    """What the GPU does in an inference; None where it does nothing."""
+    """Return the GPU's work in an inference; None if there is none."""
     device = artefact.network.device
     assert device is None or isinstance(device, DispatchProgram)
     return device
 
 
 def check_arena(artefact: Artefact) -> None:
-    """Little more than the planner's lower bound, and than what is in use at the busiest step.
+    """Assert that the arena is little more than the planner's bound and the busiest step's use.
 
-    The latter asks the steps alone what they touch, so that a lifetime that is too long, with which
-    the bound grows too, is seen.
+    The use is computed from the operands of the steps alone. So a lifetime that is too long, which
+    would increase the bound too, is found.
     """
     gpu = program_of(artefact)
     assert gpu is not None
@@ -190,7 +190,7 @@ def check_arena(artefact: Artefact) -> None:
 
 
 def _most_in_use(artefact: Artefact) -> int:
-    """Bytes that are touched by a step, or before and after it, where they are most."""
+    """Return the maximum over all steps of the bytes that are live or touched at the step."""
     graph, schedule = artefact.graph, artefact.schedule
     touched: list[tuple[str, int, int]] = []
 
@@ -239,7 +239,7 @@ def exact_ranges(artefact: Artefact, path: Path) -> None:
 
 
 def branches() -> Graph:
-    """Convolutions side by side that meet again, with steps between that work in place."""
+    """Return parallel convolutions that are joined, with in-place steps between."""
     rng = np.random.default_rng(0)
     nodes: list[Node] = []
 
@@ -266,7 +266,7 @@ def branches() -> Graph:
 
 
 def dense() -> Graph:
-    """A layer with many weights, v1, and three elementwise ones after it, v2 to v4."""
+    """Return a layer with many weights, v1, and three elementwise ones after it, v2 to v4."""
     rng = np.random.default_rng(0)
     data = rng.normal(size=(64, 16)), rng.normal(size=64)
     types = [TensorType((1, size), DType.FLOAT32) for size in (16, 64, 64, 64, 64)]

@@ -1,4 +1,4 @@
-"""Places where firmware around the hand-written network runs: this computer, every QEMU board."""
+"""Places that run firmware around the hand-written network: this computer, every QEMU board."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,7 +17,7 @@ from tests.support.fake_project import write_project
 SAMPLE = bytes(range(100, 116))
 HASH = "0123456789abcdef"
 MLPERF = MlperfProtocol("kws01", "raw", quantizes=False)
-"""Of a benchmark whose inputs are sent as the network takes them."""
+"""The benchmark whose inputs are sent unchanged."""
 BOARDS = (
     "mps2-an385",
     "mps2-an385:cortex-m0",
@@ -37,7 +37,7 @@ QEMU = [pytest.param(name, marks=pytest.mark.qemu) for name in BOARDS]
 
 @dataclass(frozen=True)
 class Place:
-    """Firmware and where it runs."""
+    """Firmware and the place where it runs."""
 
     platform: Platform
     board: Board | None
@@ -52,7 +52,7 @@ Build = Callable[..., Place]
 
 
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Makes firmware for a place (`host`, `BOARD` or `BOARD:TARGET`), once for the same options."""
+    """Return a cached function that builds firmware for `host`, `BOARD` or `BOARD:TARGET`."""
     made: dict[str, Place] = {}
 
     def make(name: str, mlperf: MlperfProtocol | None = None, **options: Any) -> Place:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment, FileSystemLoader
 
-from smelt.codegen.text.compiled_templates import BesideTemplates
+from smelt.codegen.text.template_cache import BesideTemplates
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +43,8 @@ def test_another_text_is_another_template(tmp_path: Path) -> None:
     assert rendered(tmp_path) == "x was 7"
 
 
-@pytest.mark.parametrize("data", [b"", b"spoilt", None])
-def test_spoilt_files_are_not_believed(tmp_path: Path, data: bytes | None) -> None:
+@pytest.mark.parametrize("data", [b"", b"damaged", None])
+def test_damaged_files_are_not_believed(tmp_path: Path, data: bytes | None) -> None:
     (tmp_path / "t.j2").write_text("x is {{ x }}")
     rendered(tmp_path)
     (file,) = kept(tmp_path)

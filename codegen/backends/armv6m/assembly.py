@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from smelt.codegen.backends.armv6m.instructions import Armv6m
 from smelt.codegen.lower.assembly_builder import Label
 from smelt.codegen.lower.registers import LR, R0, R2, R3, R4, R5, R6, R7, R10, Register
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 
 def load_row(a: Armv6m, s: ShortScaling, others: Sequence[Register]) -> None:

@@ -6,7 +6,7 @@ from smelt.codegen.backends.armv6m.assembly import load_row, requantize
 from smelt.codegen.backends.armv6m.instructions import Armv6m
 from smelt.codegen.lower.assembly_builder import Label
 from smelt.codegen.lower.registers import LR, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R11, R12, SP
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Taps
 
 _PATCH, _DISTANCE, _ROW, _CHANNEL, _TOTALS, _ROOM = 16, 20, 24, 28, 32, 36

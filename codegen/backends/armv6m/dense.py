@@ -19,7 +19,7 @@ from smelt.codegen.backends.armv6m.convolution import CORE
 from smelt.codegen.backends.armv6m.dense_assembly import dense
 from smelt.codegen.backends.armv6m.instructions import CONDITION
 from smelt.codegen.lower.halfword_convolution import halfword_convolution
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -30,8 +30,8 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
-from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.requantization_32bit import ScalingSteps, ShortScaling
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.fully_connected import FullyConnected
 
@@ -105,7 +105,7 @@ def _dense(
             Scratch("wide", DType.INT32, depth + 1),
             Output(0, "output"),
         ),
-        uses={"SMELT_ARRAY"},
+        uses={"SMELT_ARRAY", "SMELT_NAKED"},
         summary="four weights a word, four outputs at a time",
         form="armv6m_words",
         work={

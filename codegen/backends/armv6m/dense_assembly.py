@@ -22,7 +22,7 @@ from smelt.codegen.lower.registers import (
     R12,
     SP,
 )
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 _INPUTS, _OUTPUT, _LEFT, _START, _ROOM = 0, 4, 8, 12, 16
 """Where on the stack numbers stand."""

@@ -7,7 +7,7 @@ from smelt.codegen.backends.armv6m.instructions import Armv6m
 from smelt.codegen.lower.assembly_builder import Label
 from smelt.codegen.lower.depthwise_plane import Plane
 from smelt.codegen.lower.registers import R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R11, R12, SP
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 _PAIRS, _APART, _LOWER, _OUTPUTS, _ROOM = 0, 4, 8, 12, 20
 """Where on the stack numbers stand."""

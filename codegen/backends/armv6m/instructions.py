@@ -6,7 +6,14 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
-from smelt.codegen.lower.assembly_builder import Assembler, Label, Opcode, Reach, immediate, joined
+from smelt.codegen.lower.assembly_builder import (
+    Assembler,
+    BranchRange,
+    Label,
+    Opcode,
+    immediate,
+    joined,
+)
 from smelt.codegen.lower.registers import (
     LR,
     PC,
@@ -25,7 +32,7 @@ from smelt.codegen.lower.registers import (
     listed,
 )
 
-CONDITION = "defined(__thumb__) && !defined(__thumb2__)"
+CONDITION = "defined(__GNUC__) && defined(__thumb__) && !defined(__thumb2__)"
 """The preprocessor's, for the assembly that this makes."""
 
 _SAVED = ((R4, R8), (R5, R9), (R6, R10), (R7, R11))
@@ -115,12 +122,14 @@ class Armv6m(Assembler):
 
     def b(self, label: Label, condition: str = "") -> Self:
         """Goes to a label, if the condition holds."""
-        self.branch(f"b{condition}", label, Reach(256, 254) if condition else Reach(2048, 2046))
+        self.branch(
+            f"b{condition}", label, BranchRange(256, 254) if condition else BranchRange(2048, 2046)
+        )
         return self
 
     def bl(self, label: Label, note: str) -> Self:
         """Goes to a label however far, and loses lr."""
-        self.branch("bl", label, Reach(1 << 24, (1 << 24) - 2), size=4, note=note)
+        self.branch("bl", label, BranchRange(1 << 24, (1 << 24) - 2), size=4, note=note)
         return self
 
     def constant(self, d: Low, value: int) -> Self:
@@ -153,7 +162,7 @@ class Armv6m(Assembler):
             self.blank()
 
     @contextmanager
-    def function(self, room: int) -> Generator[None]:
+    def function(self, stack_bytes: int) -> Generator[None]:
         """A function that keeps its caller's registers, with so many bytes on the stack."""
         self.start()
         low = tuple(low for low, _ in _SAVED)
@@ -161,10 +170,10 @@ class Armv6m(Assembler):
         for register, high in _SAVED:
             self.mov(register, high)
         self.push(low)
-        self.take(room)
-        with self.stack(room):
+        self.take(stack_bytes)
+        with self.stack(stack_bytes):
             yield
-        self.give(room)
+        self.give(stack_bytes)
         self.pop(low)
         for register, high in _SAVED:
             self.mov(high, register)

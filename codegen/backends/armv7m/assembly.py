@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
 from smelt.codegen.lower.registers import R2, R3, R4, R5, R6, R7, R8, SP, Register
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 
 def load_row(a: Armv7m, s: ShortScaling, sums: Sequence[Register], at: Register = R2) -> None:

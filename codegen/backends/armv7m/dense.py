@@ -26,12 +26,12 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.armv7m.assembly import Turns
+from smelt.codegen.backends.armv7m.convolution_pairs import convolution
 from smelt.codegen.backends.armv7m.dense_assembly import RowSums, row
 from smelt.codegen.backends.armv7m.instructions import CONDITION
 from smelt.codegen.backends.armv7m.packing import PIXELS
 from smelt.codegen.backends.armv7m.paired_weights import Repairs, repair_words, two_in_a_word
-from smelt.codegen.backends.armv7m.products import convolution
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -42,8 +42,9 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
-from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.requantization_32bit import ScalingSteps, ShortScaling
+from smelt.codegen.text.expressions import offset, times
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import wrap_int32
@@ -139,7 +140,7 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
             Scratch("wide", DType.INT32, blocks * 2),
             Output(0, "output"),
         ),
-        uses={"SMELT_ARRAY"} | when(depth >= 4, "string.h"),
+        uses={"SMELT_ARRAY", "SMELT_NAKED"} | when(depth >= 4, "string.h"),
         summary="two taps in one multiplication, four outputs at a time",
         form="armv7m_pairs_4x1",
         work={
@@ -156,7 +157,7 @@ def _parameters(
     node: Node[FullyConnected], rows: int, sums: RowSums, channels: _ChannelConstants
 ) -> PairsOfInputsParameters:
     depth, fields = node.input(1).type.shape[1], channels.rows.shape[1]
-    own = [f"row[j * {fields} + {i}]" for i in range(fields)]
+    own = [f"row[{offset(times('j', fields), i)}]" for i in range(fields)]
     own += [f"common[{i}]" for i in range(sums.common)]
     return PairsOfInputsParameters(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",

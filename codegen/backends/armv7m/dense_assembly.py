@@ -25,7 +25,7 @@ from smelt.codegen.lower.registers import (
     SP,
     Register,
 )
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 _LEFT, _WIDE, _END, _TOTAL, _OUTPUT, _COMMON = 0, 4, 8, 12, 16, 20
 """Where on the stack numbers stand."""

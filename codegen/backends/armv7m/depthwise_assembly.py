@@ -24,7 +24,7 @@ from smelt.codegen.lower.registers import (
     R12,
     SP,
 )
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 _REGISTERS = """\
 r0: words under the window, r1: row of weights and constants, r8: total of words, r9: of upper

@@ -12,10 +12,10 @@ from typing import Self
 
 from smelt.codegen.lower.assembly_builder import (
     Assembler,
+    BranchRange,
     Label,
     Opcode,
     P,
-    Reach,
     immediate,
     joined,
 )
@@ -37,7 +37,7 @@ from smelt.codegen.lower.registers import (
     listed,
 )
 
-CONDITION = "defined(__thumb2__)"
+CONDITION = "defined(__GNUC__) && defined(__thumb2__)"
 """The preprocessor's, for the assembly that this makes."""
 
 _SAVED = (R4, R5, R6, R7, R8, R9, R10, R11)
@@ -221,14 +221,14 @@ class Armv7m(Assembler):
 
     def b(self, label: Label, condition: str = "") -> Self:
         """Goes to a label, if the condition holds."""
-        self.branch(f"b{condition}", label, Reach(1 << 20, (1 << 20) - 2), size=4)
+        self.branch(f"b{condition}", label, BranchRange(1 << 20, (1 << 20) - 2), size=4)
         return self
 
     def cbz(self, n: Low, label: Label) -> Self:
         """Goes to a label further on if a register is 0."""
         if n.number > R7.number:
             raise EncodingError(f"{n} is none of r0 to r7")
-        self.branch("cbz", label, Reach(0, 126), register=n)
+        self.branch("cbz", label, BranchRange(0, 126), register=n)
         return self
 
     def advance(self, d: Register, distance: int, spare: Register) -> None:
@@ -245,19 +245,19 @@ class Armv7m(Assembler):
             (self.add if distance > 0 else self.sub)(d, d, spare)
 
     @contextmanager
-    def function(self, room: int, *, fifth: Register | None = None) -> Generator[None]:
-        """A function that keeps its caller's registers, with so many bytes on the stack.
+    def function(self, stack_bytes: int, *, fifth: Register | None = None) -> Generator[None]:
+        """Write a function that preserves its caller's registers.
 
         Args:
-            room: for itself.
+            stack_bytes: bytes of stack that the function uses for itself.
             fifth: the register into which the fifth argument is loaded.
         """
         self.start()
         self.push((*_SAVED, LR))
         if fifth:
             self.ldr(fifth, SP, 4 * len(_SAVED) + 4)
-        self.take(room)
-        with self.stack(room):
+        self.take(stack_bytes)
+        with self.stack(stack_bytes):
             yield
-        self.give(room)
+        self.give(stack_bytes)
         self.pop((*_SAVED, PC))

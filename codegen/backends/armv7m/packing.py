@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.backends.armv7m.paired_weights import LIFT, pairs_of
 from smelt.codegen.lower.image_product import Footprint, ImageProduct
-from smelt.codegen.lower.offer import Scratch
+from smelt.codegen.lower.kernel import Scratch
 from smelt.ir import DType
 
 PIXELS = 3

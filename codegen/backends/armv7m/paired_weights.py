@@ -1,4 +1,4 @@
-"""Weights of two taps for one multiplication, and what makes them exact; `products` says why."""
+"""Weights of two taps packed for one multiplication; `convolution_pairs` proves it exact."""
 
 from __future__ import annotations
 

@@ -15,6 +15,16 @@ from functools import lru_cache
 import numpy as np
 from typing_extensions import override
 
+from smelt.codegen.lower.c_expressions import quantizations, stored
+from smelt.codegen.lower.kernel import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
 from smelt.codegen.lower.nested_loops import (
     ArrayLoop,
     broadcast_strides,
@@ -25,16 +35,7 @@ from smelt.codegen.lower.nested_loops import (
     nested,
     unbroadcast,
 )
-from smelt.codegen.lower.offer import (
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Parameters,
-    Refusal,
-    Request,
-)
-from smelt.codegen.lower.store import offset, quantizations, stored
+from smelt.codegen.text.expressions import offset
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import clamp_limits
 from smelt.ops.core.binary import Binary

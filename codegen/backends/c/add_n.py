@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.lower.nested_loops import unbroadcast
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     WIDE_FLOATS,
     Input,
     Kernel,
@@ -14,6 +13,7 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Request,
 )
+from smelt.codegen.lower.nested_loops import unbroadcast
 from smelt.ir import Node
 from smelt.ops.core.add_n import AddN
 

@@ -7,8 +7,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import around_axis, times, total
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     WIDE_FLOATS,
     Input,
     Kernel,
@@ -17,6 +16,8 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Request,
 )
+from smelt.codegen.lower.nested_loops import around_axis, total
+from smelt.codegen.text.expressions import times
 from smelt.ir import DType, Node
 from smelt.ops.core.arg_reduce import ArgReduce
 

@@ -8,7 +8,18 @@ from typing_extensions import override
 
 from smelt.codegen.backends.c.binary_onnx import onnx_formula
 from smelt.codegen.backends.c.binary_plain import BinaryFormula, plain_formula
-from smelt.codegen.backends.c.vectors import fills_vectors, in_vectors, one_lane
+from smelt.codegen.backends.c.vector_loops import fills_vectors, in_vectors, one_lane
+from smelt.codegen.lower.c_expressions import Store, quantizations, stored
+from smelt.codegen.lower.kernel import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
 from smelt.codegen.lower.nested_loops import (
     ArrayLoop,
     broadcast_strides,
@@ -19,17 +30,7 @@ from smelt.codegen.lower.nested_loops import (
     nested,
     unbroadcast,
 )
-from smelt.codegen.lower.offer import (
-    WIDE_FLOATS,
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Parameters,
-    Refusal,
-    Request,
-)
-from smelt.codegen.lower.store import Store, offset, quantizations, stored
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import uses_in, when
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smelt.codegen.backends.c.binary_plain import BinaryFormula, plain_formula
-from smelt.codegen.lower.store import offset
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import clamp_limits

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.lower.store import in_precision_of
+from smelt.codegen.lower.c_expressions import in_precision_of
 from smelt.ir import DType
 
 _COMPARISONS = {
@@ -101,7 +101,7 @@ def _integer(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:
                 return (), power
             line = f"const {name} inverse = left == 1 || (left == -1 && right % 2 == 0);"
             odd = "left == -1 && right % 2 != 0"
-            return (line,), f"right >= 0 ? {power} : {odd} ? ({name})-1 : inverse"
+            return (line,), f"right >= 0 ? {power} : ({odd} ? ({name})-1 : inverse)"
         case _:
             return (), f"({name})(({wide})left {_ARITHMETIC[kind]} ({wide})right)"
 
@@ -115,11 +115,11 @@ def _quotient(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:
         return (), f"right == 0 ? ({name})0 : {value}"
     if kind == "div":
         line = f"const {name} negated = ({name})(0u - ({wide})left);"
-        return (line,), f"right == 0 ? ({name})0 : right == -1 ? negated : {value}"
+        return (line,), f"right == 0 ? ({name})0 : (right == -1 ? negated : {value})"
     if kind == "floor_div":
         lines = (
             f"const {name} negated = ({name})(0u - ({wide})left);",
-            f"const {name} whole = right == 0 ? ({name})0 : right == -1 ? negated : {value};",
+            f"const {name} whole = right == 0 ? ({name})0 : (right == -1 ? negated : {value});",
         )
         inexact = f"({wide})whole * ({wide})right != ({wide})left"
         below = f"right != 0 && (left < 0) != (right < 0) && {inexact}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.output_stage import OutputStage
 
 InputForm = Literal["packed", "paired", "single"]
 """Two of them in a word, brought together once or at every use; or each by itself."""
@@ -110,7 +110,7 @@ class ChannelSums:
 
     @staticmethod
     def of(
-        cut: BlockTiling, count: int, finish: Finish, products: int, *, whole: bool
+        cut: BlockTiling, count: int, finish: OutputStage, products: int, *, whole: bool
     ) -> ChannelSums:
         """The channels in whole blocks, or in the last one; each is a sum of so many products."""
         accumulator = "uint64_t total" if cut.wide else "int32_t sum"

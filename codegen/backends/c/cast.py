@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from smelt.codegen.lower.kernel import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.lower.nested_loops import each_element, loops_call
-from smelt.codegen.lower.offer import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import DType, Node
 from smelt.ops.core.cast import Cast
 
@@ -41,7 +41,7 @@ def _lines(x: DType, y: DType) -> list[str]:
     lowest = f"{macro}_MIN" if least else "0"
     return [
         f"const {x.c_name} x = input[i];",
-        f"const {y.c_name} beyond = x > 0 ? {macro}_MAX : x < 0 ? {lowest} : 0;",
+        f"const {y.c_name} beyond = x > 0 ? {macro}_MAX : (x < 0 ? {lowest} : 0);",
         f"const int fits = x >= {float(least)}{suffix} && x < {float(greatest + 1)}{suffix};",
         f"output[i] = fits ? ({y.c_name})x : beyond;",
     ]

@@ -6,8 +6,8 @@ from math import prod
 
 from typing_extensions import override
 
+from smelt.codegen.lower.kernel import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.lower.nested_loops import LoopsParameters, loops_call, nested
-from smelt.codegen.lower.offer import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.tensor.concat import Concat
 

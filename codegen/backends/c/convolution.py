@@ -7,10 +7,15 @@ from typing_extensions import override
 from smelt.codegen.backends.c.convolution_blocks import blocks
 from smelt.codegen.backends.c.convolution_direct import direct
 from smelt.codegen.backends.c.convolution_float import float_blocks
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
-from smelt.codegen.lower.products import bias_with_zero_point, constant_bias, folds, served_sums
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.lower.quantized_products import (
+    bias_with_zero_point,
+    constant_bias,
+    folds,
+    served_sums,
+)
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
@@ -35,9 +40,9 @@ class Conv2DKernel(Kernel[Conv2D]):
             return float_blocks(node, window, place, request, stem=stem)
         scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         if op.groups > 1 or not folds(node) or x.dtype is DType.INT16:
-            finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
+            finish = OutputStage.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, place, finish, stem=stem)
-        finish = Finish.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)
+        finish = OutputStage.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)
         return blocks(node, window, place, finish, node.input(1).array, request, stem=stem)
 
 

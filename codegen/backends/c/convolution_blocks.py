@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.backends.c.block_sums import BlockTiling, ChannelSums, InputForm
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import (
     Input,
     KernelCall,
     Operand,
@@ -28,6 +27,7 @@ from smelt.codegen.lower.offer import (
     Scratch,
     missed_for_ram,
 )
+from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.requantization import sum_range
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import when
@@ -138,7 +138,7 @@ def blocks(
     node: Node,
     window: Window,
     frame: Frame,
-    finish: Finish,
+    finish: OutputStage,
     weights: Array,
     request: Request,
     *,
@@ -180,7 +180,7 @@ def blocks(
 
 
 def _parameters(
-    node: Node, window: Window, frame: Frame, finish: Finish, cut: BlockTiling
+    node: Node, window: Window, frame: Frame, finish: OutputStage, cut: BlockTiling
 ) -> BlocksParameters:
     """The template's variables."""
     x, y = node.input(0).type, node.output.type
@@ -214,7 +214,7 @@ def _parameters(
     )
 
 
-def _channels(window: Window, finish: Finish, cut: BlockTiling) -> Iterator[ChannelSums]:
+def _channels(window: Window, finish: OutputStage, cut: BlockTiling) -> Iterator[ChannelSums]:
     """The output channels in whole blocks, and those of the last one."""
     products, rest = window.taps * window.depth, window.outputs - cut.whole
     yield ChannelSums.of(cut, cut.outputs, finish, products, whole=True)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import Input, KernelCall, Operand, Output, Packed, Parameters
-from smelt.codegen.lower.products import centred_weights
-from smelt.codegen.lower.store import offset
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import Input, KernelCall, Operand, Output, Packed, Parameters
+from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.lower.quantized_products import centred_weights
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.expressions import offset
 from smelt.ir import DType, Node
 
 
@@ -72,7 +72,13 @@ class DirectParameters(Parameters):
 
 
 def direct(
-    node: Node, window: Window, frame: Frame, finish: Finish, *, stem: str, depthwise: bool = False
+    node: Node,
+    window: Window,
+    frame: Frame,
+    finish: OutputStage,
+    *,
+    stem: str,
+    depthwise: bool = False,
 ) -> KernelCall:
     """The call that computes a convolution; `finish` holds the bias as the model has it.
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.backends.c.float_sums import Channels, FloatChannels, FloatSums
-from smelt.codegen.backends.c.vectors import padded_vectors
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.c.vector_loops import padded_vectors
+from smelt.codegen.lower.c_expressions import Store, stored
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import (
     Input,
     KernelCall,
     Operand,
@@ -29,8 +30,7 @@ from smelt.codegen.lower.offer import (
     Scratch,
     missed_for_ram,
 )
-from smelt.codegen.lower.products import constant_bias
-from smelt.codegen.lower.store import Store, stored
+from smelt.codegen.lower.quantized_products import constant_bias
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node, TensorType
@@ -218,7 +218,7 @@ def float_blocks(
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
         uses=frozenset({"SMELT_ARRAY"}).union(
-            when(sums.vectors, "SMELT_VECTORS"),
+            {"SMELT_VECTORS" if sums.vectors else "SMELT_NOINLINE"},
             when(runs.gathers, "string.h"),
             *(part.uses for part in parameters.channels),
         ),

@@ -12,9 +12,8 @@ from typing_extensions import override
 
 from smelt.codegen.backends.c.tap_loops import TapArithmetic, TapAxis, TapLoops
 from smelt.codegen.backends.c.transposed_phases import geometry, phases
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.nested_loops import LANES, braced, dense_strides, lane_blocks, total
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.c_expressions import stored
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -23,8 +22,9 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.products import constant_bias, served_sums
-from smelt.codegen.lower.store import stored
+from smelt.codegen.lower.nested_loops import LANES, braced, dense_strides, lane_blocks, total
+from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.lower.quantized_products import constant_bias, served_sums
 from smelt.codegen.text.helpers import uses_in, when
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import convolution_scales
@@ -37,7 +37,7 @@ _NAMES = ("z", "y", "x")
 """C variables of the output's axes, the innermost last; taps are `kx`, input positions `ix`."""
 
 
-def _finish(node: Node[ConvolutionND]) -> Finish | Refusal:
+def _finish(node: Node[ConvolutionND]) -> OutputStage | Refusal:
     """What follows each sum of centred inputs times centred weights, or why none is served."""
     op, x, weights, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     rank = len(x.shape) - 2
@@ -48,10 +48,10 @@ def _finish(node: Node[ConvolutionND]) -> Finish | Refusal:
         if isinstance(range_, Refusal):
             return range_
         scales = convolution_scales(x, weights, y, node.rounding)
-        return Finish.of(node, op.activation, constant_bias(node), scales, range_)
+        return OutputStage.of(node, op.activation, constant_bias(node), scales, range_)
     if x.dtype is not DType.FLOAT32:
         return Refusal(f"{op.name} is served for f32 data, not {x.dtype.value}.")
-    return Finish(stored(op.activation, y).text, None)
+    return OutputStage(stored(op.activation, y).text, None)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ConvolutionNDParameters(Parameters):
     lines: tuple[str, ...]
 
 
-def _tap_by_tap(node: Node[ConvolutionND], finish: Finish, request: Request) -> KernelCall:
+def _tap_by_tap(node: Node[ConvolutionND], finish: OutputStage, request: Request) -> KernelCall:
     """The weights `[taps, i, o]` are read as they stand, whether they are constant or not."""
     op = node.op
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type

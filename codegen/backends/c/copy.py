@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     STORED_FLOATS,
     Input,
     Kernel,

@@ -6,6 +6,7 @@ from math import prod
 
 from typing_extensions import override
 
+from smelt.codegen.lower.kernel import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.lower.nested_loops import (
     ArrayLoop,
     LoopsParameters,
@@ -13,10 +14,9 @@ from smelt.codegen.lower.nested_loops import (
     index,
     loops_call,
     nest,
-    times,
     total,
 )
-from smelt.codegen.lower.offer import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.text.expressions import times
 from smelt.ir import Node
 from smelt.ops.core.cumulative import Cumulative
 

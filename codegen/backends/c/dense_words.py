@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.requantization import sum_range
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
@@ -90,7 +90,7 @@ class WordOutputs:
     stores: tuple[tuple[str, ...], ...]
 
     @staticmethod
-    def of(count: int, finish: Finish, loop: str, first: int) -> WordOutputs:
+    def of(count: int, finish: OutputStage, loop: str, first: int) -> WordOutputs:
         """So many outputs."""
         sums = ("lower", "ad"), ("upper", "cb"), ("lower", "cb"), ("upper", "ad")
         at = ["o", *(f"o + {j}" for j in range(1, count))]
@@ -123,7 +123,7 @@ class DenseWordsParameters(Parameters):
     outputs: tuple[WordOutputs, ...]
 
 
-def dense_words(node: Node, finish: Finish, weights: Array, *, stem: str) -> KernelCall:
+def dense_words(node: Node, finish: OutputStage, weights: Array, *, stem: str) -> KernelCall:
     """The call that computes one row of a dense layer.
 
     Args:

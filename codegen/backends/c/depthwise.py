@@ -13,10 +13,15 @@ from smelt.codegen.backends.c.convolution_float import float_blocks
 from smelt.codegen.backends.c.depthwise_float import WIDEST, depthwise_float
 from smelt.codegen.backends.c.depthwise_lanes import depthwise_lanes
 from smelt.codegen.backends.c.depthwise_pairs import depthwise_pairs, serves_pairs
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
-from smelt.codegen.lower.products import bias_with_zero_point, constant_bias, folds, served_sums
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.lower.quantized_products import (
+    bias_with_zero_point,
+    constant_bias,
+    folds,
+    served_sums,
+)
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
@@ -43,9 +48,9 @@ class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
         plain = not folds(node) or x.dtype is DType.INT16
         pairs = not plain and x.shape[3] > 1 and serves_pairs(node, request.target)
         if plain or (1 < x.shape[3] < window.outputs and not pairs):
-            finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
+            finish = OutputStage.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, place, finish, stem=stem, depthwise=True)
-        finish = Finish.of(node, op.activation, bias_with_zero_point(node, 3), scales, range_)
+        finish = OutputStage.of(node, op.activation, bias_with_zero_point(node, 3), scales, range_)
         array = np.moveaxis(node.input(1).array[0], 2, 0)
         if x.shape[3] == 1:  # every output sees the one channel: that is a Conv2D
             return blocks(node, window, place, finish, array, request, stem=stem)

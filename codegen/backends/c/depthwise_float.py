@@ -13,11 +13,11 @@ import numpy as np
 
 from smelt.codegen.backends.c.convolution_float import float_sums, packed_channels
 from smelt.codegen.backends.c.float_sums import Channels, FloatSums
-from smelt.codegen.backends.c.vectors import lane_loops, vector_width
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters, Request
+from smelt.codegen.backends.c.vector_loops import lane_loops, vector_width
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters, Request
 from smelt.codegen.lower.window import Window
-from smelt.codegen.text.helpers import uses_in, when
+from smelt.codegen.text.helpers import uses_in
 from smelt.ir import Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
@@ -227,7 +227,8 @@ def depthwise_float(
             Output(0, "output"),
         ),
         uses=frozenset({"SMELT_ARRAY"}).union(
-            when(sums.vectors, "SMELT_VECTORS"), *(part.uses for part in parameters.channels)
+            {"SMELT_VECTORS" if sums.vectors else "SMELT_NOINLINE"},
+            *(part.uses for part in parameters.channels),
         ),
         summary=f"{pixels} pixels x {lanes} channels",
     )

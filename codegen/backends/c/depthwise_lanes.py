@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, Node
 
@@ -40,7 +40,9 @@ class LaneChannels:
     stores: tuple[tuple[str, ...], ...]
 
     @staticmethod
-    def of(count: int, window: Window, finish: Finish, loop: str, first: int = 0) -> LaneChannels:
+    def of(
+        count: int, window: Window, finish: OutputStage, loop: str, first: int = 0
+    ) -> LaneChannels:
         """So many channels of a convolution."""
         looped = window.taps > _UNROLLED
         channels = ["c", *(f"c + {j}" for j in range(1, count))]
@@ -99,7 +101,7 @@ class DepthwiseLanesParameters(Parameters):
 
 
 def depthwise_lanes(
-    node: Node, window: Window, frame: Frame, finish: Finish, weights: Array, *, stem: str
+    node: Node, window: Window, frame: Frame, finish: OutputStage, weights: Array, *, stem: str
 ) -> KernelCall:
     """The call that computes a depthwise convolution without channel multiplier.
 

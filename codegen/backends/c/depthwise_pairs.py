@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.backends.c.convolution_blocks import fits_pairs
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.targets import Target
@@ -83,7 +83,7 @@ def serves_pairs(node: Node, target: Target) -> bool:
 
 
 def depthwise_pairs(
-    node: Node, window: Window, frame: Frame, finish: Finish, weights: Array, *, stem: str
+    node: Node, window: Window, frame: Frame, finish: OutputStage, weights: Array, *, stem: str
 ) -> KernelCall:
     """The call that computes an int8 depthwise convolution.
 
@@ -111,13 +111,13 @@ def depthwise_pairs(
             *finish.operands,
             Output(0, "output"),
         ),
-        uses=finish.uses | {"SMELT_ARRAY", "low_sum", "high_sum"},
+        uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE", "low_sum", "high_sum"},
         summary="pairs of pixels in one multiply-add",
     )
 
 
 def _parameters(
-    node: Node, window: Window, frame: Frame, finish: Finish, axis: int, *, guarded: bool
+    node: Node, window: Window, frame: Frame, finish: OutputStage, axis: int, *, guarded: bool
 ) -> DepthwisePairsParameters:
     """The template's variables, for pixels that are neighbours along the axis."""
     x, y = node.input(0).type, node.output.type

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
-from smelt.codegen.backends.c.vectors import lane_loops, vectors_of
-from smelt.codegen.lower.store import Store
+from smelt.codegen.backends.c.vector_loops import lane_loops, vectors_of
+from smelt.codegen.lower.c_expressions import Store
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import uses_in
 

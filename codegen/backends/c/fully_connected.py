@@ -8,10 +8,15 @@ from smelt.codegen.backends.c.convolution_blocks import blocks
 from smelt.codegen.backends.c.convolution_direct import direct
 from smelt.codegen.backends.c.convolution_float import float_blocks
 from smelt.codegen.backends.c.dense_words import dense_words, serves_words
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
-from smelt.codegen.lower.products import bias_with_zero_point, constant_bias, folds, served_sums
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.lower.quantized_products import (
+    bias_with_zero_point,
+    constant_bias,
+    folds,
+    served_sums,
+)
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Node
 from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
@@ -38,10 +43,10 @@ class FullyConnectedKernel(Kernel[FullyConnected]):
             return float_blocks(node, window, place, request, stem=stem)
         scales = fully_connected_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         if not folds(node) or x.dtype is DType.INT16:
-            finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
+            finish = OutputStage.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, place, finish, stem=stem)
         array = node.input(1).array
-        finish = Finish.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)
+        finish = OutputStage.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)
         if rows == 1 and serves_words(node, request.target):
             return dense_words(node, finish, array, stem=stem)
         return blocks(node, window, place, finish, array, request, stem=stem)

@@ -8,6 +8,16 @@ from math import prod
 import numpy as np
 from typing_extensions import override
 
+from smelt.codegen.lower.kernel import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Request,
+)
 from smelt.codegen.lower.nested_loops import (
     ALL_NAMES,
     ArrayLoop,
@@ -18,19 +28,9 @@ from smelt.codegen.lower.nested_loops import (
     index,
     loops_call,
     nest,
-    times,
     total,
 )
-from smelt.codegen.lower.offer import (
-    STORED_FLOATS,
-    Input,
-    Kernel,
-    KernelCall,
-    Operand,
-    Output,
-    Packed,
-    Request,
-)
+from smelt.codegen.text.expressions import times
 from smelt.ir import Array, Node, Op
 from smelt.ops.tensor.gather import Gather, GatherElements, GatherND
 from smelt.ops.tensor.indices import positions

@@ -7,8 +7,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import dense_strides, times, total
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -17,6 +16,8 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.nested_loops import dense_strides, total
+from smelt.codegen.text.expressions import times
 from smelt.codegen.text.helpers import uses_in, when
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Node

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -15,7 +15,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import offset
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import when
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Parameters, Request
-from smelt.codegen.lower.store import offset, stored
+from smelt.codegen.lower.c_expressions import stored
+from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Parameters, Request
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import uses_in
 from smelt.ir import Node
 from smelt.ops.core.l2_pool import L2Pool2D

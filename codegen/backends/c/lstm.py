@@ -14,7 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.c.dense_words import fits_words, four_sums, words_of
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -26,7 +26,7 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.store import offset
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import uses_in
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import INT32_MAX

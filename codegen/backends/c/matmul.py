@@ -26,10 +26,8 @@ from smelt.codegen.backends.c.matrix_product import (
     parts_lines,
     single_lines,
 )
-from smelt.codegen.backends.c.vectors import vectors_of
-from smelt.codegen.lower.matrices import strides_of
-from smelt.codegen.lower.nested_loops import NestedLoop, dense_strides, nest
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.c.vector_loops import vectors_of
+from smelt.codegen.lower.kernel import (
     WIDE_FLOATS,
     Input,
     Kernel,
@@ -40,6 +38,8 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
+from smelt.codegen.lower.matmul_strides import strides_of
+from smelt.codegen.lower.nested_loops import NestedLoop, dense_strides, nest
 from smelt.codegen.text.helpers import uses_in, when
 from smelt.ir import DType, Node
 from smelt.ops.core.matmul import MATMUL_DTYPES, MatMul

@@ -18,9 +18,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.c.matmul import product_of
 from smelt.codegen.backends.c.matrix_product import MatrixProduct
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.nested_loops import NestedLoop, braced, total
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -30,6 +28,8 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
+from smelt.codegen.lower.nested_loops import NestedLoop, braced, total
+from smelt.codegen.lower.output_stage import OutputStage
 from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import fully_connected_scales
@@ -97,7 +97,9 @@ class StoredMatMulKernel(Kernel[MatMul]):
         )
         scales = fully_connected_scales(a, b, y, node.rounding)
         constant = np.array([product.depth * a.zero_point * b.zero_point], np.int64)
-        finish = Finish.of(node, Activation.NONE, constant, scales, _range(node, product.depth))
+        finish = OutputStage.of(
+            node, Activation.NONE, constant, scales, _range(node, product.depth)
+        )
         sums = Scratch("columns", DType.INT32, product.columns.size)
         return KernelCall(
             template="backends/c/matmul_int8.j2",
@@ -114,7 +116,7 @@ class StoredMatMulKernel(Kernel[MatMul]):
         )
 
 
-def _parameters(node: Node, product: MatrixProduct, finish: Finish) -> StoredMatMulParameters:
+def _parameters(node: Node, product: MatrixProduct, finish: OutputStage) -> StoredMatMulParameters:
     """The template's variables for products in blocks."""
     a, b = node.input(0).type, node.input(1).type
     by_rows, by_columns = b.zero_point != 0, a.zero_point != 0
@@ -173,7 +175,7 @@ def _column_sums(product: MatrixProduct, zero_point: int) -> tuple[str, ...]:
 
 
 def _block_lines(
-    product: MatrixProduct, finish: Finish, *, by_rows: bool, by_columns: bool
+    product: MatrixProduct, finish: OutputStage, *, by_rows: bool, by_columns: bool
 ) -> tuple[str, ...]:
     """C lines that compute a block; its sums start from what rows and columns add to them."""
     rows, columns = range(product.rows.count), range(product.columns.count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.c.vectors import lane_loops, vectors_of
+from smelt.codegen.backends.c.vector_loops import lane_loops, vectors_of
 from smelt.codegen.lower.nested_loops import ArrayLoop, NestedLoop, braced, index, total
 from smelt.ir import DType
 

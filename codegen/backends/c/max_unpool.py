@@ -7,8 +7,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import dense_strides, times, total
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -17,7 +16,8 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import offset
+from smelt.codegen.lower.nested_loops import dense_strides, total
+from smelt.codegen.text.expressions import offset, times
 from smelt.ir import Node
 from smelt.ops.core.max_unpool import MaxPoolIndices, MaxUnpool
 

@@ -7,6 +7,15 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from smelt.codegen.lower.kernel import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
 from smelt.codegen.lower.nested_loops import (
     ArrayLoop,
     LaneBlock,
@@ -20,15 +29,6 @@ from smelt.codegen.lower.nested_loops import (
     loops_call,
     nest,
     total,
-)
-from smelt.codegen.lower.offer import (
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Parameters,
-    Refusal,
-    Request,
 )
 from smelt.codegen.text.helpers import uses_in
 from smelt.codegen.text.literals import c_float
@@ -216,7 +216,7 @@ class LocalResponseParameters(Parameters):
 
 
 class LocalResponseKernel(Kernel[LocalResponse]):
-    """The squares near each element, summed anew for each."""
+    """The squares near each element, summed again for each."""
 
     op = LocalResponse
 

@@ -6,17 +6,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import (
-    ALL_NAMES,
-    LoopsParameters,
-    in_loops,
-    index,
-    loops_call,
-    nest,
-    times,
-    total,
-)
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     STORED_FLOATS,
     Input,
     Kernel,
@@ -25,7 +15,16 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import offset
+from smelt.codegen.lower.nested_loops import (
+    ALL_NAMES,
+    LoopsParameters,
+    in_loops,
+    index,
+    loops_call,
+    nest,
+    total,
+)
+from smelt.codegen.text.expressions import offset, times
 from smelt.ir import DType, Node
 from smelt.ops.tensor.one_hot import OneHot
 

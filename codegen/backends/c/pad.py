@@ -7,14 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import (
-    ALL_NAMES,
-    ArrayLoop,
-    LoopsParameters,
-    in_loops,
-    loops_call,
-)
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     STORED_FLOATS,
     Input,
     Kernel,
@@ -22,6 +15,13 @@ from smelt.codegen.lower.offer import (
     Output,
     Refusal,
     Request,
+)
+from smelt.codegen.lower.nested_loops import (
+    ALL_NAMES,
+    ArrayLoop,
+    LoopsParameters,
+    in_loops,
+    loops_call,
 )
 from smelt.codegen.text.literals import c_elements
 from smelt.ir import Node, TensorType

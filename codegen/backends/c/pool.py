@@ -12,10 +12,9 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.c.pool_windows import PoolBlock, PoolSpan, WindowWalk
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.nested_loops import LANES, lane_blocks
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.c_expressions import Store, stored
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -24,7 +23,9 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import Store, offset, stored
+from smelt.codegen.lower.nested_loops import LANES, lane_blocks
+from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import clamp_limits
@@ -172,7 +173,7 @@ def _scaled(node: Node[Pool2D], *, varies: bool) -> str:
         most = size * 255
         range_ = np.full(1, -most, np.int64), np.full(1, most, np.int64)
         scales = (float(scale / np.float32(size)),)
-        return Finish.of(node, op.activation, None, scales, range_).output("%s")
+        return OutputStage.of(node, op.activation, None, scales, range_).output("%s")
     low, high = (limit - y.zero_point for limit in clamp_limits(op.activation, y, node.rounding))
     product = f"(float)%s * ({c_float(float(scale))} / (float)count)"
     result = offset(f"rounded({product}, {c_float(low)}, {c_float(high)})", y.zero_point)

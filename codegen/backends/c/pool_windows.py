@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.lower.images import PixelStrides
+from smelt.codegen.lower.image_loops import PixelStrides
 from smelt.codegen.lower.nested_loops import ArrayLoop, LaneBlock, nested, total
-from smelt.codegen.lower.store import offset
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import uses_in
 from smelt.ops.core.pool import Pool2D
 

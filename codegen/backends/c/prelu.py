@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from smelt.codegen.lower.c_expressions import quantizations, stored
+from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.codegen.lower.nested_loops import (
     LoopsParameters,
     broadcast_strides,
@@ -14,8 +16,7 @@ from smelt.codegen.lower.nested_loops import (
     nest,
     nested,
 )
-from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
-from smelt.codegen.lower.store import offset, quantizations, stored
+from smelt.codegen.text.expressions import offset
 from smelt.ir import DType, Node
 from smelt.ops.arithmetic.fixed_point import Activation, rescale_multiplier
 from smelt.ops.core.prelu import PRelu

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing_extensions import override
 
 from smelt.codegen.backends.c.unary import table_call
+from smelt.codegen.lower.c_expressions import stored
+from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Refusal, Request
+from smelt.codegen.lower.lookup_tables import tabulate
 from smelt.codegen.lower.nested_loops import each_element, loops_call
-from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
-from smelt.codegen.lower.store import offset, stored
-from smelt.codegen.lower.tables import tabulate
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation

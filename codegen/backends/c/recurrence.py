@@ -22,8 +22,8 @@ from smelt.codegen.backends.c.recurrence_step import (
     sequence_loops,
 )
 from smelt.codegen.backends.c.recurrence_sums import GateProduct, scalar_sums, vector_sums
-from smelt.codegen.backends.c.vectors import LANES, without_branch
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.c.vector_loops import LANES, without_branch
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.c_expressions import in_precision_of, stored
+from smelt.codegen.lower.kernel import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+)
 from smelt.codegen.lower.nested_loops import (
     LANES,
     ArrayLoop,
@@ -22,16 +31,8 @@ from smelt.codegen.lower.nested_loops import (
     nest,
     total,
 )
-from smelt.codegen.lower.offer import (
-    WIDE_FLOATS,
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Refusal,
-    Request,
-)
-from smelt.codegen.lower.store import in_precision_of, offset, stored
+from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation
@@ -231,7 +232,7 @@ def _onnx(node: Node[Reduce]) -> _Formula | None:
     centre = x.zero_point * count
     low, high = (np.asarray([limit * count - centre], np.int64) for limit in x.dtype.limits)
     scale = reduce_scale(op.kind, x, y, count)
-    finish = Finish.of(node, Activation.NONE, None, (scale,), (low, high))
+    finish = OutputStage.of(node, Activation.NONE, None, (scale,), (low, high))
     return _Formula("int32_t", str(-centre), "{acc} += {x};", finish.output("{acc}"))
 
 

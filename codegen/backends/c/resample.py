@@ -7,16 +7,7 @@ from math import prod
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import (
-    ArrayLoop,
-    LoopsParameters,
-    copy,
-    in_loops,
-    loops_call,
-    nested,
-    times,
-)
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -26,7 +17,15 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import offset
+from smelt.codegen.lower.nested_loops import (
+    ArrayLoop,
+    LoopsParameters,
+    copy,
+    in_loops,
+    loops_call,
+    nested,
+)
+from smelt.codegen.text.expressions import offset, times
 from smelt.codegen.text.literals import c_elements
 from smelt.ir import Array, Node
 from smelt.ops.tensor.resample import Resample

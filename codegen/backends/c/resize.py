@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import (
     STORED_FLOATS,
     Input,
     Kernel,

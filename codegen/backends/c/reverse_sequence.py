@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from typing_extensions import override
 
+from smelt.codegen.lower.kernel import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.lower.nested_loops import (
     ArrayLoop,
     LoopsParameters,
@@ -15,7 +16,6 @@ from smelt.codegen.lower.nested_loops import (
     loops_call,
     nested,
 )
-from smelt.codegen.lower.offer import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.sequence.reverse_sequence import ReverseSequence
 

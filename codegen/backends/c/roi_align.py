@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Parameters, Request
+from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Parameters, Request
 from smelt.codegen.text.helpers import uses_in
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Node

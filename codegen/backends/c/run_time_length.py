@@ -8,8 +8,7 @@ from math import prod
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import ALL_NAMES, LoopsParameters, loops_call, nested, total
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     WIDE_FLOATS,
     Input,
     Kernel,
@@ -19,6 +18,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.nested_loops import ALL_NAMES, LoopsParameters, loops_call, nested, total
 from smelt.codegen.text.helpers import uses_in
 from smelt.codegen.text.literals import c_elements
 from smelt.ir import Node

@@ -9,16 +9,7 @@ from math import prod
 from typing_extensions import override
 
 from smelt.codegen.backends.c.gather import element_loops, element_offset, tuple_offset
-from smelt.codegen.lower.nested_loops import (
-    ALL_NAMES,
-    ArrayLoop,
-    LoopsParameters,
-    in_loops,
-    index,
-    loops_call,
-    nest,
-)
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     STORED_FLOATS,
     Input,
     Kernel,
@@ -28,6 +19,15 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Refusal,
     Request,
+)
+from smelt.codegen.lower.nested_loops import (
+    ALL_NAMES,
+    ArrayLoop,
+    LoopsParameters,
+    in_loops,
+    index,
+    loops_call,
+    nest,
 )
 from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from smelt.codegen.lower.kernel import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.lower.nested_loops import (
     LoopsParameters,
     broadcast_strides,
@@ -15,7 +16,6 @@ from smelt.codegen.lower.nested_loops import (
     nested,
     unbroadcast,
 )
-from smelt.codegen.lower.offer import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.tensor.select import Select
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.c.vectors import vector_width
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.c.vector_loops import vector_width
+from smelt.codegen.lower.c_expressions import in_precision_of
+from smelt.codegen.lower.kernel import (
     WIDE_FLOATS,
     Input,
     Kernel,
@@ -22,8 +23,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import in_precision_of
-from smelt.codegen.lower.tables import exponentials
+from smelt.codegen.lower.lookup_tables import exponentials
 from smelt.codegen.text.helpers import uses_in, when
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Array, DType, Node, TensorType

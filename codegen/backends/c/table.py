@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from smelt.codegen.backends.c.unary import table_call
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
 from smelt.ir import Node
 from smelt.ops.core.table import Table
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.kernel import Input, Operand, Packed
 from smelt.codegen.lower.nested_loops import LaneBlock, braced, total
-from smelt.codegen.lower.offer import Input, Operand, Packed
-from smelt.codegen.lower.products import centred_weights
-from smelt.codegen.lower.store import offset
+from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.lower.quantized_products import centred_weights
+from smelt.codegen.text.expressions import offset
 from smelt.ir import DType, Node
 from smelt.ops.core.convolution_nd import Conv3D, ConvolutionND
 
@@ -79,7 +79,7 @@ class TapArithmetic:
     """
 
     operands: tuple[Operand, ...]
-    finish: Finish
+    finish: OutputStage
     start: str
     sum_type: str = "float"
     value_type: str = "float"
@@ -89,7 +89,7 @@ class TapArithmetic:
     weight_zero_point: int = 0
 
     @staticmethod
-    def of(node: Node, finish: Finish) -> TapArithmetic:
+    def of(node: Node, finish: OutputStage) -> TapArithmetic:
         """That of a node."""
         weights: Operand = Input(1, "weights")
         if not node.output.type.is_quantized:

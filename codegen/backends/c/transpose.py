@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from smelt.codegen.lower.kernel import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.lower.nested_loops import (
     LoopsParameters,
     block_copies,
     dense_strides,
     loops_call,
 )
-from smelt.codegen.lower.offer import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.tensor.transpose import Transpose
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.lower.store import offset
+from smelt.codegen.text.expressions import offset
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,8 @@ import numpy as np
 
 from smelt.codegen.backends.c.convolution_blocks import HALVES, LIMIT
 from smelt.codegen.backends.c.transposed_axis import PhaseAxis, PhasedAxis
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import ImageLoop
-from smelt.codegen.lower.nested_loops import LANES
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.image_loops import ImageLoop
+from smelt.codegen.lower.kernel import (
     Input,
     KernelCall,
     Operand,
@@ -36,9 +34,11 @@ from smelt.codegen.lower.offer import (
     Scratch,
     missed_for_ram,
 )
-from smelt.codegen.lower.products import centred_weights, folds
+from smelt.codegen.lower.nested_loops import LANES
+from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.lower.quantized_products import centred_weights, folds
 from smelt.codegen.lower.requantization import folded_bias, sum_range
-from smelt.codegen.lower.store import offset
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.core.convolution_nd import ConvolutionND, ConvTranspose
@@ -146,7 +146,9 @@ class PhaseChannels:
     stores: tuple[tuple[str, ...], ...]
 
     @staticmethod
-    def of(cut: _Phases, finish: Finish, count: int, loop: str, first: int = 0) -> PhaseChannels:
+    def of(
+        cut: _Phases, finish: OutputStage, count: int, loop: str, first: int = 0
+    ) -> PhaseChannels:
         """So many channels."""
         pair = cut.x.together == 2
         channels, wide = range(count), "(int64_t)" * pair
@@ -226,7 +228,9 @@ def _fits_pairs(parts: tuple[Array, ...], zero_point: int) -> bool:
     return all(bool((low > -LIMIT).all() and (high < LIMIT).all()) for low, high in ranges)
 
 
-def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> KernelCall | Refusal:
+def phases(
+    node: Node[ConvTranspose], finish: OutputStage, request: Request
+) -> KernelCall | Refusal:
     """The call that computes a node, or why this form does not serve it.
 
     Args:
@@ -240,10 +244,10 @@ def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> Kerne
     if op.groups > 1 or len(op.stride) > 2 or set(op.dilation) != {1}:
         return Refusal(f"{op.name} is served phase by phase for one group of 1-D or 2-D taps only.")
     cut = _Phases.of(node, request)
-    if 4 * cut.longest > request.room:
+    if 4 * cut.longest > request.scratch_limit:
         return Refusal(
             f"Phase by phase would be faster, but takes {4 * cut.longest:,} bytes of scratch; more "
-            f"than {request.room:,} could make the arena larger.",
+            f"than {request.scratch_limit:,} could make the arena larger.",
             optional=True,
         )
     if request.optimize == "ram":
@@ -283,7 +287,7 @@ def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> Kerne
         stem=f"transposed_conv_{'x'.join(map(str, kernel))}",
         parameters=parameters,
         operands=tuple(operands),
-        uses=finish.uses | {"SMELT_ARRAY"} | when(pair, *HALVES),
+        uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE"} | when(pair, *HALVES),
         summary=f"phase by phase, {cut.x.together} pixels x {cut.at_once} channels",
     )
 
@@ -308,7 +312,7 @@ def _images(x: TensorType, y: TensorType) -> ImageLoop:
     return ImageLoop(batch, x.size // batch, y.size // batch) if batch > 1 else ImageLoop(1, 0, 0)
 
 
-def _channels(cut: _Phases, finish: Finish) -> Iterator[PhaseChannels]:
+def _channels(cut: _Phases, finish: OutputStage) -> Iterator[PhaseChannels]:
     """The output channels in whole blocks, and in the last one."""
     whole = cut.outputs - cut.rest
     loop = f"for (int32_t o = 0; o < {whole}; o += {cut.at_once}) {{"

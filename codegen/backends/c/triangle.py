@@ -7,8 +7,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import times
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     STORED_FLOATS,
     Input,
     Kernel,
@@ -17,7 +16,7 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Request,
 )
-from smelt.codegen.lower.store import offset
+from smelt.codegen.text.expressions import offset, times
 from smelt.ir import Node
 from smelt.ops.tensor.triangle import Triangle
 

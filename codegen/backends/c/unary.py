@@ -11,9 +11,14 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.c.unary_int16 import unary_int16
-from smelt.codegen.backends.c.vectors import fills_vectors, in_vectors, one_lane, without_branch
-from smelt.codegen.lower.nested_loops import ArrayLoop, index, nest, nested
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.c.vector_loops import (
+    fills_vectors,
+    in_vectors,
+    one_lane,
+    without_branch,
+)
+from smelt.codegen.lower.c_expressions import in_precision_of
+from smelt.codegen.lower.kernel import (
     WIDE_FLOATS,
     Input,
     Kernel,
@@ -24,8 +29,8 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import in_precision_of
-from smelt.codegen.lower.tables import tabulate
+from smelt.codegen.lower.lookup_tables import tabulate
+from smelt.codegen.lower.nested_loops import ArrayLoop, index, nest, nested
 from smelt.codegen.text.helpers import uses_in, when
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Array, DType, Node, TensorType
@@ -47,7 +52,7 @@ FLOAT: dict[str, str] = {
     "mish": "mish_float(x)",
     "softplus": "softplus_float(x)",
     "softsign": "x / (1.0f + fabsf(x))",
-    "shrink": "x < {minus_alpha} ? x + {beta} : x > {alpha} ? x - {beta} : 0.0f",
+    "shrink": "x < {minus_alpha} ? x + {beta} : (x > {alpha} ? x - {beta} : 0.0f)",
     "elu": "x < 0.0f ? {alpha} * expm1_float(x) : x",
     "celu": "x < 0.0f ? {alpha} * expm1_float(x / {alpha}) : x",
     "selu": "x < 0.0f ? {alpha_beta} * expm1_float(x) : {beta} * x",
@@ -55,7 +60,7 @@ FLOAT: dict[str, str] = {
     "gelu_tanh": "0.5f * x * (1.0f + tanh_float(0.79788456f * (x + 0.044715f * x * x * x)))",
     "abs": "fabsf(x)",
     "neg": "-x",
-    "sign": "x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x",
+    "sign": "x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : x)",
     "exp": "exp_float(x)",
     "log": "log_float(x)",
     "sqrt": "sqrtf(x)",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from smelt.codegen.lower.c_expressions import stored
+from smelt.codegen.lower.kernel import Input, KernelCall, Operand, Output, Packed, Refusal
 from smelt.codegen.lower.nested_loops import each_element, loops_call
-from smelt.codegen.lower.offer import Input, KernelCall, Operand, Output, Packed, Refusal
-from smelt.codegen.lower.store import stored
 from smelt.ir import Node, TensorType
 from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation, rescale_multiplier
 from smelt.ops.core.lookup import sigmoid_samples

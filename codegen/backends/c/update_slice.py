@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.lower.nested_loops import block_copies, dense_strides, total
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     STORED_FLOATS,
     Input,
     Kernel,
@@ -14,6 +13,7 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Request,
 )
+from smelt.codegen.lower.nested_loops import block_copies, dense_strides, total
 from smelt.codegen.text.helpers import when
 from smelt.ir import Node
 from smelt.ops.tensor.update_slice import UpdateSlice

@@ -14,7 +14,7 @@ from textwrap import wrap
 import numpy as np
 
 from smelt.codegen.backends.cmsis_nn import HEADER
-from smelt.codegen.lower.offer import KernelCall, Operand, Packed, Parameters, Refusal, Scratch
+from smelt.codegen.lower.kernel import KernelCall, Operand, Packed, Parameters, Refusal, Scratch
 from smelt.codegen.lower.requantization import fits_int32
 from smelt.ir import Array, DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import (

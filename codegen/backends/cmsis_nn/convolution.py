@@ -24,8 +24,8 @@ from smelt.codegen.backends.cmsis_nn.calls import (
     refuse_sums,
     scratch,
 )
-from smelt.codegen.backends.cmsis_nn.rows import gathers_rows
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.cmsis_nn.single_row import gathers_rows
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -35,7 +35,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.products import constant_bias, sums
+from smelt.codegen.lower.quantized_products import constant_bias, sums
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales

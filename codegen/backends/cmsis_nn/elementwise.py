@@ -12,7 +12,7 @@ from smelt.codegen.backends.cmsis_nn.calls import (
     refuse_data,
     refuse_sums,
 )
-from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
+from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.ir import Node
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.binary_integer import Multiplier, add_scaling, mul_scaling

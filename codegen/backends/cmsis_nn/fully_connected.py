@@ -18,7 +18,7 @@ from smelt.codegen.backends.cmsis_nn.calls import (
     refuse_sums,
     scratch,
 )
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -28,7 +28,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.products import bias_with_zero_point, constant_bias, sums
+from smelt.codegen.lower.quantized_products import bias_with_zero_point, constant_bias, sums
 from smelt.ir import DType, Node
 from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
 

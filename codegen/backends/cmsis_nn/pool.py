@@ -16,7 +16,7 @@ from smelt.codegen.backends.cmsis_nn.calls import (
     pair,
     scratch,
 )
-from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
+from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.ir import DType, Node
 from smelt.ops.core.pool import Pool2D
 

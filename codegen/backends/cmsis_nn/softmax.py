@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from smelt.codegen.backends.cmsis_nn.calls import call, refuse_data
-from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
+from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.ir import Node
 from smelt.ops.core.softmax import Softmax, difference_scaling
 

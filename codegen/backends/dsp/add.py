@@ -16,7 +16,7 @@ from typing_extensions import override
 from smelt.codegen.backends.dsp.assembly import repeated, word
 from smelt.codegen.backends.dsp.scaling import saturated
 from smelt.codegen.lower.additions import addition, refuse_addition
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -25,6 +25,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.text.helpers import when
 from smelt.ir import Node
 from smelt.ops.core.binary import Binary
 
@@ -147,6 +148,7 @@ class DspAdd(Kernel[Binary]):
             summary="two products an output, four outputs at a time",
             form="dsp_add",
             work={"outputs": y.size, "calls": 1},
+            uses=when(words, "SMELT_NAKED"),
         )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def word(register: str, number: int) -> list[str]:
     """Instructions that load the low 32 bits of a number into a register."""
-    return [f"movw {register}, #{number & 0xFFFF}", f"movt {register}, #{number >> 16 & 0xFFFF}"]
+    lower, upper = number & 0xFFFF, number >> 16 & 0xFFFF
+    return [f"movw {register}, #{lower}", *([f"movt {register}, #{upper}"] if upper else [])]
 
 
 def add(register: str, number: int, spare: str = "r9") -> list[str]:
@@ -54,6 +55,34 @@ def paired_products(
     return [*sums, f"sxtb16 {weights}, {weights}", *parts]
 
 
+def for_each(name: str, registers: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """The lines once for each register, as the assembler repeats them.
+
+    In the lines, a backslash and the name stand for the register.
+    """
+    if len(registers) == 1:
+        return [line.replace(f"\\{name}", registers[0]) for line in lines]
+    return [f".irp {name}, {', '.join(registers)}", *lines, ".endr"] if registers else []
+
+
+def assembled(lines: Iterable[str]) -> int:
+    """How many instructions the assembler makes of the lines, with all repetitions."""
+    count, times = 0, [1]
+    for line in lines:
+        directive, _, rest = line.partition(" ")
+        if directive == ".rept":
+            times.append(times[-1] * int(rest))
+        elif directive == ".irp":
+            times.append(times[-1] * rest.count(","))
+        elif directive == ".endr":
+            times.pop()
+        elif directive != ".balign" and not line.endswith(":"):
+            count += times[-1]
+    return count
+
+
 def repeated(times: int, lines: Sequence[str]) -> list[str]:
     """The lines so many times, as the assembler repeats them; nothing for no times."""
+    if times == 1:
+        return [*lines]
     return [f".rept {times}", *lines, ".endr"] if times else []

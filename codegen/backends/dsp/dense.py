@@ -19,11 +19,16 @@ from smelt.codegen.backends.dsp.assembly import (
     span,
     word,
 )
-from smelt.codegen.backends.dsp.dot import products
+from smelt.codegen.backends.dsp.convolution import products
 from smelt.codegen.backends.dsp.scaling import OutputDefinition
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact
-from smelt.codegen.backends.dsp.tile_assembly import PairDefinition, WideningFunction, shifted
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.dsp.tile_assembly import (
+    PairDefinition,
+    shifted,
+    widening,
+    widening_turns,
+)
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -75,7 +80,8 @@ class Fours:
         """Of the loop; 0 where all is written out."""
         if self.tile.words <= _STRAIGHT[self.tile.optimize]:
             return 0
-        return (self.tile.words - self.first) // 4 // self.unrolled
+        turns = (self.tile.words - self.first) // 4 // self.unrolled
+        return turns if turns > 1 else 0
 
     @property
     def repeats(self) -> int:
@@ -174,7 +180,7 @@ class DspDenseParameters(Parameters):
 
     Attributes:
         title, note: of the comment.
-        widening: of the inputs.
+        turns: the last C argument of the function that widens inputs.
         sums, finish, again: see `Fours`.
         outputs: of the layer.
         last: the first of the last four.
@@ -187,7 +193,7 @@ class DspDenseParameters(Parameters):
 
     title: str
     note: str
-    widening: WideningFunction
+    turns: str
     sums: tuple[str, ...]
     finish: tuple[str, ...]
     again: tuple[str, ...]
@@ -239,7 +245,7 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
             parameters=DspDenseParameters(
                 title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
                 note=found.scaling.note,
-                widening=WideningFunction.of(tile),
+                turns=widening_turns(tile),
                 sums=tuple(fours.sums),
                 finish=tuple(fours.finish),
                 again=tuple(fours.again),
@@ -257,7 +263,8 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
                 Scratch("patch", DType.INT32, tile.words),
                 Output(0, "output"),
             ),
-            uses={"SMELT_ARRAY"},
+            uses={"SMELT_NAKED"},
+            inner=(widening(tile),),
             summary="4 outputs at a time",
             form="dsp_dense" + ("_signed" if found.scaling.signed else ""),
             work={

@@ -1,7 +1,8 @@
 """int8 depthwise convolutions on cores with the DSP extension.
 
 Four channels at a time are widened into working memory, two rows of inputs a word; then one
-assembly function makes all outputs of a channel (see `depthwise_assembly`).
+assembly function makes the outputs of each channel (see `depthwise_assembly`). Layers of one
+window, stride and requantization share these functions, which read a layer's sizes from a struct.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.dsp.depthwise_assembly import SCRATCH_WORDS, ChannelFunctionParameters
-from smelt.codegen.backends.dsp.depthwise_plan import DepthwisePlan, plans
-from smelt.codegen.backends.dsp.dot import DspProducts, products
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.dsp.convolution import products
+from smelt.codegen.backends.dsp.depthwise_plan import SCRATCH_WORDS, DepthwisePlan
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
+    LayerStruct,
     Output,
     Packed,
     Parameters,
@@ -35,94 +36,73 @@ class DspDepthwiseParameters(Parameters):
     """Of `backends/dsp/depthwise.j2`.
 
     Attributes:
-        title, note: of the comment.
-        frame: images.
-        height: of an image.
-        channels: of a pixel; the last four begin at `last_channels`.
-        row, pair: bytes of a row of inputs, and of two.
-        inside: columns of inputs that lie in the image, `written` words apart from first to last.
-        plane, stored: words of a channel's inputs, and of a column of them.
-        first: where the image begins in a channel's inputs.
-        outside: stretches of a channel's inputs that lie beside the image.
-        padding: what they hold.
-        bottom: the last row of inputs and where it begins, where pairs of rows lie partly outside.
-        strips, band: of outputs, and how many of them are made at a time.
-        top: C of the first row of inputs of a strip.
-        width: columns of outputs, where a channel is made column by column.
-        full: strips that have all their rows, where it is made strip by strip.
-        strip: outputs of a strip, all channels.
-        guarded: whether the last band may have but a row without a partner.
-        advance: words of a column from one strip to the next.
-        channel_words: of weights and constants.
+        window: in words.
+        note: of the comment.
+        images: the loop over them.
+        vertical: whether the image is one column, so that neighbouring outputs are two rows apart.
+        strip: rows of outputs that are made at once.
+        stride: rows of inputs from one row of outputs to the next.
+        step: words of a row of pairs from one output to the next.
+        pairs_read: rows of pairs that a strip reads.
+        lines, columns, taps: of the window.
+        places: for each tap, row by row, the halfword of a channel's weights that holds it.
+        constants: words of a channel before its weights.
+        channel_words: with its weights.
+        shift: C operator and operand that are applied to a sum before its bias is added.
+        signed: whether negative sums are lowered; see `DspScaling`.
+        right: shift of the product.
+        limits: of the output.
         widen: instructions that widen pairs of rows.
-        channel: the function for a channel's outputs.
-        last: that for a last row without a partner.
+        statements: those that make the outputs of a channel.
     """
 
-    title: str
+    window: str
     note: str
-    frame: Frame
-    height: int
-    channels: int
-    last_channels: int
-    row: int
-    pair: int
-    inside: int
-    written: int
-    plane: int
-    stored: int
-    first: int
-    outside: tuple[tuple[int, int], ...]
-    padding: int
-    bottom: tuple[int, int] | None
-    strips: int
-    band: int
-    top: str
-    width: int | None
-    full: int | None
+    images: ImageLoop
+    vertical: bool
     strip: int
-    guarded: bool
-    advance: int
+    stride: int
+    step: int
+    pairs_read: int
+    lines: int
+    columns: int
+    taps: int
+    places: tuple[int, ...]
+    constants: int
     channel_words: int
+    shift: str
+    signed: bool
+    right: int
+    limits: tuple[int, int]
     widen: tuple[str, ...]
-    channel: ChannelFunctionParameters
-    last: ChannelFunctionParameters | None
+    statements: tuple[tuple[str, ...], ...]
 
 
-def _parameters(
-    node: Node[DepthwiseConv2D], found: DspProducts, plan: DepthwisePlan
-) -> DspDepthwiseParameters:
-    w, walk, x = found.window, plan.walk, node.input(0).type
-    height, top = w.size[0], w.padding[0][0]
+def _parameters(node: Node[DepthwiseConv2D], plan: DepthwisePlan) -> DspDepthwiseParameters:
+    code, block, scaling = plan.code, plan.code.block, plan.found.scaling
+    constants = scaling.rows.shape[1]
+    shift = f"* (1 << {code.rest})" if code.rest > 0 else f">> {-code.rest}" if code.rest else ""
     return DspDepthwiseParameters(
-        title=f"{node.op.name}: {x} -> {node.output.type}, {w.text}",
-        note=found.scaling.note,
-        frame=Frame.of(node),
-        height=height,
-        channels=w.outputs,
-        last_channels=w.outputs - 4,
-        row=plan.row,
-        pair=2 * plan.row,
-        inside=plan.inside,
-        written=plan.inside * walk.stored,
-        plane=plan.plane,
-        stored=walk.stored,
-        first=plan.first,
-        outside=plan.outside,
-        padding=plan.padding,
-        bottom=(height - 1, (height - 1) * plan.row) if plan.edges else None,
-        strips=walk.strips,
-        band=plan.band,
-        top=f"strip * {plan.rows}" + (f" - {top}" if top else ""),
-        width=plan.width if walk.down else None,
-        full=None if walk.down else plan.full,
-        strip=plan.strip_bytes,
-        guarded=plan.guarded,
-        advance=walk.advance,
-        channel_words=walk.channel_words,
-        widen=tuple(plan.widen),
-        channel=walk.function,
-        last=None if plan.last is None else plan.last.function,
+        window=f"{block.kernel[0]}x{block.kernel[1]}, stride {block.stride[0]}",
+        note=scaling.note,
+        images=Frame.of(node).images,
+        vertical=plan.vertical,
+        strip=plan.rows,
+        stride=block.stride[0],
+        step=block.stride[1],
+        pairs_read=block.pairs,
+        lines=block.kernel[0],
+        columns=block.kernel[1],
+        taps=block.taps,
+        places=tuple(block.places),
+        constants=constants,
+        channel_words=constants + len(block.weights),
+        shift=shift,
+        signed=scaling.signed,
+        right=scaling.right,
+        limits=(scaling.low, scaling.high),
+        widen=plan.widening,
+        statements=code.statements,
     )
 
 
@@ -133,45 +113,42 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
 
     @override
     def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
-        name = node.op.name
+        name, x, output = node.op.name, node.input(0).type, node.output.type
         found = products(node)
         if isinstance(found, Refusal):
             return found
-        w, inputs = found.window, node.input(0).type.shape[3]
-        if inputs != w.outputs:
+        w = found.window
+        if x.shape[3] != w.outputs:
             return Refusal(f"{name} is served for one output a channel.")
-        if inputs < 4:
+        if w.outputs < 4:
             return Refusal(f"{name} is served for four channels or more.")
         if w.dilation != (1, 1):
             return Refusal(f"{name} is not served for windows with gaps.")
-        height = node.output.type.shape[1]
-        if w.stride[0] % 2 and w.stride[0] > 1 and height > 1:
+        if w.stride[0] % 2 and w.stride[0] > 1 and output.shape[1] > 1:
             return Refusal(f"{name} is served for vertical strides of 1 and of even numbers.")
-        possible = plans(found, node, request.optimize)
-        chosen = min(possible, key=lambda plan: plan.cost, default=None)
-        if chosen is None:
+        plan = DepthwisePlan.of(found, x, output, request.optimize)
+        if not plan.fits:
             return Refusal(
                 f"{name} has rows too long for {4 * SCRATCH_WORDS} bytes of working memory."
             )
-        walk = chosen.walk
-        place = Frame.of(node)
-        order = "columns" if walk.down else "rows"
         return KernelCall(
             template="backends/dsp/depthwise.j2",
             stem=f"depthwise_{w.kernel[0]}x{w.kernel[1]}",
-            parameters=_parameters(node, found, chosen),
+            parameters=_parameters(node, plan),
             operands=(
                 Input(0, "input"),
-                Packed("weights", walk.packed(found.weights)),
-                Scratch("pairs", DType.INT32, 4 * chosen.plane),
+                Packed("weights", plan.packed),
+                LayerStruct("layer", "dsp_depthwise", plan.numbers),
+                Scratch("pairs", DType.INT16, 8 * plan.plane),
                 Output(0, "output"),
             ),
-            summary=f"pairs of rows, {walk.most} outputs of {order} at a time",
+            summary="pairs of rows, 2 x 2 outputs at a time",
             form="dsp_depthwise" + ("_signed" if found.scaling.signed else ""),
             work={
-                "estimate": int(np.int64(chosen.cost) * w.outputs * place.batch),
+                "estimate": int(np.int64(plan.cost) * w.outputs * output.shape[0]),
                 "calls": 1,
             },
+            uses=frozenset({"SMELT_NAKED"}),
         )
 
 

@@ -1,7 +1,9 @@
-"""Assembly of depthwise convolutions: columns of input pairs times columns of weight pairs.
+"""Assembly of depthwise convolutions: the outputs of one channel, block by block.
 
-One channel's inputs stand in working memory as words of two rows each, an even one and the one
-below, column after column (see `depthwise_products`).
+The function reads all numbers that layers differ in from its arguments, so that layers of one
+window, stride and requantization share it. The inputs of a channel stand in working memory in rows
+of words (see `depthwise_products`), each input times 256. The weights are scaled too: a sum begins
+with the bias and needs no shift.
 """
 
 from __future__ import annotations
@@ -10,16 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
+from smelt.codegen.backends.dsp.depthwise_products import BlockProduct, OutputBlock, neighbours
+from smelt.codegen.backends.dsp.depthwise_registers import (
+    OutputSums,
+    WeightRegisters,
+    loaded_or_stored,
+)
+from smelt.codegen.backends.dsp.scaling import DspScaling
 
-from smelt.codegen.backends.dsp.assembly import add, word
-from smelt.codegen.backends.dsp.depthwise_products import Batch, batches, input_words
-from smelt.codegen.backends.dsp.scaling import DspScaling, OutputDefinition
-from smelt.codegen.lower.window import Window
-from smelt.ir import Array
+INPUT_SHIFT = 8
+"""Inputs in working memory are shifted by so many bits, for which widening takes no instruction."""
 
-SCRATCH_WORDS = 1024
-"""What the inputs of four channels may take."""
+_HELD = 10
+"""Registers for weights, a pair of inputs and addresses of rows, beside those of four sums."""
 
 _FARTHEST = 1020
 """The largest offset of LDRD, in bytes."""
@@ -27,315 +32,298 @@ _FARTHEST = 1020
 _PIECE = 96
 """Instructions of one assembly statement."""
 
-
-@dataclass(frozen=True)
-class OutputGroup:
-    """Outputs that are made at once.
-
-    Attributes:
-        alike: how many such groups follow each other.
-        lines: instructions that make the outputs.
-        move: those that move on to the next group.
-        end: those that bring r9 from the first of the groups to the end of the last.
-    """
-
-    alike: int
-    lines: list[str]
-    move: list[str]
-    end: list[str]
+_OUT, _ROW, _PIXEL, _END, _BIAS, _MULTIPLIER, _LOWER, _ADDEND = range(0, 32, 4)
+_STRIPS, _SINGLE, _NEXT_OUT, _NEXT_INPUTS, _SPAN, _SPILLED = range(32, 56, 4)
+_ALL_STRIPS, _FULL_ROW, _WEIGHTS, _PAIRS, _PLANE, _PAIR_ROW, _FIRST, _LEFT = range(64, 96, 4)
+_FRAME = 96
+"""Offsets of variables on the stack, and their size. Those loaded together are neighbours."""
 
 
 @dataclass(frozen=True)
-class ChannelFunctionParameters:
-    """The variables of the macro that writes the function for the outputs of a channel.
+class ChannelCode:
+    """The function that makes the outputs of a channel.
 
     Attributes:
-        single: whether only the upper one of each two output rows is made.
-        down: whether a turn is a column of outputs; else it is a strip of rows.
-        stored: words of a column in working memory.
-        statements: its instructions.
-        places: see `ChannelWalk.places`.
-        words: of a channel's weights.
-        elements, rows: outputs (pairs of them) in a turn, and C of the rows of each.
-        turn: words of inputs, and outputs, from one turn to the next.
-        step: the same from one element to the next.
-        row: outputs from one row to the next.
-        factor: what sums are multiplied by before their bias is added.
-        taps: of the window.
-        columns: of the window.
-        output: what makes outputs of sums.
+        block: outputs that are made at once.
+        scaling: how sums become outputs; only its form, its right shift and its limits are used.
+        rest: bits by which sums are still to be shifted, to the left or (below zero) to the right,
+            before the bias is added; at 0 they begin with the bias.
+        vertical: whether neighbouring outputs of a block are two rows apart instead of one column.
     """
 
-    single: bool
-    down: bool
-    stored: int
-    statements: tuple[tuple[str, ...], ...]
-    places: tuple[int, ...]
-    words: int
-    elements: int
-    rows: str
-    turn: tuple[int, int]
-    step: tuple[int, int]
-    row: int
-    factor: int
-    taps: int
-    columns: int
-    output: OutputDefinition
-
-
-@dataclass(frozen=True)
-class ChannelWalk:
-    """How the outputs of one channel are gone through: groups along one axis, in an outer loop.
-
-    Attributes:
-        window: its geometry.
-        scaling: how sums become outputs.
-        size: height and width of the output.
-        stored: words of a column in working memory.
-        down: whether groups are vertical; else they are horizontal.
-        most: outputs (pairs of outputs) in a group.
-        single: whether only the first of every two output rows is made.
-    """
-
-    window: Window
+    block: OutputBlock
     scaling: DspScaling
-    size: tuple[int, int]
-    stored: int
-    down: bool
-    most: int
-    single: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Output rows that one column of inputs serves."""
-        return 2 if self.window.stride[0] == 1 and self.size[0] > 1 else 1
-
-    @property
-    def advance(self) -> int:
-        """Words of a column from one strip of outputs to the next."""
-        return 1 if self.rows == 2 else self.window.stride[0] // 2
-
-    @property
-    def strips(self) -> int:
-        """Strips of `rows` output rows each."""
-        return -(-self.size[0] // self.rows)
-
-    @property
-    def step(self) -> int:
-        """Words of inputs from one element of a group to the next."""
-        return self.advance if self.down else self.window.stride[1] * self.stored
-
-    @property
-    def out_step(self) -> int:
-        """Outputs from one element of a group to the next."""
-        return self.rows * self.row_bytes if self.down else self.window.outputs
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of an output row."""
-        return self.size[1] * self.window.outputs
-
-    @property
-    def groups(self) -> tuple[tuple[int, int, int], ...]:
-        """Groups, each with: how many alike, elements, rows of outputs."""
-        count = self.size[0] // self.rows if self.down else self.size[1]
-        rows = 1 if self.single else self.rows
-        found = [(count // self.most, self.most, rows), (1, count % self.most, rows)]
-        if self.down and self.size[0] % self.rows:
-            found.append((1, 1, 1))
-        return tuple(group for group in found if group[0] and group[1])
+    rest: int
+    vertical: bool
 
     @property
     def fits(self) -> bool:
         """Whether all offsets fit into instructions."""
-        reach = (self.most - 1) * self.step + (self.window.kernel[1] - 1) * self.stored
-        words = input_words(self.window.kernel[0], self.rows)
-        stores = (self.most - 1) * self.out_step
-        weights = 4 * len(self.order) + 12
-        return 4 * (reach + words) <= _FARTHEST and stores <= 4095 and weights <= _FARTHEST
-
-    @cached_property
-    def batches(self) -> tuple[Batch, ...]:
-        """How taps are multiplied."""
-        return batches(self.window.kernel, self.rows)
+        reach = 2 * self.block.stride[1] + self.block.kernel[1]
+        return 4 * max(reach, len(self.block.weights)) <= _FARTHEST
 
     @property
-    def order(self) -> tuple[tuple[int, int, int], ...]:
-        """Column and taps of each word of a channel's weights."""
-        return tuple((batch.column, *word) for batch in self.batches for word in batch.taps)
+    def held(self) -> bool:
+        """Whether all weights stay in registers; else they are loaded where they are needed."""
+        return len(self.block.weights) + 2 + self.block.pairs <= _HELD
 
     @property
-    def places(self) -> list[int]:
-        """For each tap, row by row, the halfword of the channel's weights that holds it."""
-        height, width = self.window.kernel
-        found = {
-            (t, c): 2 * i + h for i, (c, *taps) in enumerate(self.order) for h, t in enumerate(taps)
-        }
-        return [found[row, column] for row in range(height) for column in range(width)]
-
-    @property
-    def channel_words(self) -> int:
-        """Words of weights and of what requantizes, of a channel."""
-        return len(self.order) + self.scaling.rows.shape[1]
-
-    @cached_property
-    def body(self) -> tuple[OutputGroup, ...]:
-        """The groups."""
-        found: list[OutputGroup] = []
-        for alike, count, rows in self.groups:
-            size = 4 * count * self.step
-            move = [*add("r8", count * self.out_step), "str r8, [sp]", *add("r11", size)]
-            end = add("r9", alike * size, "r8")
-            found.append(OutputGroup(alike, self._group(count, rows), move, end))
-        return tuple(found)
-
-    @property
-    def elements(self) -> int:
-        """Outputs (pairs of them) in a turn of the outer loop."""
-        return sum(alike * count for alike, count, _ in self.groups)
-
-    @property
-    def rows_text(self) -> str:
-        """C expression of the rows of outputs of element `i`."""
-        rows = {rows for _, _, rows in self.groups}
-        if len(rows) == 1:
-            return str(rows.pop())
-        return f"i < {self.elements - 1} ? 2 : 1"
-
-    @property
-    def turn(self) -> tuple[int, int]:
-        """Words of inputs, and outputs, from one turn of the outer loop to the next."""
-        if self.down:
-            return self.window.stride[1] * self.stored, self.window.outputs
-        return self.advance, self.rows * self.row_bytes
-
-    @property
-    def back(self) -> list[str]:
-        """Instructions from the end of one turn of the outer loop to the start of the next."""
-        by, out = self.turn
-        inputs, outputs = self.elements * self.step, self.elements * self.out_step
-        return [*add("r11", 4 * (by - inputs)), *add("r8", out - outputs), "str r8, [sp]"]
+    def lines(self) -> list[str]:
+        """The instructions of the function."""
+        return [
+            *self._prologue,
+            "0:",
+            *self._channel,
+            "1:",
+            *self._strip,
+            "2:",
+            *self._block(2),
+            "beq 4f",
+            "3:",
+            *self._block(1),
+            "4:",
+            *self._next_strip,
+            "5:",
+            *self._single_row,
+            "6:",
+            f"ldr r0, [sp, #{_LEFT}]",
+            "subs r0, r0, #1",
+            f"str r0, [sp, #{_LEFT}]",
+            "bne 0b",
+            f"add sp, sp, #{_FRAME}",
+            "pop {r4-r11, pc}",
+        ]
 
     @property
     def statements(self) -> tuple[tuple[str, ...], ...]:
-        """The function's instructions in pieces: ISO C promises strings of 4095 characters."""
-        lines = ["push {r4-r11, lr}", "sub sp, sp, #20", "mov r11, r0", "mov r10, r1"]
-        lines += ["str r2, [sp]", "str r3, [sp, #8]"]
+        """The instructions in pieces: ISO C promises strings of 4095 characters."""
+        pieces: list[list[str]] = [[]]
+        for line in self.lines:
+            # What is conditional stands in one statement with its IT.
+            if len(pieces[-1]) >= _PIECE and not pieces[-1][-1].startswith("it "):
+                pieces.append([])
+            pieces[-1].append(line)
+        return tuple(map(tuple, pieces))
+
+    def instructions(self, strips: int, columns: int) -> int:
+        """How many instructions are executed for a channel, about."""
+        blocks = columns // 2 * len(self._block(2)) + columns % 2 * len(self._block(1))
+        around = 1 + len(self._strip) + len(self._next_strip)
+        once = len(self._prologue) // 4 + len(self._channel) + 8
+        return once + strips * (blocks + around)
+
+    @property
+    def _inputs(self) -> tuple[str, str]:
+        """Registers of two words of inputs."""
+        first = 4 + len(self.block.weights) if self.held else 9
+        return f"r{first}", f"r{first + 1}"
+
+    @property
+    def _rows(self) -> tuple[str, ...]:
+        """Registers of the addresses of rows of pairs; of the first one only if not `held`."""
+        if not self.held:
+            return ("r12",)
+        return tuple(f"r{14 - i}" if i > 1 else "lr" for i in range(self.block.pairs, 0, -1))
+
+    @cached_property
+    def _prologue(self) -> list[str]:
+        """Instructions that lay out the variables of all channels."""
+        lines = ["push {r4-r11, lr}", f"sub sp, sp, #{_FRAME}", f"add r12, sp, #{_FRAME + 36}"]
+        lines += ["ldm r12, {r4-r6}", "ldm r3, {r7-r10}"]
+        lines += ["ldr r3, [r3, #16]", f"str r3, [sp, #{_ADDEND}]"] if self.scaling.signed else []
+        lines += ["lsl r7, r7, #1"] if self.vertical else []
+        lines += [f"str r7, [sp, #{_PIXEL}]", f"strd r1, r0, [sp, #{_WEIGHTS}]"]
+        lines += [f"strd r2, r6, [sp, #{_FIRST}]", "and r11, r5, #1", "lsr r5, r5, #1"]
+        lines += ["mul r7, r7, r5", "sub r7, r10, r7", "lsl r7, r7, #1"]
+        lines += _scaled("r5", "r5", 8 * self.block.stride[1])
+        lines += ["lsl r8, r8, #2", *_scaled("r12", "r8", self.block.advance)]
+        lines += ["sub r12, r12, r5", "lsl r9, r9, #2"]
+        lines += [f"strd r7, r12, [sp, #{_NEXT_OUT}]", "sub r5, r5, r11", f"str r5, [sp, #{_SPAN}]"]
+        lines += [f"strd r9, r8, [sp, #{_PLANE}]"]
+        if self.block.rows == 2:
+            lines += ["and r3, r4, #1", "rsb r3, r3, #0", f"str r3, [sp, #{_SINGLE}]"]
+            lines.append("lsr r4, r4, #1")
+        return [*lines, f"strd r4, r10, [sp, #{_ALL_STRIPS}]"]
+
+    @cached_property
+    def _channel(self) -> list[str]:
+        """Instructions that begin a channel."""
+        lines = [f"ldrd r1, r0, [sp, #{_WEIGHTS}]", f"ldrd r2, r3, [sp, #{_PLANE}]"]
+        lines.append("add r2, r0, r2")
         if self.scaling.signed:
-            lines += [*word("r0", self.scaling.addend), "str r0, [sp, #12]"]
-        lines.append("1:")
-        found: list[list[str]] = [lines]
-        for group in self.body:
-            alike = group.alike > 1
-            if alike:
-                found[-1] += ["mov r9, r11", *group.end, "str r9, [sp, #4]", "2:"]
-            starts = range(0, len(group.lines), _PIECE)
-            found += [group.lines[i : i + _PIECE] for i in starts]
-            found.append([*group.move, *(["ldr r9, [sp, #4]", "cmp r11, r9", "bne 2b"] * alike)])
-        found[-1] += [*self.back, "ldr r9, [sp, #8]", "subs r9, r9, #1", "str r9, [sp, #8]"]
-        found[-1] += ["bne 1b", "add sp, sp, #20", "pop {r4-r11, pc}"]
-        return tuple(map(tuple, found))
-
-    @property
-    def function(self) -> ChannelFunctionParameters:
-        """What a template has of it."""
-        return ChannelFunctionParameters(
-            single=self.single,
-            down=self.down,
-            stored=self.stored,
-            statements=self.statements,
-            places=tuple(self.places),
-            words=len(self.order),
-            elements=self.elements,
-            rows=self.rows_text,
-            turn=self.turn,
-            step=(self.step, self.out_step),
-            row=self.row_bytes,
-            factor=1 << self.scaling.left,
-            taps=self.window.taps,
-            columns=self.window.kernel[1],
-            output=self.scaling.definition,
-        )
-
-    @property
-    def cost(self) -> int:
-        """Instructions of one channel, about."""
-        turns = self.size[1] if self.down else self.strips
-        body = sum(group.alike * (len(group.lines) + len(group.move) + 3) for group in self.body)
-        return turns * (body + len(self.back) + 6)
-
-    def _group(self, count: int, rows: int) -> list[str]:
-        """Instructions that make `count` outputs, or `rows` rows of them."""
-        lines: list[str] = []
-        position = 0
-        started: set[str] = set()
-        for batch in self.batches:
-            names = dict(zip(batch.taps, ("r12", "lr"), strict=False))
-            lines.append(_load(list(names.values()), "r10", 4 * position))
-            position += len(batch.taps)
-            used = [(i, ops[:rows]) for i, ops in zip(batch.inputs, batch.operations, strict=True)]
-            used = [(i, ops) for i, ops in used if any(op is not None for op in ops)]
-            for j in range(count):
-                at = 4 * (j * self.step + batch.column * self.stored + used[0][0])
-                inputs = ["r8", "r9"][: len(used)]
-                lines.append(_load(inputs, "r11", at))
-                for (_, ops), x in zip(used, inputs, strict=True):
-                    for row, op in enumerate(ops):
-                        if op is not None:
-                            total = f"r{row * count + j}"
-                            lines.append(_product(op[0], total, x, names[op[1]], started))
-        return [*lines, *self._finish(count, rows, 4 * position)]
-
-    def _finish(self, count: int, rows: int, at: int) -> list[str]:
-        """Instructions from sums to stored outputs."""
-        s = self.scaling
-        totals = [f"r{i}" for i in range(count * rows)]
-        shift = f", lsl #{s.left}" if s.left else ""
-        lines: list[str] = []
-        if s.signed:
-            lines += [f"ldr r8, [r10, #{at}]", f"ldr r12, [r10, #{at + 4}]"]
-            lines += [f"ldr lr, [r10, #{at + 8}]"]
-            lines += [f"add {r}, r8, {r}{shift}" for r in totals]
-            lines += ["ldr r8, [sp, #12]"]
-            multiplier = "r12"
+            lines += ["ldm r1!, {r4-r6}", f"str r6, [sp, #{_LOWER}]"]
         else:
-            lines += [f"ldrd r12, lr, [r10, #{at}]"]
-            lines += [f"add {r}, r12, {r}{shift}" for r in totals]
-            multiplier = "lr"
-        for r in totals:
-            lines += s.product(r, multiplier, "lr", "r9", "r8")
-        for r in totals:
-            lines += s.saturated(r)
-        lines.append("ldr r8, [sp]")
-        lower = (count - 1) * self.out_step + self.row_bytes > 4095
-        if rows == 2 and lower:
-            lines += [*word("r9", self.row_bytes), "add r9, r9, r8"]
-        for i, r in enumerate(totals):
-            row, j = divmod(i, count)
-            base = "r9" if row and lower else "r8"
-            offset = j * self.out_step + (self.row_bytes if row and not lower else 0)
-            lines.append(f"strb {r}, [{base}, #{offset}]")
+            lines.append("ldm r1!, {r4, r5}")
+        lines.append(f"strd r4, r5, [sp, #{_BIAS}]")
+        words = len(self.block.weights)
+        if self.held:
+            lines += [f"mov {self._rows[0]}, r0"]
+            for before, register in zip(self._rows, self._rows[1:], strict=False):
+                lines.append(f"add {register}, {before}, r3")
+            lines.append(f"ldm r1!, {{r4-r{3 + words}}}" if words > 1 else "ldr r4, [r1], #4")
+        else:
+            lines += ["mov r12, r0", "mov r11, r3", "mov lr, r1", f"add r1, r1, #{4 * words}"]
+        lines += [f"strd r1, r2, [sp, #{_WEIGHTS}]", f"ldrd r0, r1, [sp, #{_ALL_STRIPS}]"]
+        lines += [f"ldr r2, [sp, #{_FIRST}]", "add r3, r2, #1", f"str r3, [sp, #{_FIRST}]"]
+        lines += [f"strd r2, r1, [sp, #{_OUT}]", f"str r0, [sp, #{_STRIPS}]"]
+        return [*lines, "cmp r0, #0", "beq 5f"] if self.block.rows == 2 else lines
+
+    @property
+    def _strip(self) -> list[str]:
+        """Instructions that begin a strip.
+
+        Its blocks of two columns end where the first row of pairs reaches `_END`, or lies one byte
+        behind it if one more column follows.
+        """
+        return [
+            f"ldr r0, [sp, #{_SPAN}]",
+            f"add r0, {self._rows[0]}, r0",
+            f"str r0, [sp, #{_END}]",
+            f"cmp {self._rows[0]}, r0",
+            "bhi 3f",
+        ]
+
+    @property
+    def _single_row(self) -> list[str]:
+        """Instructions that make a strip of a last row without a partner.
+
+        The row below lies on it and is stored first.
+        """
+        if self.block.rows == 1:
+            return []
+        return [
+            f"ldr r0, [sp, #{_SINGLE}]",
+            f"ldr r1, [sp, #{_ROW}]",
+            "ands r0, r0, r1",
+            "beq 6f",
+            "mov r0, #0",
+            f"str r0, [sp, #{_ROW}]",
+            "mov r0, #1",
+            f"str r0, [sp, #{_STRIPS}]",
+            "b 1b",
+        ]
+
+    @property
+    def _next_strip(self) -> list[str]:
+        """Instructions between two strips, and the branch back; a block leaves where outputs go."""
+        out = self._inputs[0]
+        return [
+            f"ldrd r0, r1, [sp, #{_NEXT_OUT}]",
+            *(f"add {row}, {row}, r1" for row in self._rows),
+            f"add {out}, {out}, r0",
+            f"str {out}, [sp, #{_OUT}]",
+            f"ldr r0, [sp, #{_STRIPS}]",
+            "subs r0, r0, #1",
+            f"str r0, [sp, #{_STRIPS}]",
+            "bne 1b",
+        ]
+
+    def _block(self, columns: int) -> list[str]:
+        """Instructions that make a block of one or two columns; after two, the branch back."""
+        pairs = range(self.block.pairs)
+        products = [self._ordered(pair, columns) for pair in pairs]
+        starts = list(dict.fromkeys(p.output for row in products for p in row))
+        sums = OutputSums(columns, None if self.rest else starts[-1])
+        lines = [] if self.rest else [f"ldr {sums.register(starts[-1])}, [sp, #{_BIAS}]"]
+        cache = WeightRegisters(self.block, self.held)
+        for pair in pairs:
+            if pair and not self.held:
+                lines.append("add r12, r12, r11")
+            lines += self._row_of_pairs(pair, products[pair], columns, sums, cache)
+        if not self.held:
+            back = self.block.pairs - 1
+            lines += [f"sub r12, r12, r11, lsl #{i}" for i in range(8) if back >> i & 1]
+            lines += [f"add r12, r12, #{8 * self.block.stride[1]}"] if columns == 2 else []
+        return [*lines, *self._finish(columns), *self._store(columns)]
+
+    def _ordered(self, pair: int, columns: int) -> list[BlockProduct]:
+        """The products of a row of pairs: where loading its first columns moves on, those last."""
+        found = self.block.products(pair, columns)
+        if not self.held or columns == 1 or not found:
+            return found
+        first = neighbours(sorted({p.column for p in found}))[0]
+        return sorted(found, key=lambda p: (p.column in first, p.column))
+
+    def _row_of_pairs(
+        self,
+        pair: int,
+        products: Sequence[BlockProduct],
+        columns: int,
+        sums: OutputSums,
+        cache: WeightRegisters,
+    ) -> list[str]:
+        """Instructions that load inputs of a row of pairs, and multiply them."""
+        base = self._rows[pair] if self.held else "r12"
+        moves = self.held and columns == 2
+        step = 8 * self.block.stride[1]
+        groups = neighbours(list(dict.fromkeys(p.column for p in products)))
+        if not groups:
+            return [f"add {base}, {base}, #{step}"] if moves else []
+        lines: list[str] = []
+        for group in groups:
+            address = f"[{base}, #{4 * group[0]}]"
+            if moves and group is groups[-1]:
+                address = f"[{base}], #{step}"
+            lines += loaded_or_stored("ldr", self._inputs[: len(group)], address)
+            for column, x in zip(group, self._inputs, strict=False):
+                here = [p for p in products if p.column == column]
+                lines += cache.load([p.weights for p in here])
+                lines += [sums.add(p, x, cache.registers[p.weights]) for p in here]
         return lines
 
-    def packed(self, weights: Array) -> Array:
-        """int32: weights `[o, kh, kw]` and the scaling, channel after channel."""
-        padded = np.concatenate([weights.astype(np.int64), np.zeros_like(weights[:, :1])], axis=1)
-        low = np.stack([padded[:, a, c] for c, a, _ in self.order], axis=1)
-        high = np.stack([padded[:, b, c] for c, _, b in self.order], axis=1)
-        words = (low & 0xFFFF) | (high & 0xFFFF) << 16
-        whole = np.concatenate([words, self.scaling.rows], axis=1)
-        return whole.astype(np.uint64).astype(np.uint32).view(np.int32).ravel()
+    def _finish(self, columns: int) -> list[str]:
+        """Instructions from sums to outputs."""
+        s, totals = self.scaling, [f"r{i}" for i in range(columns * self.block.rows)]
+        x, y = self._inputs
+        lines: list[str] = []
+        if self.rest:
+            shift = f"lsl #{self.rest}" if self.rest > 0 else f"asr #{-self.rest}"
+            lines.append(f"ldr {x}, [sp, #{_BIAS}]")
+            lines += [f"add {r}, {x}, {r}, {shift}" for r in totals]
+        lines.append(f"ldr {x}, [sp, #{_MULTIPLIER}]")
+        if s.signed:
+            free = self._free(len(totals))
+            spilled = self._rows[: max(2 - len(free), 0)]
+            lower, spare = (*free, *spilled)[:2]
+            lines += loaded_or_stored("str", spilled, f"[sp, #{_SPILLED}]")
+            lines += loaded_or_stored("ldr", (lower, y), f"[sp, #{_LOWER}]")
+            for r in totals:
+                lines += s.product(r, x, lower, spare, y)
+            lines += loaded_or_stored("ldr", spilled, f"[sp, #{_SPILLED}]")
+        else:
+            for r in totals:
+                lines += s.product(r, x)
+        for r in totals:
+            lines += s.saturated(r)
+        return lines
+
+    def _free(self, totals: int) -> list[str]:
+        """Registers that hold nothing at the end of a block of so many sums."""
+        weights = len(self.block.weights) if self.held else 0
+        sums = {f"r{i}" for i in range(totals)} | {f"r{4 + i}" for i in range(weights)}
+        fixed = {*self._inputs, *self._rows, *(() if self.held else ("r11", "lr"))}
+        return [r for r in (*(f"r{i}" for i in range(13)), "lr") if r not in sums | fixed]
+
+    def _store(self, columns: int) -> list[str]:
+        """Instructions that store outputs: a lower row first, as it may lie on the upper one."""
+        x, y = self._inputs
+        pixel, end = ("r0", f"r{columns}") if self.block.rows == 2 else (y, "r0")
+        lines = [f"ldrd {x}, {y}, [sp, #{_OUT}]"]
+        if self.block.rows == 1:
+            lines = [f"ldr {x}, [sp, #{_OUT}]"]
+        for j in range(columns):
+            lines += [f"strb r{columns + j}, [{x}, {y}]"] if self.block.rows == 2 else []
+            lines.append(f"strb r{j}, [{x}]")
+            if columns == 2:
+                lines += [f"ldrd {pixel}, {end}, [sp, #{_PIXEL}]"] if j == 0 else []
+                lines.append(f"add {x}, {x}, {pixel}")
+        if columns == 2:
+            lines += [f"str {x}, [sp, #{_OUT}]", f"cmp {self._rows[0]}, {end}", "blo 2b"]
+        return lines
 
 
-def _load(registers: Sequence[str], base: str, offset: int) -> str:
-    if len(registers) == 1:
-        return f"ldr {registers[0]}, [{base}, #{offset}]"
-    return f"ldrd {registers[0]}, {registers[1]}, [{base}, #{offset}]"
-
-
-def _product(halves: str, total: str, x: str, w: str, started: set[str]) -> str:
-    """A product, which the first time starts a sum."""
-    if total in started:
-        return f"smla{'d' if halves == 'ad' else halves} {total}, {x}, {w}, {total}"
-    started.add(total)
-    return f"smu{'ad' if halves == 'ad' else 'l' + halves} {total}, {x}, {w}"
+def _scaled(target: str, source: str, factor: int) -> list[str]:
+    """Instructions that multiply a register with a number."""
+    if factor & (factor - 1) == 0:
+        return [f"lsl {target}, {source}, #{factor.bit_length() - 1}"]
+    return [f"mov r3, #{factor}", f"mul {target}, {source}, r3"]

@@ -1,36 +1,28 @@
-"""Plans of depthwise convolutions on cores with the DSP extension, and how inputs are widened."""
+"""Plans of depthwise convolutions on cores with the DSP extension: what lies where, and when.
+
+The inputs of four channels stand in working memory, as many rows as there is room for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from smelt.codegen.backends.dsp.assembly import add, repeated
-from smelt.codegen.backends.dsp.depthwise_assembly import SCRATCH_WORDS, ChannelWalk
-from smelt.codegen.backends.dsp.depthwise_products import input_words
-from smelt.codegen.backends.dsp.dot import DspProducts
-from smelt.codegen.backends.dsp.scaling import DspScaling
+import numpy as np
+
+from smelt.codegen.backends.dsp.convolution import DspProducts
+from smelt.codegen.backends.dsp.depthwise_assembly import INPUT_SHIFT, ChannelCode
+from smelt.codegen.backends.dsp.depthwise_inputs import widening, widening_cost
+from smelt.codegen.backends.dsp.depthwise_products import OutputBlock
 from smelt.codegen.lower.window import Window
-from smelt.ir import Node
+from smelt.ir import Array, TensorType
 from smelt.targets import Optimize
 
-_PAIRED = (
-    "sxtb16 r6, r4",
-    "sxtb16 r7, r5",
-    "sxtb16 r4, r4, ror #8",
-    "sxtb16 r5, r5, ror #8",
-    "pkhbt r8, r6, r7, lsl #16",
-    "pkhtb r9, r7, r6, asr #16",
-    "pkhbt r6, r4, r5, lsl #16",
-    "pkhtb r7, r5, r4, asr #16",
-)
-"""Makes words of two rows for each channel in r8, r6, r9, r7: of four channels in r4 and in r5."""
+SCRATCH_WORDS = 1024
+"""What the inputs of four channels may take."""
 
-_WIDENED = len(_PAIRED) + 6
-"""Instructions that widen a column of two rows of four channels, with two loads and four stores."""
-
-_MOST = {1: 8, 2: 4}
-"""Elements of a group by rows of outputs: there are eight registers for sums."""
+_MOST_TAPS = 511
+"""The sum of so many products of shifted inputs is a number of 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -38,180 +30,157 @@ class DepthwisePlan:
     """How a depthwise convolution is computed.
 
     Attributes:
-        walk: how the outputs of a channel are gone through.
-        last: the same for a last row without a partner; None where that is not needed.
-        band: strips of outputs whose inputs are in working memory at once.
+        found: its window, weights and scaling.
+        size: height and width of the output.
         zero_point: of the input.
         optimize: what to weigh.
     """
 
-    walk: ChannelWalk
-    last: ChannelWalk | None
-    band: int
+    found: DspProducts
+    size: tuple[int, int]
     zero_point: int
     optimize: Optimize
+
+    @staticmethod
+    def of(
+        found: DspProducts, x: TensorType, output: TensorType, optimize: Optimize
+    ) -> DepthwisePlan:
+        """The plan for images of one type that become images of another.
+
+        An image of one row becomes one of one column, whose rows can be paired.
+        """
+        w, size = found.window, output.shape[1:3]
+        zero_point = x.zero_point
+        if w.size[0] == w.kernel[0] == size[0] == 1 and (w.stride[1] % 2 == 0 or w.stride[1] == 1):
+            turned = replace(
+                w,
+                kernel=w.kernel[::-1],
+                stride=w.stride[::-1],
+                padding=w.padding[::-1],
+                size=w.size[::-1],
+            )
+            weights = np.swapaxes(found.weights, 1, 2)
+            found = DspProducts(turned, weights, found.scaling)
+            size = size[::-1]
+        return DepthwisePlan(found, (size[0], size[1]), zero_point, optimize)
 
     @property
     def window(self) -> Window:
         """Its geometry."""
-        return self.walk.window
+        return self.found.window
 
     @property
-    def columns(self) -> int:
-        """Columns of inputs in working memory, padding included."""
-        return (self.width - 1) * self.window.stride[1] + self.window.kernel[1]
+    def rows(self) -> int:
+        """Rows of outputs of a strip."""
+        return min(self.size[0], 2)
 
     @property
-    def width(self) -> int:
-        """Of the output."""
-        return self.walk.size[1]
+    def vertical(self) -> bool:
+        """Whether the image is one column, so that blocks are four rows of it."""
+        return self.rows == 2 and self.window.size[1] == self.window.kernel[1] == 1
+
+    @cached_property
+    def code(self) -> ChannelCode:
+        """The function for the outputs of a channel."""
+        w = self.window
+        block = OutputBlock(w.kernel, w.stride, self.rows)
+        if self.vertical:
+            block = replace(block, stride=(w.stride[0], block.advance))
+        rest = self.found.scaling.left - INPUT_SHIFT - self._weight_shift
+        return ChannelCode(block, self.found.scaling, rest, self.vertical)
+
+    @property
+    def pair_row(self) -> int:
+        """Words of a row of pairs, padding included."""
+        if self.vertical:
+            return 1
+        return (self.size[1] - 1) * self.window.stride[1] + self.window.kernel[1]
+
+    @property
+    def strips(self) -> int:
+        """Strips whose inputs are in working memory at once, as many as there is room for."""
+        block = self.code.block
+        spare_rows = SCRATCH_WORDS // 4 // self.pair_row - block.pairs
+        most = -(-self.size[0] // self.rows)
+        return min(spare_rows // block.advance + 1, most) if spare_rows >= 0 else 0
 
     @property
     def plane(self) -> int:
         """Words of a channel's inputs."""
-        return self.columns * self.walk.stored
+        block = self.code.block
+        return ((self.strips - 1) * block.advance + block.pairs) * self.pair_row
 
     @property
-    def left(self) -> int:
-        """Columns of padding before the image."""
-        return self.window.padding[1][0]
+    def fits(self) -> bool:
+        """Whether there is room for the inputs of a strip, and sums that are shifted stay exact."""
+        exact = self.code.rest >= 0 or self.window.taps <= _MOST_TAPS
+        return self.strips > 0 and self.code.fits and exact
 
     @property
-    def inside(self) -> int:
-        """Columns that lie in the image."""
-        return min(self.columns - self.left, self.window.size[1])
+    def numbers(self) -> dict[str, int]:
+        """What the functions read of a layer; assembly reads the first five."""
+        w = self.window
+        return {
+            "channels": w.outputs,
+            "pair_row": self.pair_row,
+            "plane": self.plane,
+            "output_row": self.size[1] * w.outputs,
+            "addend": self.found.scaling.addend,
+            "input_height": w.size[0],
+            "input_row": w.size[1] * w.outputs,
+            "input_columns": self._columns,
+            "left": w.padding[1][0],
+            "top": w.padding[0][0],
+            "output_width": self.size[1],
+            "output_height": self.size[0],
+            "band": self.rows * self.strips,
+            "padding": self.zero_point * (1 << INPUT_SHIFT),
+        }
 
     @property
-    def first(self) -> int:
-        """Where the image begins in a channel's inputs."""
-        return self.left * self.walk.stored
-
-    @property
-    def outside(self) -> tuple[tuple[int, int], ...]:
-        """Stretches of a channel's inputs that lie beside the image."""
-        end = (self.left + self.inside) * self.walk.stored
-        return tuple((a, b) for a, b in ((0, self.first), (end, self.plane)) if a < b)
-
-    @property
-    def padding(self) -> int:
-        """A word of padding."""
-        return (self.zero_point & 0xFFFF) + self.zero_point * 65536
-
-    @property
-    def row(self) -> int:
-        """Bytes of a row of the input."""
-        return self.window.size[1] * self.window.outputs
-
-    @property
-    def rows(self) -> int:
-        """Input rows from one strip of outputs to the next."""
-        return 2 * self.walk.advance
-
-    @property
-    def full(self) -> int:
-        """Strips that have all their rows."""
-        return self.walk.size[0] // self.walk.rows
-
-    @property
-    def strip_bytes(self) -> int:
-        """Outputs of a strip, all channels."""
-        return self.walk.rows * self.walk.row_bytes
-
-    @property
-    def bands(self) -> int:
-        """How often working memory is filled for one channel."""
-        return -(-self.walk.strips // self.band)
-
-    @property
-    def guarded(self) -> bool:
-        """Whether the last band may have but a row without a partner."""
-        return self.last is not None and self.full % self.band == 0
-
-    @property
-    def edges(self) -> bool:
-        """Whether pairs of rows lie partly outside of the image."""
-        top = self.window.padding[0][0]
-        pairs = (self.bands - 1) * self.band * self.walk.advance + self.walk.stored
-        return top > 0 or 2 * pairs - top > self.window.size[0]
-
-    @property
-    def widen(self) -> list[str]:
-        """Instructions that widen pairs of rows of four channels.
-
-        r0: inputs, r3 bytes before those of the row below; r1: pairs; r2: rows; r10: turns.
-        """
-        each = min(self.inside, 8 if self.optimize == "speed" else 1)
-        turns, rest = divmod(self.inside, each)
-        lines = repeated(each, self._widen_column)
-        if turns > 1:
-            lines = [f"mov r10, #{turns}", "2:", *lines, "subs r10, r10, #1", "bne 2b"]
-        lines += repeated(rest, self._widen_column)
-        lines += add("r0", 2 * self.row - self.inside * self.window.outputs)
-        lines += add("r1", 4 - 4 * self.inside * self.walk.stored)
-        lines += ["subs r2, r2, #1", "bne 1b"]
-        return ["push {r4-r10, lr}", "1:", *lines, "pop {r4-r10, pc}"]
-
-    @property
-    def _widen_column(self) -> list[str]:
-        """Instructions that widen a column of two rows of four channels."""
-        by, column = self.window.outputs, 4 * self.walk.stored
-        pixel = [f"ldr r4, [r0], #{by}"] if by < 256 else ["ldr r4, [r0]", *add("r0", by)]
-        first = [f"str r8, [r1], #{column}"]
-        if column >= 256:
-            first = ["str r8, [r1]", *add("r1", column)]
-        others = [
-            f"str {r}, [r1, #{4 * i * self.plane}]" for i, r in ((1, "r6"), (2, "r9"), (3, "r7"))
-        ]
-        return ["ldr r5, [r0, r3]", *pixel, *_PAIRED, *others, *first]
+    def widening(self) -> tuple[str, ...]:
+        """Instructions that widen pairs of rows of four channels."""
+        return widening(vertical=self.vertical, unrolled=self._unrolled)
 
     @property
     def cost(self) -> int:
         """Instructions of one channel, about."""
-        widened = self.bands * self.walk.stored * (self.inside * _WIDENED + 20) // 4
-        last = self.last.cost + 25 if self.last else 0
-        return widened + self.bands * (self.walk.cost + 30) // self.bands + last
+        strips = -(-self.size[0] // self.rows)
+        bands = -(-strips // self.strips)
+        block = self.code.block
+        pairs = (strips - bands) * block.advance + bands * block.pairs
+        widened = widening_cost(pairs, self._columns, unrolled=self._unrolled)
+        calls = strips, self.size[1]
+        if self.vertical:
+            calls = 1, strips
+        return widened // 4 + (bands - 1) * 20 + 20 + self.code.instructions(*calls)
 
+    @property
+    def packed(self) -> Array:
+        """int32: bias, multiplier and weights, channel after channel."""
+        weights = self.found.weights.astype(np.int64) << self._weight_shift
+        none = np.zeros(len(weights), np.int64)
+        halves = [
+            [none if tap is None else weights[:, tap[0], tap[1]] for tap in word]
+            for word in self.code.block.weights
+        ]
+        words = [(low & 0xFFFF) | (high & 0xFFFF) << 16 for low, high in halves]
+        whole = np.concatenate([self.found.scaling.rows, np.stack(words, axis=1)], axis=1)
+        return whole.astype(np.uint64).astype(np.uint32).view(np.int32).ravel()
 
-def plans(found: DspProducts, node: Node, optimize: Optimize) -> Iterator[DepthwisePlan]:
-    """All plans that fit."""
-    window, scaling = found.window, found.scaling
-    size = node.output.type.shape[1], node.output.type.shape[2]
-    zero_point = node.input(0).type.zero_point
-    draft = ChannelWalk(window, scaling, size, 1, False, 1)
-    words = input_words(window.kernel[0], draft.rows)
-    columns = (size[1] - 1) * window.stride[1] + window.kernel[1]
-    whole = (draft.strips - 1) * draft.advance + words
-    room = SCRATCH_WORDS // 4 // columns
-    for most in range(1, _MOST[draft.rows] + 1):
-        if whole <= room and most <= size[0] // draft.rows:
-            walk = ChannelWalk(window, scaling, size, whole, True, most)
-            if walk.fits:
-                yield DepthwisePlan(walk, None, draft.strips, zero_point, optimize)
-        if most <= size[1]:
-            yield from _horizontal(window, scaling, size, most, room, zero_point, optimize)
+    @property
+    def _unrolled(self) -> bool:
+        return self.optimize == "speed"
 
+    @property
+    def _columns(self) -> int:
+        """Columns of the image that are read."""
+        read = (self.size[1] - 1) * self.window.stride[1] + self.window.kernel[1]
+        return max(min(read - self.window.padding[1][0], self.window.size[1]), 0)
 
-def _horizontal(
-    window: Window,
-    scaling: DspScaling,
-    size: tuple[int, int],
-    most: int,
-    room: int,
-    zero_point: int,
-    optimize: Optimize,
-) -> Iterator[DepthwisePlan]:
-    """The plan of horizontal groups that holds as much as there is room for, if one fits."""
-    draft = ChannelWalk(window, scaling, size, 1, False, most)
-    words = input_words(window.kernel[0], draft.rows)
-    for band in range(draft.strips, 0, -1):
-        stored = (band - 1) * draft.advance + words
-        walk = ChannelWalk(window, scaling, size, stored, False, most)
-        if stored <= room and walk.fits:
-            odd = size[0] % walk.rows == 1
-            last = (
-                ChannelWalk(window, scaling, size, stored, False, most, single=True)
-                if odd
-                else None
-            )
-            yield DepthwisePlan(walk, last, band, zero_point, optimize)
-            return
+    @property
+    def _weight_shift(self) -> int:
+        """Bits by which the weights are shifted, of those by which sums are."""
+        largest = int(np.abs(self.found.weights.astype(np.int64)).max(initial=1))
+        free = 15 - largest.bit_length()
+        return max(min(self.found.scaling.left - INPUT_SHIFT, free), 0)

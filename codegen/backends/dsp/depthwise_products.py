@@ -1,71 +1,137 @@
-"""Which products make the outputs of a depthwise convolution: pairs of taps times pairs of rows.
+"""Which products make a block of outputs of a depthwise convolution: two rows of two columns.
 
-A word holds a column's inputs of an even row and of the one below. SMLAD multiplies it with two
-taps of the window. Where the stride is 1, the same words serve the output row below: its taps are
-paired the other way, and what is left over at either end is a product of halves (SMLATB, SMLABT).
+A word holds the inputs of a column in two rows, one above the other. SMLAD multiplies it with two
+taps of the window. Where the stride is 1, the second row of outputs begins with the lower half of a
+word: its taps are paired the other way, and what is left at either end is a product of halves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
 
-HalvesProduct = tuple[str, tuple[int, int]]
-"""A product: the halves that it takes ("ad", "tb", "bt", "bb"), and the two taps of its word."""
+TapPosition = tuple[int, int]
+"""Row and column of the window."""
+
+WeightWord = tuple[TapPosition, TapPosition | None]
+"""The taps in the lower and in the upper half of a word of weights."""
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Input words of a column that are multiplied in one go, with two words of weights at most.
+class BlockProduct:
+    """A product of a word of inputs and a word of weights.
 
     Attributes:
-        column: of the window.
-        inputs: which of the column's words, one or two in a row.
-        taps: in pairs that share a word of weights: rows of the window; -1 for none.
-        operations: for each input word, for each output row, how it is multiplied, if it is.
+        column: of the inputs, from the first that the block reads.
+        output: row and column of the output within the block.
+        halves: of the inputs and of the weights, as in SMLABT; "ad" for the sum of both products.
+        weights: the word of weights.
     """
 
     column: int
-    inputs: tuple[int, ...]
-    taps: tuple[tuple[int, int], ...]
-    operations: tuple[tuple[HalvesProduct | None, ...], ...]
+    output: tuple[int, int]
+    halves: str
+    weights: int
 
 
-def batches(kernel: tuple[int, int], rows: int) -> tuple[Batch, ...]:
-    """How the taps of a window are multiplied, for one or two rows of outputs at a time."""
-    height, width = kernel
-    columns = [_operations(height, rows, i) for i in range(input_words(height, rows))]
-    found: list[Batch] = []
-    for column in range(width):
-        start = 0
-        while start < len(columns):
-            count = 2 if len(_words(columns[start : start + 2])) <= 2 else 1
-            chosen = columns[start : start + count]
-            inputs = tuple(range(start, start + len(chosen)))
-            found.append(Batch(column, inputs, _words(chosen), tuple(chosen)))
-            start += count
-    return tuple(found)
+@dataclass(frozen=True)
+class OutputBlock:
+    """The geometry of a block.
+
+    Attributes:
+        kernel: height and width of the window.
+        stride: rows of inputs, and words of a row of pairs, from one output to the next.
+        rows: of outputs, 1 or 2.
+    """
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    rows: int
+
+    @property
+    def taps(self) -> int:
+        """Those of the window."""
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def pairs(self) -> int:
+        """Rows of input pairs that the block reads."""
+        return ((self.rows - 1) * self.stride[0] + self.kernel[0] + 1) // 2
+
+    @property
+    def advance(self) -> int:
+        """Rows of input pairs from one block to the one below."""
+        return max(self.rows * self.stride[0] // 2, 1)
+
+    def row_taps(self, pair: int, row: int) -> tuple[int, int]:
+        """The rows of the window that the halves of a pair meet for a row of outputs.
+
+        Rows that the window does not have are -1.
+        """
+        first = 2 * pair - row * self.stride[0]
+        upper, lower = (tap if 0 <= tap < self.kernel[0] else -1 for tap in (first, first + 1))
+        return upper, lower
+
+    @cached_property
+    def weights(self) -> tuple[WeightWord, ...]:
+        """The words of weights of a channel."""
+        duals: dict[WeightWord, None] = {}
+        singles: dict[TapPosition, None] = {}
+        for pair in range(self.pairs):
+            for column in range(self.kernel[1]):
+                for row in range(self.rows):
+                    upper, lower = self.row_taps(pair, row)
+                    if upper >= 0 and lower >= 0:
+                        duals[(upper, column), (lower, column)] = None
+                    elif max(upper, lower) >= 0:
+                        singles[max(upper, lower), column] = None
+        held = {tap for word in duals for tap in word}
+        others = [tap for tap in singles if tap not in held]
+        halves = [*others, None] if len(others) % 2 else others
+        packed = [(a, b) for a, b in zip(halves[::2], halves[1::2], strict=True) if a is not None]
+        return (*duals, *packed)
+
+    @property
+    def places(self) -> list[int]:
+        """For each tap, row by row, the halfword of the weights that holds it."""
+        found = {
+            tap: 2 * i + h for i, word in enumerate(self.weights) for h, tap in enumerate(word)
+        }
+        return [found[y, x] for y in range(self.kernel[0]) for x in range(self.kernel[1])]
+
+    def products(self, pair: int, columns: int) -> list[BlockProduct]:
+        """What is done with a row of input pairs for so many columns of outputs, in their order."""
+        found: list[BlockProduct] = []
+        step = self.stride[1]
+        for x in range((columns - 1) * step + self.kernel[1]):
+            for j in range(columns):
+                column = x - j * step
+                if 0 <= column < self.kernel[1]:
+                    found += (
+                        BlockProduct(x, (row, j), *self._operands(taps, column))
+                        for row in range(self.rows)
+                        if max(taps := self.row_taps(pair, row)) >= 0
+                    )
+        return found
+
+    def _operands(self, rows: tuple[int, int], column: int) -> tuple[str, int]:
+        """Which halves are multiplied, and the word of weights."""
+        upper, lower = rows
+        if upper >= 0 and lower >= 0:
+            return "ad", self.weights.index(((upper, column), (lower, column)))
+        tap = max(upper, lower), column
+        word = next(i for i, taps in enumerate(self.weights) if tap in taps)
+        return ("b" if upper >= 0 else "t") + "bt"[self.weights[word].index(tap)], word
 
 
-def input_words(height: int, rows: int) -> int:
-    """Words of two inputs that a column of one or two outputs needs."""
-    return (height + rows) // 2
-
-
-def _words(columns: Sequence[tuple[HalvesProduct | None, ...]]) -> tuple[tuple[int, int], ...]:
-    return tuple(dict.fromkeys(op[1] for column in columns for op in column if op is not None))
-
-
-def _operations(height: int, rows: int, i: int) -> tuple[HalvesProduct | None, ...]:
-    """What is done with the word of rows 2i and 2i + 1, for each row of outputs."""
-    even = (2 * i, 2 * i + 1 if 2 * i + 1 < height else -1)
-    if rows == 1:
-        return (("ad", even),)
-    odd = (2 * i - 1, 2 * i)
-    first: HalvesProduct | None = ("ad", even)
-    if even[1] < 0:
-        first = None if 2 * i >= height else ("bb", even) if i == 0 else ("bt", odd)
-    second: HalvesProduct = ("tb", even)
-    if i > 0:
-        second = ("ad", odd) if 2 * i < height else ("bt", (2 * i - 2, 2 * i - 1))
-    return first, second
+def neighbours(columns: Sequence[int]) -> list[list[int]]:
+    """Columns in ascending order, in groups of one, or of two that lie side by side."""
+    found: list[list[int]] = []
+    for column, _ in groupby(columns):
+        if found and len(found[-1]) == 1 and found[-1][0] + 1 == column:
+            found[-1].append(column)
+        else:
+            found.append([column])
+    return found

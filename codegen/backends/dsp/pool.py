@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
-from smelt.codegen.lower.pool_quotients import Quotients
+from smelt.codegen.lower.exact_division import Quotients
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.pool_words import WordCore, pool_words
 from smelt.codegen.lower.pooling import Pooling, pooling
 from smelt.ir import Node

@@ -49,12 +49,14 @@ class OutputDefinition:
         addend: the signed form's; None in the plain one.
         right: shift of the product.
         low, high: limits of the output.
+        passed: whether the addend is an argument of the function, and not in its text.
     """
 
     addend: int | None
     right: int
     low: int
     high: int
+    passed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,9 +26,6 @@ _STRAIGHT = {"speed": 48, "size": 9, "ram": 9}
 _LOOPED = {"speed": 6, "size": 1, "ram": 1}
 """Triples of words in one turn of a loop."""
 
-_UNWIDENED = 8
-"""Words of inputs up to this many are widened without a loop."""
-
 
 @dataclass(frozen=True)
 class DspTile:
@@ -123,12 +120,9 @@ class DspTile:
 
     @property
     def widen_unrolled(self) -> int:
-        """Words of inputs in a turn of the widening loop."""
-        if self.optimize != "speed":
-            return min(self.quads, 1)
-        if self.quads <= _UNWIDENED:
-            return self.quads
-        return max(n for n in range(1, 5) if self.quads % n == 0)
+        """Words of inputs in a turn of the widening loop; 0 where inputs fill no word."""
+        most = min(self.quads, 4 if self.optimize == "speed" else 1)
+        return max((n for n in range(1, most + 1) if self.quads % n == 0), default=0)
 
     @property
     def widen_turns(self) -> int:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.dsp.assembly import next_words, paired_products, repeated, span, word
+from smelt.codegen.backends.dsp.assembly import (
+    for_each,
+    next_words,
+    paired_products,
+    repeated,
+    span,
+    word,
+)
 from smelt.codegen.backends.dsp.scaling import OutputDefinition
 from smelt.codegen.backends.dsp.tile import DspTile
+from smelt.codegen.lower.kernel import InnerFunction, Parameters
 
 
 @dataclass(frozen=True)
@@ -14,28 +22,30 @@ class PairDefinition:
     """How plain C makes the outputs of two channels of the sums over their paired weights.
 
     Attributes:
-        words: of a sum.
+        words: C of the words of a sum.
         lower: what the lower channel's sum is multiplied by.
         upper: C operator and operand that scale 256 times the upper channel's.
         bias: where in the constants of both channels the upper one's begin.
         rest: of each channel, the C arguments behind its sum.
     """
 
-    words: int
+    words: str
     lower: int
     upper: str
     bias: int
     rest: tuple[str, str]
 
     @staticmethod
-    def of(tile: DspTile) -> PairDefinition:
-        """That of a tile's channels."""
+    def of(tile: DspTile, words: str = "") -> PairDefinition:
+        """That of a tile's channels; `words` is C for sums of no fixed length."""
         bits, row = tile.scaling.left - 8, tile.row
         upper = f"* {1 << bits}" if bits > 0 else f">> {-bits}"
         lower, rest = (
             ", ".join(f"row[{i}]" for i in range(start + 1, start + row)) for start in (0, row)
         )
-        return PairDefinition(tile.words, 1 << tile.scaling.left, upper, row, (lower, rest))
+        return PairDefinition(
+            words or str(tile.words), 1 << tile.scaling.left, upper, row, (lower, rest)
+        )
 
 
 @dataclass(frozen=True)
@@ -108,40 +118,47 @@ def _enter(t: DspTile) -> list[str]:
 
 def _sums(t: DspTile) -> list[str]:
     """Instructions that sum the products of a pair of channels."""
-    three = _chunk(t, 3, first=False)
-    lines = [*_chunk(t, t.first, first=True), *repeated(t.repeats, three)]
+    three = accumulated(t, 3)
+    lines = [*accumulated(t, t.first, first=True), *repeated(t.repeats, three)]
     if t.turns:
         turn = repeated(t.unrolled, three) if t.unrolled > 1 else three
         lines += ["2:", *turn, "ldr r9, [sp, #20]", "cmp r11, r9", "bne 2b"]
     return lines
 
 
-def _chunk(t: DspTile, count: int, *, first: bool) -> list[str]:
+def accumulated(t: DspTile, count: int, *, first: bool = False) -> list[str]:
     """Instructions that load so many words of weights and add their products."""
     weights = ["r9", "r12", "lr"][:count]
     lower, upper, inputs = ([f"r{i + p}" for p in range(t.pixels)] for i in (0, 3, 6))
     lines = [next_words(", ".join(weights), "r10")]
-    for i, w in enumerate(weights):
-        lines.append(next_words(span(6, t.pixels), "r11"))
-        lines += paired_products(w, inputs, upper, lower, first=first and i == 0)
-    return lines
+    load = next_words(span(6, t.pixels), "r11")
+    if first:
+        lines += [load, *paired_products(weights.pop(0), inputs, upper, lower, first=True)]
+    further = [load, *paired_products("\\w", inputs, upper, lower, first=False)]
+    return [*lines, *for_each("w", weights, further)]
 
 
 def _finish(t: DspTile) -> list[str]:
     """Instructions from the sums of a pair of channels to stored outputs."""
+    lines = [*scaled_pair(t, 24), "ldm sp, {r6-r8, r11}"]
+    for p in range(t.pixels):
+        lines += [f"strb r{p}, [r{6 + p}], #1", f"strb r{3 + p}, [r{6 + p}], #1"]
+    return [*lines, "stm sp, {r6-r8}", "ldr r9, [sp, #16]", "cmp r10, r9", "bne 1b"]
+
+
+def scaled_pair(t: DspTile, addend: int) -> list[str]:
+    """Instructions from the sums of a pair of channels to outputs in the same registers.
+
+    The signed form's addend stands on the stack, `addend` bytes from its end.
+    """
     lines = [f"sub r{3 + p}, r{3 + p}, r{p}" for p in range(t.pixels)]
     left = t.scaling.left
     if t.scaling.signed:
         load = "ldm r10!, {r6-r8}"
-        lines += ["ldr r12, [sp, #24]", load, *_scaled(t, 0, left, "r6", "r7")]
-        lines += [load, *_scaled(t, 3, left - 8, "r6", "r7")]
-    else:
-        lines += ["ldm r10!, {r6-r9}", *_scaled(t, 0, left, "r6", "r7")]
-        lines += _scaled(t, 3, left - 8, "r8", "r9")
-    lines.append("ldm sp, {r6-r8, r11}")
-    for p in range(t.pixels):
-        lines += [f"strb r{p}, [r{6 + p}], #1", f"strb r{3 + p}, [r{6 + p}], #1"]
-    return [*lines, "stm sp, {r6-r8}", "ldr r9, [sp, #16]", "cmp r10, r9", "bne 1b"]
+        lines += [f"ldr r12, [sp, #{addend}]", load, *_scaled(t, 0, left, "r6", "r7")]
+        return [*lines, load, *_scaled(t, 3, left - 8, "r6", "r7")]
+    lines += ["ldm r10!, {r6-r9}", *_scaled(t, 0, left, "r6", "r7")]
+    return [*lines, *_scaled(t, 3, left - 8, "r8", "r9")]
 
 
 def _scaled(t: DspTile, first: int, left: int, bias: str, multiplier: str) -> list[str]:
@@ -168,54 +185,78 @@ def _again(t: DspTile) -> list[str]:
 
 
 @dataclass(frozen=True)
-class WideningFunction:
-    """The variables of the macro that writes the function which widens inputs.
+class WideningParameters(Parameters):
+    """Of `backends/dsp/widen.j2`: the function that widens inputs of a few pixels.
 
     Attributes:
-        run: inputs of a pixel.
-        inputs: their C names, one a pixel.
+        inputs: C names of the inputs, one a pixel.
         parameters: all C parameters.
         registers: those of the inputs.
         patch: the register of the results.
+        turns: the register of the turns left.
         lines: its instructions.
-        whole: how many inputs fill words of four; 0 for none.
+        turn: inputs of a pixel in a turn of the loop; 0 without a loop.
+        tail: inputs of a pixel after the loop.
         step: words of results of four inputs of all pixels.
-        rest: of what is left, the word and its value.
+        rest: of the inputs after the loop, the word and its value.
     """
 
-    run: int
     inputs: tuple[str, ...]
     parameters: tuple[str, ...]
     registers: tuple[str, ...]
     patch: str
+    turns: str
     lines: tuple[str, ...]
-    whole: int
+    turn: int
+    tail: int
     step: int
     rest: tuple[tuple[int, str], ...]
 
     @staticmethod
-    def of(tile: DspTile) -> WideningFunction:
-        """Those of a tile."""
-        n, run, whole = tile.pixels, tile.run, 4 * tile.quads
+    def of(tile: DspTile) -> WideningParameters:
+        """Those of a tile; tiles of other lengths may have the same."""
+        n, loops = tile.pixels, tile.quads > 0
         names = ("a", "b", "c")[:n]
         rest: list[tuple[int, str]] = []
         if tile.tail == 1:
-            rest.append((0, f"in[p][{run - 1}]"))
+            rest.append((0, "in[p][0]"))
         elif tile.tail:
-            rest.append((0, f"(in[p][{whole}] & 0xFFFF) + in[p][{run - 1}] * 65536"))
+            rest.append((0, f"(in[p][0] & 0xFFFF) + in[p][{tile.tail - 1}] * 65536"))
         if tile.tail == 3:
-            rest.append((n, f"in[p][{whole + 1}]"))
-        return WideningFunction(
-            run=run,
+            rest.append((n, "in[p][1]"))
+        pointers = (*(f"const int8_t *{name}" for name in names), "int32_t *patch")
+        return WideningParameters(
             inputs=names,
-            parameters=(*(f"const int8_t *{name}" for name in names), "int32_t *patch"),
+            parameters=(*pointers, "int32_t turns") if loops else pointers,
             registers=tuple(f"r{p}" for p in range(n)),
             patch=f"r{n}",
+            turns=_turns(n),
             lines=("push {r4-r9, lr}", *_widen(tile), "pop {r4-r9, pc}"),
-            whole=whole,
+            turn=4 * tile.widen_unrolled,
+            tail=tile.tail,
             step=2 * n,
             rest=tuple(rest),
         )
+
+
+def widening(tile: DspTile) -> InnerFunction:
+    """The function that widens the inputs of a tile's pixels, a run at a time."""
+    return InnerFunction(
+        template="backends/dsp/widen.j2",
+        stem=f"widen_{tile.pixels}x{4 * tile.widen_unrolled or tile.tail}",
+        parameters=WideningParameters.of(tile),
+        uses={"SMELT_ARRAY", "SMELT_NAKED"},
+    )
+
+
+def widening_turns(tile: DspTile) -> str:
+    """The last C argument of the function that widens the inputs of a tile; empty if none."""
+    return f", {tile.widen_turns}" if tile.quads else ""
+
+
+def _turns(pixels: int) -> str:
+    """The register of the turns left while so many pixels are widened."""
+    return "r12" if pixels == 3 else f"r{pixels + 1}"
 
 
 def _widen(t: DspTile) -> list[str]:
@@ -227,9 +268,10 @@ def _widen(t: DspTile) -> list[str]:
         turn += [f"sxtb16 {a}, {b}" for a, b in zip(lower, upper, strict=True)]
         turn += [f"sxtb16 {b}, {b}, ror #8" for b in upper]
         turn.append(f"stm r{n}!, {{r4-{upper[-1]}}}")
-        lines = repeated(t.widen_unrolled, turn)
-        if t.widen_turns > 1:
-            lines = [f"mov r12, #{t.widen_turns}", "1:", *lines, "subs r12, r12, #1", "bne 1b"]
+        counter = _turns(n)
+        lines = ["ldr r12, [sp, #28]"] if n == 3 else []
+        lines += ["1:", *repeated(t.widen_unrolled, turn)]
+        lines += [f"subs {counter}, {counter}, #1", "bne 1b"]
     if t.tail:
         for p, (a, b) in enumerate(zip(lower, upper, strict=True)):
             lines.append(f"ldrsb {a}, [r{p}]")

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.dsp.dot import DspProducts, products
+from smelt.codegen.backends.dsp.convolution import DspProducts, products
 from smelt.codegen.backends.dsp.scaling import OutputDefinition
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES
 from smelt.codegen.backends.dsp.winograd_assembly import TileOutputs
 from smelt.codegen.backends.dsp.winograd_grid import Grid
 from smelt.codegen.backends.dsp.winograd_inputs import ROW_ORDER, InputTransform, TransformStep
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -244,7 +244,7 @@ def _call(node: Node[Conv2D], found: DspProducts, grid: Grid) -> KernelCall:
         stem="conv_3x3",
         parameters=_parameters(node, found, grid),
         operands=(*operands, Output(0, "output")),
-        uses={"SMELT_ARRAY"} | when(w.padded, "string.h"),
+        uses={"SMELT_ARRAY", "SMELT_NAKED"} | when(w.padded, "string.h"),
         summary=f"minimal filtering, {grid.tiles} tiles of 2x2 pixels x 2 channels",
         form=f"dsp_winograd_{grid.tiles}" + ("_signed" if found.scaling.signed else ""),
         work={

@@ -15,7 +15,7 @@ from typing_extensions import override
 from smelt.codegen.backends.helium.assembly import AssemblyLines, HeliumAssembly
 from smelt.codegen.backends.helium.linear import Linear, clamp, linear
 from smelt.codegen.lower.additions import addition, refuse_addition
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -24,7 +24,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import offset
+from smelt.codegen.text.expressions import offset
 from smelt.ir import Node, Rounding
 from smelt.ops.arithmetic.fixed_point import clamp_limits
 from smelt.ops.core.binary import Binary
@@ -132,6 +132,7 @@ class AddKernel(Kernel[Binary]):
             else "one multiply-add of each input, proved equal for all of them",
             form="helium_add_steps" if form is None else "helium_add",
             work={"outputs": y.size, "calls": 1},
+            uses=frozenset({"SMELT_NAKED"}),
         )
 
 

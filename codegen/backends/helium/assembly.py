@@ -58,7 +58,7 @@ class HeliumAssembly:
         blocks: list[list[tuple[str, str]]] = [[]]
         length = 0
         for line in self.lines:
-            if length > _STRING_LIMIT:
+            if length > _STRING_LIMIT and blocks[-1][-1][0] != "note":
                 blocks.append([])
                 length = 0
             blocks[-1].append(line)

@@ -15,10 +15,10 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines
+from smelt.codegen.backends.helium.convolution import refuse, scaling_of
+from smelt.codegen.backends.helium.convolution_plan import Geometry
 from smelt.codegen.backends.helium.depthwise_assembly import interleave_assembly, strip_assembly
 from smelt.codegen.backends.helium.depthwise_plan import LANES, PATCH, ROW, Patches, patches_of
-from smelt.codegen.backends.helium.plan import Geometry
-from smelt.codegen.backends.helium.products import refuse, scaling_of
 from smelt.codegen.backends.helium.scaling import (
     GroupRun,
     HeliumScaling,
@@ -26,7 +26,7 @@ from smelt.codegen.backends.helium.scaling import (
     groups,
     runs,
 )
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -37,7 +37,7 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.store import offset
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D, Pair
@@ -261,7 +261,7 @@ def _call(
         ),
         summary=_summary(p),
         form="helium_patches",
-        uses=scaling.uses | {"SMELT_ARRAY"} | when(not p.line, "string.h"),
+        uses=scaling.uses | {"SMELT_ARRAY", "SMELT_NAKED"} | when(not p.line, "string.h"),
         work={
             "patches": outputs // p.outputs,
             "outputs": outputs,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from smelt.codegen.backends.helium.assembly import ACCUMULATORS, HeliumAssembly, braces
+from smelt.codegen.backends.helium.convolution_plan import Geometry
 from smelt.codegen.backends.helium.depthwise_plan import LANES, ROW, Patches
-from smelt.codegen.backends.helium.plan import Geometry
 from smelt.codegen.backends.helium.scaling import HeliumScaling, LaneGroup
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from smelt.codegen.backends.helium.plan import SCRATCH_LIMIT, Geometry
+from smelt.codegen.backends.helium.convolution_plan import SCRATCH_LIMIT, Geometry
 
 LANES = 16
 """Channels in a strip."""

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines
 from smelt.codegen.backends.helium.pool_assembly import RoundingSteps, SumNarrowing, assembly
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -181,6 +181,7 @@ class HeliumPool(Kernel[Pool2D | Reduce]):
             summary=f"{lanes} channels at a time",
             form=f"helium_{'max' if p.largest else 'average'}_pool{'_steps' if steps else ''}",
             work=work(p, found, lanes, 16 if p.largest else 8),
+            uses=frozenset({"SMELT_NAKED"}),
         )
 
 

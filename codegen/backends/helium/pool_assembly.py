@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.backends.helium.assembly import HeliumAssembly
+from smelt.codegen.lower.exact_division import Quotients
 from smelt.codegen.lower.pool_loops import PoolLoops
-from smelt.codegen.lower.pool_quotients import Quotients
 from smelt.codegen.lower.pooling import Pooling
 from smelt.ir import Array
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from smelt.codegen.backends.helium.assembly import HeliumAssembly
 from smelt.codegen.lower.requantization import Requantization
-from smelt.codegen.lower.store import offset
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines, HeliumAssembly, braces
-from smelt.codegen.backends.helium.plan import TilePlan
+from smelt.codegen.backends.helium.convolution_plan import TilePlan
 from smelt.codegen.backends.helium.scaling import GroupRun, HeliumScaling, ScaledDefinition
 from smelt.codegen.backends.helium.tile_assembly import tile_assembly
 from smelt.codegen.backends.helium.tiles import CHUNK, Tiles

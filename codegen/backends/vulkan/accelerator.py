@@ -23,7 +23,7 @@ from smelt.codegen.backends.vulkan.tuning import (
     worth_measuring,
 )
 from smelt.codegen.lower.device import DeviceShare, LayerTimes
-from smelt.codegen.lower.offer import Tiling
+from smelt.codegen.lower.kernel import Tiling
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.ir import Graph

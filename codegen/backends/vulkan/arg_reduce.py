@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elementwise import SERVED, element, scalar, spread, view
-from smelt.codegen.backends.vulkan.functions import called_in, definitions
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.vulkan.glsl_functions import called_in, definitions
+from smelt.codegen.lower.kernel import (
     NARROW_FLOATS,
     Input,
     Kernel,

@@ -17,7 +17,7 @@ from smelt.codegen.backends.vulkan.elementwise import (
 )
 from smelt.codegen.backends.vulkan.rounding import quantized_real
 from smelt.codegen.backends.vulkan.unary import float_bits
-from smelt.codegen.lower.offer import NARROW_FLOATS, Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import NARROW_FLOATS, Kernel, KernelCall, Refusal, Request
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits, rescale_multiplier
 from smelt.ops.core.binary import BINARY, Binary

@@ -17,7 +17,7 @@ from math import log2
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, Block, gpu_of
 from smelt.codegen.backends.vulkan.gpus import BlockCosts
 from smelt.codegen.lower.device import layer_key
-from smelt.codegen.lower.offer import Request
+from smelt.codegen.lower.kernel import Request
 from smelt.errors import ConfigError
 from smelt.ir import DType, Node
 from smelt.targets import Target
@@ -69,7 +69,7 @@ class BlockChoice:
         if found not in blocks:
             raise ConfigError(
                 f"the tuning gives {node.origin} blocks of {found.text}, which it cannot have "
-                "here: write it anew with `smelt tune`"
+                "here: write it again with `smelt tune`"
             )
         return BlockChoice(blocks[blocks.index(found)], blocks)
 

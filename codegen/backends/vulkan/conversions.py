@@ -7,8 +7,8 @@ from typing_extensions import override
 from smelt.codegen.backends.vulkan.elementwise import ElementBody, Read, elementwise, refuse_types
 from smelt.codegen.backends.vulkan.rounding import quantized_real
 from smelt.codegen.backends.vulkan.unary import float_bits, looked_up
-from smelt.codegen.lower.offer import NARROW_FLOATS, Kernel, KernelCall, Refusal, Request
-from smelt.codegen.lower.tables import tabulate
+from smelt.codegen.lower.kernel import NARROW_FLOATS, Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.lookup_tables import tabulate
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.quantize import Dequantize, Quantize, requantize_multiplier

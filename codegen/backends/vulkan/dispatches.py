@@ -31,7 +31,7 @@ from smelt.codegen.backends.vulkan.emission import (
 )
 from smelt.codegen.backends.vulkan.shaders import ELEMENT_BYTES, HALVES, Module, Pipeline, Shaders
 from smelt.codegen.backends.vulkan.spirv import compiler
-from smelt.codegen.lower.offer import Output, Scratch
+from smelt.codegen.lower.kernel import Output, Scratch
 from smelt.codegen.schedule.schedule import ARENA, Call, InBuffer, InFlash, Schedule
 from smelt.codegen.text.parameters import Parameters
 from smelt.errors import UnsupportedError
@@ -120,12 +120,12 @@ class DispatchProgram(DeviceProgram):
 
     @override
     def statement(self, step: int) -> str:
-        return f"GPU_STEP({self._numbers[step]})"
+        return f"GPU_STEP({self._numbers[step]});"
 
     @override
     def end(self, step: int) -> str:
         region = self._ends.get(self._numbers[step])
-        return "" if region is None else f"GPU_REGION({region})"
+        return "" if region is None else f"GPU_REGION({region});"
 
     @override
     def headers(self, name: str) -> tuple[str, ...]:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, ShaderCall
-from smelt.codegen.backends.vulkan.functions import called_in, definitions
-from smelt.codegen.lower.nested_loops import broadcast_strides, dense_strides, nest
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.vulkan.glsl_functions import called_in, definitions
+from smelt.codegen.lower.kernel import (
     NARROW_FLOATS,
     Input,
     Output,
@@ -23,6 +22,7 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Refusal,
 )
+from smelt.codegen.lower.nested_loops import broadcast_strides, dense_strides, nest
 from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node, TensorType, Value
 

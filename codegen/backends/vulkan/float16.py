@@ -14,7 +14,7 @@ import numpy as np
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.partition.partitioner import Partitioner
-from smelt.codegen.passes.cleanup.drop import drop_dead_nodes
+from smelt.codegen.passes.cleanup.dead_nodes import drop_dead_nodes
 from smelt.codegen.passes.subgraphs import Names
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Origin, Value, verify
@@ -47,7 +47,7 @@ def stored_as_float16(graph: Graph, partitioner: Partitioner) -> Mapping[Node, N
     """The layers that would store float16 if the GPU had all that it serves, and as which."""
     narrowing = _Float16Rewrite(graph, partitioner)
     narrowing.run()
-    return narrowing.twins
+    return narrowing.narrowed
 
 
 def conversion(source: Value, target: Value, origin: Origin) -> Node:
@@ -73,7 +73,7 @@ class _Float16Rewrite:
         self._partitioner = partitioner
         self._names = Names(graph)
         self.nodes: list[Node] = []
-        self.twins: dict[Node, Node] = {}
+        self.narrowed: dict[Node, Node] = {}
         self.narrow: dict[Value, Value] = {}
         self.wide: dict[Value, Value] = {}
         self.made: set[Value] = set()
@@ -89,7 +89,7 @@ class _Float16Rewrite:
                 inputs = tuple(None if v is None else self._widened(v) for v in node.inputs)
                 self.nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
                 continue
-            self.twins[node] = twin
+            self.narrowed[node] = twin
             if not isinstance(node.op, Reshape):
                 self.end = len(self.nodes)
             for value, _ in differing(node.inputs, twin.inputs):
@@ -212,10 +212,10 @@ class _Float16Rewrite:
 
 
 def differing(
-    values: tuple[Value | None, ...], twins: tuple[Value | None, ...]
+    values: tuple[Value | None, ...], narrowed: tuple[Value | None, ...]
 ) -> Iterator[tuple[Value, Value]]:
     """The values of a node that are not the same in its twin, and what they are there."""
-    for value, twin in zip(values, twins, strict=True):
+    for value, twin in zip(values, narrowed, strict=True):
         if value is not None and twin is not None and twin is not value:
             yield value, twin
 

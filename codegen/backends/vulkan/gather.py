@@ -6,10 +6,10 @@ from math import prod
 
 from typing_extensions import override
 
+from smelt.codegen.backends.vulkan.data_movement import Indices, Moves, OutputAxis, move
 from smelt.codegen.backends.vulkan.elementwise import operand_of
-from smelt.codegen.backends.vulkan.moves import Indices, Moves, OutputAxis, move
+from smelt.codegen.lower.kernel import STORED_FLOATS, Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.nested_loops import dense_strides
-from smelt.codegen.lower.offer import STORED_FLOATS, Kernel, KernelCall, Refusal, Request
 from smelt.ir import Node
 from smelt.ops.tensor.gather import Gather, GatherElements, GatherND
 from smelt.ops.tensor.indices import positions

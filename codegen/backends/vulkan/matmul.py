@@ -14,6 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.convolution_parameters import variants_of
 from smelt.codegen.backends.vulkan.elementwise import (
     MAX_LOOPS,
     VECTORS,
@@ -24,12 +25,9 @@ from smelt.codegen.backends.vulkan.elementwise import (
     spread,
     view,
 )
-from smelt.codegen.backends.vulkan.finish import FinishParameters, ShaderFinish
-from smelt.codegen.backends.vulkan.functions import called_in, definitions
-from smelt.codegen.backends.vulkan.product import variants_of
-from smelt.codegen.lower.matrices import strides_of
-from smelt.codegen.lower.nested_loops import dense_strides, nest
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.vulkan.glsl_functions import called_in, definitions
+from smelt.codegen.backends.vulkan.output_stage import FinishParameters, ShaderFinish
+from smelt.codegen.lower.kernel import (
     NARROW_FLOATS,
     Kernel,
     KernelCall,
@@ -40,6 +38,8 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.matmul_strides import strides_of
+from smelt.codegen.lower.nested_loops import dense_strides, nest
 from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import Activation

@@ -8,11 +8,10 @@ from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elementwise import operand_of, spread, view
-from smelt.codegen.backends.vulkan.functions import definitions
+from smelt.codegen.backends.vulkan.glsl_functions import definitions
 from smelt.codegen.backends.vulkan.reduce import GROUP, grouped, loop_constants
 from smelt.codegen.backends.vulkan.unary import float_bits
-from smelt.codegen.lower.nested_loops import ArrayLoop, broadcast_strides, dense_strides, nest
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     NARROW_FLOATS,
     Input,
     Kernel,
@@ -22,6 +21,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.nested_loops import ArrayLoop, broadcast_strides, dense_strides, nest
 from smelt.ir import Node
 from smelt.ops.core.normalization import LocalResponse, Normalization
 
@@ -123,7 +123,7 @@ class LocalResponseShaderParameters(Parameters):
 
 
 class LocalResponseShader(Kernel[LocalResponse]):
-    """The squares near each element, summed anew for each."""
+    """The squares near each element, summed again for each."""
 
     op = LocalResponse
     floats = NARROW_FLOATS

@@ -137,7 +137,7 @@ def _reasons(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: b
             stays[result] = _why_here(number, found, costs.gpu, [*there, *here])
         elif on_gpu and layer.can[1] and layer.times[1] < layer.times[0]:
             why = _why_there(number, found, costs.gpu, here)
-            goes |= {result.name: why, found.twins.get(node, node).outputs[0].name: why}
+            goes |= {result.name: why, found.float16_nodes.get(node, node).outputs[0].name: why}
     return _Reasons(stays, goes)
 
 
@@ -155,15 +155,15 @@ class Priced:
     nodes: Sequence[Node]
     layers: Sequence[PricedLayer]
     tensors: Sequence[PricedTensor]
-    twins: Mapping[Node, Node]
+    float16_nodes: Mapping[Node, Node]
 
 
 def priced(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool) -> Priced:
     """Layers with their times on the GPU and the CPU; tensors with those of conversions."""
-    twins: Mapping[Node, Node] = stored_as_float16(graph, partitioner) if float16 else {}
+    float16_nodes: Mapping[Node, Node] = stored_as_float16(graph, partitioner) if float16 else {}
     nodes = [node for node in graph.nodes if not isinstance(node.op, Reshape)]
-    layers = [_layer(node, twins.get(node, node), partitioner, costs) for node in nodes]
-    return Priced(nodes, layers, _tensors(graph, nodes, twins, costs), twins)
+    layers = [_layer(node, float16_nodes.get(node, node), partitioner, costs) for node in nodes]
+    return Priced(nodes, layers, _tensors(graph, nodes, float16_nodes, costs), float16_nodes)
 
 
 def _layer(node: Node, twin: Node, partitioner: Partitioner, costs: Costs) -> PricedLayer:
@@ -174,7 +174,7 @@ def _layer(node: Node, twin: Node, partitioner: Partitioner, costs: Costs) -> Pr
 
 
 def _tensors(
-    graph: Graph, nodes: Sequence[Node], twins: Mapping[Node, Node], costs: Costs
+    graph: Graph, nodes: Sequence[Node], float16_nodes: Mapping[Node, Node], costs: Costs
 ) -> list[PricedTensor]:
     """The tensors that may be stored as float16; a reshaped one is the same."""
     same: dict[Value, Value] = {}
@@ -186,7 +186,7 @@ def _tensors(
     readers: dict[Value, list[int]] = {}
     wide = {same.get(value, value) for value in graph.results}
     for number, node in enumerate(nodes):
-        twin = twins.get(node, node)
+        twin = float16_nodes.get(node, node)
         makers |= {v: number for v, _ in differing(node.outputs, twin.outputs)}
         narrow = {v for v, _ in differing(node.inputs, twin.inputs)}
         for value in (v for v in node.inputs if v is not None):

@@ -11,7 +11,7 @@ from typing_extensions import override
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elementwise import Lanes, by_axis, spread, view
 from smelt.codegen.backends.vulkan.unary import float_bits
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     NARROW_FLOATS,
     Input,
     Kernel,

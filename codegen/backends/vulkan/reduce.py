@@ -16,8 +16,7 @@ from smelt.codegen.backends.vulkan.elementwise import (
     view,
 )
 from smelt.codegen.backends.vulkan.unary import float_bits
-from smelt.codegen.lower.nested_loops import ArrayLoop, dense_strides, nest
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     NARROW_FLOATS,
     Input,
     Kernel,
@@ -27,6 +26,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.nested_loops import ArrayLoop, dense_strides, nest
 from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import INT32_MAX

@@ -13,7 +13,7 @@ import numpy as np
 
 from smelt.codegen.backends.vulkan.elementwise import ElementBody
 from smelt.codegen.backends.vulkan.unary import float_bits
-from smelt.codegen.lower.offer import Packed
+from smelt.codegen.lower.kernel import Packed
 from smelt.ir import Array, TensorType
 from smelt.ops.arithmetic.fixed_point import quantize_onnx, round_half_away
 

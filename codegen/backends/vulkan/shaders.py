@@ -20,9 +20,10 @@ from typing import Literal
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.functions import called_in, definitions
+from smelt.codegen.backends.vulkan.glsl_functions import called_in, definitions
 from smelt.codegen.lower.device import DeviceFunctions
-from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Scratch
+from smelt.codegen.lower.function_names import FunctionNames
+from smelt.codegen.lower.kernel import Input, LayerStruct, Operand, Output, Packed, Scratch
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import HEADER, render
 
@@ -127,7 +128,7 @@ class Shaders(DeviceFunctions[ShaderCall]):
         self._modules: dict[tuple[str, tuple[str, ...]], int] = {}
         self._found: list[Module] = []
         self._pipelines: dict[tuple[int, tuple[int, int, int], tuple[int, ...]], Pipeline] = {}
-        self._taken: dict[str, int] = {}
+        self._names = FunctionNames()
 
     @override
     def add(self, origin: str, call: ShaderCall) -> str:
@@ -155,8 +156,7 @@ class Shaders(DeviceFunctions[ShaderCall]):
         key = source(call), call.variants
         index = self._modules.get(key)
         if index is None:
-            count = self._taken[call.stem] = self._taken.get(call.stem, 0) + 1
-            name = call.stem if count == 1 else f"{call.stem}_{count}"
+            name = self._names.distinct(call.stem)
             index = self._modules[key] = len(self._found)
             sources = {variant: source(call, variant) for variant in call.variants}
             pushed = *(operand.name for operand in call.operands), *call.numbers
@@ -254,7 +254,7 @@ def _exact(call: ShaderCall, *, computes_halves: bool) -> list[str]:
     for number, operand in enumerate(call.operands):
         (view, read), name = _seen(call, operand, computes_halves=computes_halves), operand.name
         match operand:
-            case Input() | Packed():
+            case Input() | Packed() | LayerStruct():
                 access = "readonly "
             case Output():
                 access = "writeonly "

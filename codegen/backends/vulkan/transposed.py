@@ -8,6 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.convolution_parameters import channel_axis, refuse, variants_of
 from smelt.codegen.backends.vulkan.elementwise import (
     Lanes,
     element,
@@ -15,9 +16,8 @@ from smelt.codegen.backends.vulkan.elementwise import (
     spread,
     view,
 )
-from smelt.codegen.backends.vulkan.finish import FinishParameters, ShaderFinish
-from smelt.codegen.backends.vulkan.product import channel_axis, refuse, variants_of
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.vulkan.output_stage import FinishParameters, ShaderFinish
+from smelt.codegen.lower.kernel import (
     NARROW_FLOATS,
     Input,
     Kernel,
@@ -28,7 +28,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.products import constant_bias, sums
+from smelt.codegen.lower.quantized_products import constant_bias, sums
 from smelt.ir import Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution_nd import ConvTranspose

@@ -13,7 +13,7 @@ from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
 from smelt.codegen.backends.vulkan.gpus import gpu_called
 from smelt.codegen.backends.vulkan.placement import Costs
 from smelt.codegen.lower.device import MOST_TRIED, LayerTimes, layer_key
-from smelt.codegen.lower.offer import KernelCall
+from smelt.codegen.lower.kernel import KernelCall
 from smelt.errors import ConfigError
 from smelt.ir import Node
 
@@ -91,7 +91,7 @@ class Tuning(BaseModel):
             known |= key in self.layers
             if key in blocks and isinstance(call, ShaderCall) and call.block is None:
                 raise ConfigError(
-                    f"the tuning gives {node.origin} a block, which it cannot have: write it anew "
+                    f"the tuning gives {node.origin} a block, which it cannot have: write it again "
                     "with `smelt tune`"
                 )
         if not known:
@@ -128,14 +128,14 @@ def load_tuning(path: Path) -> Tuning:
         what = f"{where}: {first['msg']}"
         if first["loc"] == ("version",):
             what = f"it is of version {first['input']}, and this Smelt reads version 2"
-        raise ConfigError(f"tuning '{path}': {what}; write it anew with `smelt tune`") from error
+        raise ConfigError(f"tuning '{path}': {what}; write it again with `smelt tune`") from error
     if "version" not in found.model_fields_set:
-        raise ConfigError(f"tuning '{path}' says no version; write it anew with `smelt tune`")
+        raise ConfigError(f"tuning '{path}' says no version; write it again with `smelt tune`")
     try:
         gpu_called(found.gpu)
     except ConfigError as error:
         raise ConfigError(
-            f"tuning '{path}': gpu: {error}; write it anew with `smelt tune`"
+            f"tuning '{path}': gpu: {error}; write it again with `smelt tune`"
         ) from error
     return found
 

@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elementwise import ElementBody, Read, elementwise, refuse_types
-from smelt.codegen.lower.offer import NARROW_FLOATS, Kernel, KernelCall, Packed, Refusal, Request
-from smelt.codegen.lower.tables import tabulate
+from smelt.codegen.lower.kernel import NARROW_FLOATS, Kernel, KernelCall, Packed, Refusal, Request
+from smelt.codegen.lower.lookup_tables import tabulate
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.table import Table
 from smelt.ops.core.unary import Unary

@@ -1,4 +1,4 @@
-"""A network as a library for a user's own build: one module a format, found by its name.
+"""Export of a network as a library for the user's build: one module per format.
 
 May import `codegen.emit`, `codegen.text`, `targets` and `ir`; `cli` may import it.
 """
@@ -25,17 +25,17 @@ __all__ = ["Format", "Package", "export_project", "find_format", "formats"]
 
 @cache
 def formats() -> dict[str, Format]:
-    """Every format, by name."""
+    """Return every format, by name."""
     modules = (import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__))
     found: list[Format] = [module.FORMAT for module in modules if hasattr(module, "FORMAT")]
     return {format_.name: format_ for format_ in sorted(found, key=lambda f: f.name)}
 
 
 def find_format(name: str) -> Format:
-    """The format of that name.
+    """Return the format of that name.
 
     Raises:
-        ConfigError: no format is called so; the message lists those there are.
+        ConfigError: There is no such format; the message lists all.
     """
     known = formats()
     if name not in known:
@@ -48,23 +48,23 @@ def find_format(name: str) -> Format:
 def export_project(
     project: Project, platform: Platform, optimize: Optimize, format_: Format, package: Package
 ) -> Project:
-    """The network of a project as a library in one format, to be written like a project.
+    """Convert a project to a library in one format.
 
     Args:
-        project: what the pipeline made; its firmware is left out.
-        platform: what it was made for.
-        optimize: what compiler flags favour.
-        format_: see `find_format`.
-        package: vendor and version.
+        project: The compiled project; its firmware is left out.
+        platform: The platform that it was compiled for.
+        optimize: What compiler flags favor.
+        format_: See `find_format`.
+        package: Vendor and version.
 
     Raises:
-        ConfigError: the format cannot hold this network, or not under its name.
+        ConfigError: The format does not support this network or its name.
     """
     library = Library(project, platform, package)
     why = format_.refuses(library)
     if why is not None:
         others = [f.name for f in formats().values() if f.refuses(library) is None]
-        remedy = f"; --format {', '.join(others)} can hold it" if others else ""
+        remedy = f"; --format {', '.join(others)} supports it" if others else ""
         raise ConfigError(
             f"'{library.net.title}' cannot be exported as {format_.name}: {why}{remedy}"
         )
@@ -87,13 +87,13 @@ def export_project(
 
 
 def _level(platform: Platform, optimize: Optimize) -> str:
-    """The compiler's flag for what is favoured."""
+    """Return the compiler's optimization flag."""
     flags = platform.target.compile_flags(optimize)
     return next(flag for flag in flags if flag.startswith("-O"))
 
 
 def _templates(format_: Format, library: Library) -> Iterator[tuple[str, str]]:
-    """`(template, path in the export)` of every file that a format adds."""
+    """Yield `(template, path in the export)` of every file that a format adds."""
     net = library.net
     names = {"VENDOR": library.package.vendor, "NAME": net.name, "TITLE": net.title}
     root = files("smelt.templates").joinpath("emit", "export", format_.name)

@@ -28,14 +28,14 @@ _ARM = (
     "teensy",
     "zephyr",
 )
-"""Arduino's names of the families of boards with a Cortex-M."""
+"""Arduino's names of the board families with a Cortex-M."""
 _RISCV = ("esp32",)
-"""Those with a RISC-V core, which they share with other cores."""
+"""Arduino's names of the board families with a RISC-V core; some of their boards have another."""
 
 
 @dataclass(frozen=True)
 class ArduinoParameters(Parameters):
-    """The families of boards that Arduino offers the library for."""
+    """The board families that Arduino offers the library for."""
 
     architectures: str
 

@@ -1,4 +1,4 @@
-"""What an exported library is made from, and what a format says of itself."""
+"""The input of an export, and the base class of formats."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _VENDOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True)
 class Package:
-    """Who says to have made the library, and the version of it that package managers compare.
+    """The vendor and version of a library, for package managers.
 
     Raises:
-        ConfigError: the version is not three numbers, or the vendor not one word.
+        ConfigError: The version is not three numbers, or the vendor is not one word.
     """
 
     version: str = "1.0.0"
@@ -32,7 +32,7 @@ class Package:
 
     def __post_init__(self) -> None:
         if not _VERSION.fullmatch(self.version):
-            raise ConfigError(f"--version {self.version}: give three numbers, as 1.2.0")
+            raise ConfigError(f"--version {self.version}: give three numbers, for example 1.2.0")
         if not _VENDOR.fullmatch(self.vendor):
             raise ConfigError(
                 f"--vendor {self.vendor}: give one word of letters, digits, underscores and hyphens"
@@ -41,12 +41,12 @@ class Package:
 
 @dataclass(frozen=True)
 class Library:
-    """The network of a project by itself, for a user's own build.
+    """The network of a project without its firmware, for a user's own build.
 
     Attributes:
-        project: what the pipeline wrote; only the files of its network are taken.
-        platform: where it will run.
-        package: what it is called by package managers beside its name.
+        project: The compiled project; only its network's files are used.
+        platform: The platform that it will run on.
+        package: Vendor and version.
     """
 
     project: Project
@@ -55,17 +55,17 @@ class Library:
 
     @property
     def net(self) -> EmittedNetwork:
-        """The network as templates see it."""
+        """The network, as templates print it."""
         return self.project.network
 
     @cached_property
     def headers(self) -> tuple[str, str]:
-        """Names of its header and of its internal one."""
+        """The names of its public and its internal header."""
         return (f"{self.net.name}.h", f"{self.net.name}_kernels.h")
 
     @cached_property
     def texts(self) -> dict[str, str]:
-        """The network's text files: name to contents."""
+        """The network's text files: contents by name."""
         device = self.net.device
         internal = () if device is None else device.internal(self.net.name)
         names = (*self.headers, *self.net.device_headers, *internal, *self.net.sources)
@@ -73,7 +73,7 @@ class Library:
 
     @property
     def kernels(self) -> str:
-        """Name of the file with its arithmetic."""
+        """The name of the C file with the kernels."""
         return f"{self.net.name}_kernels.c"
 
     @property
@@ -83,17 +83,17 @@ class Library:
 
     @property
     def calls_libm(self) -> bool:
-        """Whether functions of the C library's mathematics are called."""
+        """Whether the code uses functions or macros of math.h."""
         return "math.h" in self.net.preamble.headers or self.net.infinite_weights
 
     @property
     def machine_flags(self) -> tuple[str, ...]:
-        """Flags of the compiler that name the machine, in Smelt's own builds."""
+        """The compiler flags that name the machine, as in Smelt's own builds."""
         return tuple(f for f in self.platform.target.arch_flags if not f.startswith("-f"))
 
     @property
     def optimizer_flags(self) -> tuple[str, ...]:
-        """Flags of the compiler that its results depend on, beside those that name the machine."""
+        """The compiler flags that results depend on, except those that name the machine."""
         of_target = (flag for flag in self.platform.target.arch_flags if flag.startswith("-f"))
         return ("-ffp-contract=off", *of_target)
 
@@ -103,13 +103,13 @@ class ExportParameters(Parameters):
     """Variables of the templates of all formats.
 
     Attributes:
-        net: the network.
-        target: that it was generated for.
-        package: vendor and version.
-        flags: of the compiler: how far it optimizes, then what results depend on.
-        machine_flags: those that name the machine.
-        computes_floats: whether anything is computed in floating point.
-        calls_libm: whether functions of the C library's mathematics are called.
+        net: The network.
+        target: The target that it was generated for.
+        package: Vendor and version.
+        flags: Compiler flags: the optimization level, then flags that results depend on.
+        machine_flags: Compiler flags that name the machine.
+        computes_floats: Whether anything is computed in floating point.
+        calls_libm: Whether the code uses functions or macros of math.h.
     """
 
     net: EmittedNetwork
@@ -122,19 +122,19 @@ class ExportParameters(Parameters):
 
 
 class Format:
-    """One way to export a library: the templates in `templates/emit/export/NAME`, and this.
+    """An export format: this class and the templates in `templates/emit/export/NAME`.
 
-    In the paths of the templates `NAME` stands for the network's name in C, `TITLE` for what people
-    call it, `VENDOR` for the vendor's name.
+    In template paths, `NAME` is replaced by the network's C name, `TITLE` by its title and `VENDOR`
+    by the vendor.
 
     Attributes:
-        name: as in `--format`.
-        summary: one line for the table of formats.
-        folder: of the network's own files.
-        sets_flags: whether the build gets `Library.optimizer_flags`; where it does not, pragmas do.
-        links_external: whether it can say that a library of the user's is to be linked.
-        links_system: whether it can say that libraries of the system are to be linked.
-        takes_binary: whether weights in a binary file, included by an assembler file, are found.
+        name: The name for `--format`.
+        summary: One line for the table of formats.
+        folder: The folder of the network's own files.
+        sets_flags: Whether the build sets `Library.optimizer_flags`; if not, pragmas do.
+        links_external: Whether the format can declare libraries that the user provides.
+        links_system: Whether the format can declare system libraries.
+        takes_binary: Whether the format supports an assembler file that includes binary weights.
     """
 
     name: str
@@ -146,22 +146,22 @@ class Format:
     takes_binary: bool = True
 
     def refuses(self, library: Library) -> str | None:
-        """Why the library cannot be exported so, one clause; None if it can."""
+        """Return a clause that says why the library cannot be exported, or None."""
         if library.net.external and not self.links_external:
             titles = " and ".join(external.title for external in library.net.external)
             return f"it calls {titles}, which users of this format could not link"
         if library.net.device is not None and not self.links_system:
             return library.net.device.refusal
         if library.net.weights_binary and not self.takes_binary:
-            return f"its weights are so large that they are a file of their own, {_BINARY}"
+            return f"its weights are large and therefore a separate file, {_BINARY}"
         return None
 
     def parameters(self, library: Library) -> Parameters:
-        """Variables of its templates beside `ExportParameters`: none."""
+        """Return the variables of its templates besides `ExportParameters`; by default none."""
         return Parameters()
 
     def arrange(self, library: Library) -> dict[str, str]:
-        """The network's own text files: path in the export to contents."""
+        """Return the network's own text files: contents by path in the export."""
         texts = dict(library.texts)
         if not self.sets_flags:
             with_pragmas = NetworkParameters(library.net, pragmas=pragmas(library))
@@ -169,7 +169,7 @@ class Format:
         return {self.folder + name: text for name, text in texts.items()}
 
     def binaries(self, library: Library, texts: Mapping[str, str]) -> dict[str, Sequence[Array]]:
-        """Files that are not text: path to contents; `texts` are all those that are."""
+        """Return the binary files: contents by path; `texts` has all text files."""
         return {self.folder + name: parts for name, parts in library.project.binaries.items()}
 
 
@@ -181,9 +181,9 @@ class PragmaParameters(Parameters):
     """Variables of `emit/export/pragmas.j2`.
 
     Attributes:
-        floats: whether anything is computed in floating point.
-        repairs: whether gcc is kept from what goes wrong.
-        options: what gcc is told, each as a string of C.
+        floats: Whether anything is computed in floating point.
+        repairs: Whether options are needed that avoid bugs of gcc.
+        options: The options for gcc, each as a C string.
     """
 
     floats: bool
@@ -192,7 +192,7 @@ class PragmaParameters(Parameters):
 
 
 def pragmas(library: Library) -> str:
-    """Lines of C that stand for `Library.optimizer_flags`; none where nothing depends on them."""
+    """Return C lines that replace `Library.optimizer_flags`; empty if no result depends on them."""
     exact, *repairs = library.optimizer_flags
     flags = [exact, *repairs] if library.computes_floats else repairs
     if not flags:

@@ -1,4 +1,4 @@
-"""CMSIS-Pack: a description, the files, and both in an archive for pack installers."""
+"""CMSIS-Pack: a description, the files, and an archive of both for pack installers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smelt.ir import Array
 from smelt.targets import available
 
 _LONGEST = 32
-"""Characters that the schema allows in the name of a component."""
+"""Largest number of characters that the schema allows in the name of a component."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class CmsisPack(Format):
     takes_binary = False
 
     def refuses(self, library: Library) -> str | None:
-        """Code that is not for Arm's processors and long names, besides the common reasons."""
+        """Also refuse targets that are not Arm's, and long names."""
         if library.platform.target.is_riscv:
-            return f"packs are for Arm's processors, and the target is {_target(library)}"
+            return f"packs support only Arm's processors, and the target is {_target(library)}"
         if len(library.net.title) > _LONGEST:
             return f"its name has more than {_LONGEST} characters (choose another with --name)"
         return super().refuses(library)
@@ -50,14 +50,14 @@ class CmsisPack(Format):
         return PackParameters(tuple(core for target in runs for core in target.cmsis_cores))
 
     def arrange(self, library: Library) -> dict[str, str]:
-        """The header has a folder of its own, which is all that users' files see."""
+        """Put the public header into its own folder, the only one on the user's include path."""
         header, _ = library.headers
         texts = super().arrange(library)
         texts[f"include/{header}"] = texts.pop(f"src/{header}")
         return texts
 
     def binaries(self, library: Library, texts: Mapping[str, str]) -> dict[str, Sequence[Array]]:
-        """The archive, the same to the byte wherever it is made: no times, nothing compressed."""
+        """Return the archive, which is reproducible: it has no times and is not compressed."""
         data = io.BytesIO()
         with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
             for name, text in sorted(texts.items()):

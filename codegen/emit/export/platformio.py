@@ -16,12 +16,12 @@ _BOARDS = {
     "cortex-m4": ("ststm32", "nucleo_f446re"),
     "cortex-m7": ("ststm32", "nucleo_f767zi"),
 }
-"""PlatformIO's platform and board of a well-known board with the target's core."""
+"""The PlatformIO platform and board name of a well-known board for each target."""
 
 
 @dataclass(frozen=True)
 class PlatformIOParameters(Parameters):
-    """The board of the example, and its platform; empty where there is no well-known one."""
+    """The board of the example and its platform; both empty if there is no well-known board."""
 
     example_platform: str
     example_board: str

@@ -1,4 +1,4 @@
-"""A single header, whose second half is compiled in one file that asks for it."""
+"""A single header; its second half is compiled in one file of the user's choice."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from smelt.codegen.text.parameters import Parameters
 
 @dataclass(frozen=True)
 class SingleFileParameters(Parameters):
-    """The header's two halves, and what stands before the second.
+    """The header's two halves, and pragmas before the second one.
 
     Attributes:
-        interface: the network's header.
-        implementation: everything else of it.
-        pragmas: for compilers that take `Library.optimizer_flags` from nowhere else; or empty.
+        interface: The network's header.
+        implementation: All other code of the network.
+        pragmas: Pragmas for `Library.optimizer_flags`, or empty.
     """
 
     interface: str
@@ -27,7 +27,7 @@ class SingleFileParameters(Parameters):
 
 
 class SingleFile(Format):
-    """`NAME_net.h`, with the implementation behind `NAME_NET_IMPLEMENTATION`."""
+    """`NAME_net.h`, whose implementation is compiled if `NAME_NET_IMPLEMENTATION` is defined."""
 
     name = "single-file"
     summary = "one header, implemented where NAME_NET_IMPLEMENTATION is defined"
@@ -47,7 +47,7 @@ class SingleFile(Format):
         )
 
     def arrange(self, library: Library) -> dict[str, str]:
-        """Nothing: the template holds all."""
+        """Return no files: the template contains everything."""
         return {}
 
 

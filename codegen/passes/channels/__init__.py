@@ -1,4 +1,4 @@
-"""Channels of integer networks that are constant or never read: found, removed, and reported.
+"""Removal of constant and unread channels from integer networks, and its report.
 
 May import `codegen.passes` and `ir`; `codegen.passes` and `api` may import it.
 """

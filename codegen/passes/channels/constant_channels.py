@@ -1,8 +1,9 @@
-"""Channels of integer networks that are constant or never read, removed exactly.
+"""Exact removal of channels that are constant or never read in integer networks.
 
-A channel whose stored numbers can only be one (interval arithmetic from the inputs' whole range) is
-a constant: what reads it gets that in its bias. A channel that nothing reads is not computed.
-Training with weight decay leaves many of both.
+Interval arithmetic, from the full range of the inputs, bounds the stored numbers of each channel. A
+channel with only one possible number is constant: the layers that read it add its contribution to
+their bias. A channel that nothing reads is not computed. Training with weight decay leaves many
+channels of both kinds.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _DTYPES = (DType.INT8, DType.UINT8, DType.INT16)
 
 @dataclass(frozen=True)
 class ChannelPlan:
-    """What is known of the channels of a graph's values, and which of them stay."""
+    """Bounds of the stored numbers of each channel, and the channels that stay."""
 
     graph: Graph
     bounds: Mapping[Value, Bounds]
     kept: Mapping[Value, Mask]
 
     def removals(self) -> tuple[Removal, ...]:
-        """What goes, by layer."""
+        """Return the removed channels by layer."""
         found: list[Removal] = []
         for node in self.graph.nodes:
             mask = self.kept.get(node.outputs[0])
@@ -42,9 +43,9 @@ class ChannelPlan:
 
 
 def drop_channels(graph: Graph, context: PassContext = DEFAULT) -> Graph:
-    """Remove channels that are constant or never read, in networks of quantized integers.
+    """Remove constant and unread channels from networks of quantized integers.
 
-    As many stay that a layer has a multiple of the context's `granularity`, or all that it had.
+    Each layer keeps a multiple of the context's `granularity` channels, or all of them.
     """
     plan = plan_channels(graph, context.granularity)
     context.report(plan.removals())
@@ -52,7 +53,7 @@ def drop_channels(graph: Graph, context: PassContext = DEFAULT) -> Graph:
 
 
 def plan_channels(graph: Graph, granularity: int = 1) -> ChannelPlan:
-    """Which channels can go; see `drop_channels`."""
+    """Return which channels stay; see `drop_channels`."""
     if graph.lengths or not any(v.type.is_quantized for v in graph.values()):
         return ChannelPlan(graph, {}, {})
     bounds = _bounds(graph)
@@ -60,7 +61,7 @@ def plan_channels(graph: Graph, granularity: int = 1) -> ChannelPlan:
 
 
 def _rule(node: Node) -> ChannelRule | None:
-    """The rule that serves a node of quantized integers."""
+    """Return the channel rule for a node of quantized integers, or None."""
     rule = node.op.channel_rule
     computed = [v for v in (*node.inputs, *node.outputs) if v is not None and v.data is None]
     if rule is None or any(
@@ -90,10 +91,11 @@ def _bounds_of(value: Value, found: Mapping[Value, Bounds]) -> Bounds | None:
 
 
 def _kept(graph: Graph, bounds: Mapping[Value, Bounds], granularity: int) -> dict[Value, Mask]:
-    """The channels that stay, by value; all of those of values that are not in it.
+    """Return a mask of the channels that stay for each value; other values keep all channels.
 
-    What a result needs goes back to the operands; what those keep for other readers comes forth
-    with them. Masks only grow, until nothing changes and every one has full groups.
+    The masks grow until nothing changes and each has full groups of `granularity`. Each round first
+    goes backward: it keeps the operand channels that a result needs. Then it goes forward: it keeps
+    the result channels that follow from the kept operand channels.
     """
     free = _free(graph, bounds)
     kept = {v: everything(v.type) if v not in free else ~everything(v.type) for v in bounds}
@@ -115,7 +117,7 @@ def _kept(graph: Graph, bounds: Mapping[Value, Bounds], granularity: int) -> dic
 
 
 def _missing(mask: Mask, granularity: int) -> int:
-    """How many more channels must stay: a tensor has one at least, and full groups."""
+    """Return how many more channels must stay to have at least one and only full groups."""
     count = int(mask.sum())
     wanted = -(-max(count, 1) // granularity) * granularity
     return min(wanted, mask.size) - count
@@ -135,7 +137,7 @@ def _go_back(node: Node, bounds: Mapping[Value, Bounds], kept: dict[Value, Mask]
 
 
 def _come_forth(node: Node, bounds: Mapping[Value, Bounds], kept: dict[Value, Mask]) -> None:
-    """Keep the channels of a node's result that its operands bring along."""
+    """Keep the channels of a node's result that correspond to kept operand channels."""
     rule = _rule(node) if node.outputs[0] in bounds else None
     if rule is not None:
         masks = [None if v is None else kept.get(v, everything(v.type)) for v in node.inputs]
@@ -143,7 +145,11 @@ def _come_forth(node: Node, bounds: Mapping[Value, Bounds], kept: dict[Value, Ma
 
 
 def _free(graph: Graph, bounds: Mapping[Value, Bounds]) -> set[Value]:
-    """Values of which channels can be left out: down to a layer that chooses its outputs."""
+    """Return the values whose channels can be removed.
+
+    Such a value comes from a layer that computes each output channel separately, such as a
+    convolution, or is computed channel by channel from such values.
+    """
     free: set[Value] = set()
     for node in graph.nodes:
         if node.outputs[0] not in bounds:
@@ -156,7 +162,7 @@ def _free(graph: Graph, bounds: Mapping[Value, Bounds]) -> set[Value]:
 
 
 def apply_plan(plan: ChannelPlan) -> Graph:
-    """The graph without the channels that can go."""
+    """Return the graph without the removed channels."""
     if not plan.removals():
         return plan.graph
     names = Names(plan.graph)
@@ -188,7 +194,7 @@ def apply_plan(plan: ChannelPlan) -> Graph:
 
 
 def _mask(value: Value, node: Node, result: Mask, plan: ChannelPlan) -> Mask:
-    """The channels that an operand has left; a constant has those that go with the result."""
+    """Return the channels that an operand keeps; a per-channel constant keeps the result's."""
     if value.data is None:
         return plan.kept.get(value, everything(value.type))
     alike = channels(value.type) == result.size

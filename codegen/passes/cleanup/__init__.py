@@ -1,4 +1,4 @@
-"""Passes that take out what need not be computed: constants, duplicates, what nobody reads.
+"""Passes that remove computation: constants, duplicates and unused results.
 
 May import `codegen.passes`, `ops` and `ir`; `codegen.passes` and `codegen.backends` may
 import it.

@@ -1,4 +1,4 @@
-"""Results that no step of the schedule would compute."""
+"""Copies for results that no step of the schedule would compute."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from smelt.ops.tensor.copy import Copy
 
 
 def materialize_results(graph: Graph, _: PassContext = DEFAULT) -> Graph:
-    """Copy into the arena, as steps of their own, what results may not refer to.
+    """Copy results that cannot be returned in place into the arena.
 
-    That is a constant, which has no place in memory; and a state as it was before the inference,
-    whose memory holds the next one when the results are read or other states are set.
+    These are constants, which have no buffer, and old values of states. A state's buffer already
+    contains the next value when results are read or other states are set.
     """
     states = {state.before for state in graph.states}
     copies: dict[Value, Value] = {}

@@ -1,4 +1,4 @@
-"""Passes that recognize what exporters write out, and fold operators into their neighbours.
+"""Recognition of patterns that exporters write, and fusion of operators with their neighbors.
 
 May import `codegen.passes`, `ops` and `ir`; `codegen.passes` may import it.
 """

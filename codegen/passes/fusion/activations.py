@@ -1,22 +1,22 @@
-"""Clamps fused into the operators whose results they clamp."""
+"""Fusion of clamps into the operators that produce their operands."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from smelt.codegen.passes.context import DEFAULT, PassContext
-from smelt.codegen.passes.match import Matcher, replace_nodes
-from smelt.codegen.passes.quantized.values import Limits
+from smelt.codegen.passes.quantized.quantized_values import Limits
+from smelt.codegen.passes.rewriting import Matcher, replace_nodes
 from smelt.ir import Activation, DType, Graph, Node, Rounding, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.unary import Unary
 
 
 def fuse_activations(graph: Graph, _: PassContext = DEFAULT) -> Graph:
-    """Merge clamps into the operator before them, where nobody reads what is not clamped.
+    """Merge a clamp into the operator before it if nothing else reads the unclamped value.
 
-    Of quantized tensors only clamps that keep the quantization, which change no stored integer
-    that they do not clamp.
+    For quantized tensors, only clamps that keep the quantization are merged: they leave every
+    stored integer within the limits unchanged.
     """
     return replace_nodes(graph, _fused)
 
@@ -41,13 +41,13 @@ def _fused(node: Node, matcher: Matcher) -> Node | None:
 
 
 _EXACT = (Activation.RELU.limits,)
-"""Limits that need no rounding to be stored: 0 is the zero point."""
+"""Limits that are stored without rounding: 0 is stored as the zero point."""
 _DTYPES = (DType.FLOAT32, DType.INT8, DType.INT16)
 _ACTIVATIONS = {activation.limits: activation for activation in Activation}
 
 
 def _clamp_of(node: Node) -> Activation | None:
-    """What a node clamps to that does nothing else, and keeps the quantization."""
+    """Return the activation of a node that only clamps and keeps the quantization, else None."""
     match node.op:
         case Unary(kind) if kind in _KINDS and node.input(0).type == node.output.type:
             return _KINDS[kind]
@@ -59,7 +59,7 @@ _KINDS = {activation.value: activation for activation in Activation}
 
 
 def _clamp(node: Node) -> tuple[Value, Limits] | None:
-    """The operand that a node clamps, and to what."""
+    """Return the operand and the limits of a clamp, or None."""
     match node.op:
         case Unary(kind) if kind in _KINDS:
             return node.input(0), _KINDS[kind].limits
@@ -78,6 +78,6 @@ def _clamp(node: Node) -> tuple[Value, Limits] | None:
 
 
 def _clamped(first: Limits, second: Limits) -> Limits:
-    """What a clamp to the first limits and then to the second is a clamp to."""
+    """Return the limits of a clamp to `first` followed by a clamp to `second`."""
     low, high = second
     return min(max(first[0], low), high), min(max(first[1], low), high)

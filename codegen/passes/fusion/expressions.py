@@ -1,6 +1,6 @@
-"""What a value was computed of: products by their factors, sums, functions.
+"""Expression matching: how a value was computed, as a product, a sum or a function.
 
-Constants are compared with a tolerance, which the rounding of an exporter's arithmetic explains.
+Constants match within a tolerance, because exporters round them.
 """
 
 from __future__ import annotations
@@ -8,52 +8,52 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from smelt.codegen.passes.match import Matcher
+from smelt.codegen.passes.rewriting import Matcher
 from smelt.ir import Node, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.unary import Unary
 
 TOLERANCE = 1e-4
-"""Of constants: some exporters write 1.4142 or 0.7979."""
+"""Relative tolerance for constants: some exporters write 1.4142 for √2, or 0.7979 for √(2/π)."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """A constant times some values."""
+    """The product of a constant and some values."""
 
     constant: float
     factors: tuple[Value, ...]
 
     def without(self, value: Value) -> Product:
-        """The product without one occurrence of a factor."""
+        """Return the product without one occurrence of a factor."""
         rest = list(self.factors)
         rest.remove(value)
         return replace(self, factors=tuple(rest))
 
     def over(self, x: Value, power: int = 1) -> float | None:
-        """The constant, if the factors are a power of `x`."""
+        """Return the constant if the factors are exactly `x` repeated `power` times, else None."""
         return self.constant if self.factors == (x,) * power else None
 
 
 def near(found: float, expected: float) -> bool:
-    """Whether a constant is the expected one, but for its rounding."""
+    """Return whether a constant equals the expected one within `TOLERANCE`."""
     return abs(found - expected) <= TOLERANCE * abs(expected)
 
 
 def argument_of(kind: str, value: Value, matcher: Matcher) -> Value | None:
-    """What a function was computed of."""
+    """Return the operand of function `kind` if that computed the value, else None."""
     node = matcher.producer(value)
     return node.input(0) if node is not None and node.op == Unary(kind) else None
 
 
 def number(value: Value) -> float | None:
-    """A number that is known."""
+    """Return the value of a one-element constant, else None."""
     return float(value.array.item()) if value.is_constant and value.type.size == 1 else None
 
 
 def summand(value: Value, constant: float, matcher: Matcher) -> Value | None:
-    """What a constant was added to."""
+    """Return `a` if the value is `a + constant`, else None."""
     node = matcher.producer(value)
     if node is None or node.op != Binary("add"):
         return None
@@ -64,7 +64,7 @@ def summand(value: Value, constant: float, matcher: Matcher) -> Value | None:
 
 
 def other_summand(value: Value, x: Value, matcher: Matcher) -> Value | None:
-    """What was added to `x`."""
+    """Return `a` if the value is `a + x`, else None."""
     node = matcher.producer(value)
     if node is None or node.op != Binary("add") or x not in node.inputs:
         return None
@@ -72,7 +72,7 @@ def other_summand(value: Value, x: Value, matcher: Matcher) -> Value | None:
 
 
 def product_of(value: Value, matcher: Matcher) -> Product:
-    """A value as a product; of itself alone where it is none."""
+    """Return a value as a product; a value that is no product is its own only factor."""
     node = matcher.producer(value)
     if node is None or len(node.outputs) > 1:
         return Product(1.0, (value,))
@@ -80,7 +80,7 @@ def product_of(value: Value, matcher: Matcher) -> Product:
 
 
 def product(node: Node, matcher: Matcher) -> Product:
-    """What a node computes as a product, as far as its operands' producers tell."""
+    """Return the result of a node as a product, following the producers of its operands."""
     match node.op:
         case Binary("mul" | "div" | "pow" as kind, Activation.NONE):
             a, b = node.input(0), node.input(1)

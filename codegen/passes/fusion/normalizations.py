@@ -1,4 +1,4 @@
-"""Normalizations that exporters write out, recognized and computed as one operator."""
+"""Recognition of normalizations that exporters write as several operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.fusion.expressions import argument_of, number, product_of
-from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
+from smelt.codegen.passes.rewriting import Matcher, is_float, replace_nodes
 from smelt.ir import Graph, Node, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.normalization import Normalization
@@ -14,9 +14,9 @@ from smelt.ops.core.reduce import Reduce
 
 
 def recognize_normalizations(graph: Graph, _: PassContext = DEFAULT) -> Graph:
-    """Replace what centres and scales step by step by a `Normalization`.
+    """Replace operators that subtract a mean and divide by a deviation by one `Normalization`.
 
-    Constant scales and shifts behind one that nobody else reads become its operands.
+    If nothing else reads its result, a constant scale and shift after it become its operands.
     """
     return replace_nodes(graph, _recognized)
 
@@ -28,7 +28,7 @@ def _recognized(node: Node, matcher: Matcher) -> Node | None:
 
 
 def _normalization(node: Node, matcher: Matcher) -> Node | None:
-    """`d / sqrt(mean(d²) + epsilon)`, where d is x or x without its mean."""
+    """Match `d / sqrt(mean(d²) + epsilon)`, where d is x or x minus its mean."""
     for centred, root in _quotients(node, matcher):
         reduced = argument_of("sqrt", root, matcher)
         found = None if reduced is None else _mean_square(reduced, centred, matcher)
@@ -42,7 +42,7 @@ def _normalization(node: Node, matcher: Matcher) -> Node | None:
 
 
 def _quotients(node: Node, matcher: Matcher) -> list[tuple[Value, Value]]:
-    """Dividend and divisor of a quotient, or of a product with an inverse."""
+    """Return possible (dividend, divisor) pairs of a division or a product with a reciprocal."""
     if node.op == Binary("div"):
         return [(node.input(0), node.input(1))]
     if node.op != Binary("mul"):
@@ -61,7 +61,7 @@ def _quotients(node: Node, matcher: Matcher) -> list[tuple[Value, Value]]:
 def _mean_square(
     value: Value, centred: Value, matcher: Matcher
 ) -> tuple[tuple[int, ...], float] | None:
-    """Axes and epsilon of `mean(centred²) + epsilon`."""
+    """Return the axes and epsilon of `mean(centred²) + epsilon`, or None."""
     node = matcher.producer(value)
     if node is None or node.op != Binary("add"):
         return None
@@ -75,7 +75,7 @@ def _mean_square(
 
 
 def _mean(value: Value, matcher: Matcher) -> tuple[tuple[int, ...], Value | None]:
-    """The axes of a mean whose axes stay, and what it is the mean of."""
+    """Return the axes and the operand of a mean that keeps its dimensions."""
     node = matcher.producer(value)
     if node is None or not isinstance(node.op, Reduce):
         return (), None
@@ -85,7 +85,7 @@ def _mean(value: Value, matcher: Matcher) -> tuple[tuple[int, ...], Value | None
 
 
 def _without_mean(value: Value, axes: tuple[int, ...], matcher: Matcher) -> Value | None:
-    """What a mean over these axes was subtracted from."""
+    """Return x if the value is `x - mean(x)` over these axes, else None."""
     node = matcher.producer(value)
     if node is None or node.op != Binary("sub"):
         return None
@@ -93,7 +93,7 @@ def _without_mean(value: Value, axes: tuple[int, ...], matcher: Matcher) -> Valu
 
 
 def _with_operand(node: Node, matcher: Matcher) -> Node | None:
-    """The normalization before a product or a sum with a constant, with that as its operand."""
+    """Merge a product or sum with a constant into the normalization before it."""
     if node.op not in (Binary("mul"), Binary("add")):
         return None
     for x, constant in ((node.input(0), node.input(1)), (node.input(1), node.input(0))):

@@ -1,6 +1,6 @@
-"""Functions that exporters write out, recognized and computed as one operator.
+"""Recognition of activation functions that exporters write as several operators.
 
-A product is compared by its factors, whatever their order and wherever its constants stand.
+Products are compared by their factors, so that the order of factors and constants is irrelevant.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from smelt.codegen.passes.fusion.expressions import (
     product_of,
     summand,
 )
-from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
+from smelt.codegen.passes.rewriting import Matcher, is_float, replace_nodes
 from smelt.ir import Graph, Node, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
@@ -25,7 +25,7 @@ from smelt.ops.core.unary import Unary
 
 
 def recognize_functions(graph: Graph, _: PassContext = DEFAULT) -> Graph:
-    """Replace what computes GELU, swish, hard swish or mish step by step by that operator."""
+    """Replace operators that together compute GELU, swish, hard swish or mish by one operator."""
     return replace_nodes(graph, _recognized)
 
 
@@ -40,7 +40,7 @@ def _recognized(node: Node, matcher: Matcher) -> Node | None:
     for x, other in (whole.factors, whole.factors[::-1]):
         if x.type != node.output.type or other.type != x.type:
             continue
-        # Each gives the operator for `constant · x · other`, or None.
+        # Each function returns the operator that computes `constant · x · other`, or None.
         for recognize in (_swish, _mish, _hard_swish, _gelu, _gelu_tanh):
             op = recognize(x, other, whole.constant, matcher)
             if op is not None:
@@ -49,21 +49,21 @@ def _recognized(node: Node, matcher: Matcher) -> Node | None:
 
 
 def _swish(x: Value, other: Value, constant: float, matcher: Matcher) -> Unary | None:
-    """`x` times the logistic function of a multiple of `x`."""
+    """Match `x · logistic(alpha · x)`."""
     argument = argument_of("logistic", other, matcher)
     alpha = None if argument is None else product_of(argument, matcher).over(x)
     return Unary("swish", alpha) if alpha is not None and constant == 1 else None
 
 
 def _mish(x: Value, other: Value, constant: float, matcher: Matcher) -> Unary | None:
-    """`x · tanh(softplus(x))`."""
+    """Match `x · tanh(softplus(x))`."""
     argument = argument_of("tanh", other, matcher)
     inner = None if argument is None else argument_of("softplus", argument, matcher)
     return Unary("mish") if inner is x and constant == 1 else None
 
 
 def _hard_swish(x: Value, other: Value, constant: float, matcher: Matcher) -> Unary | None:
-    """`x · hardsigmoid(x)`, or `x · relu6(x + 3) / 6`."""
+    """Match `x · hardsigmoid(x)` or `x · relu6(x + 3) / 6`."""
     node = matcher.producer(other)
     if node is None:
         return None
@@ -80,7 +80,7 @@ def _hard_swish(x: Value, other: Value, constant: float, matcher: Matcher) -> Un
 
 
 def _gelu(x: Value, other: Value, constant: float, matcher: Matcher) -> Unary | None:
-    """`½ x · (1 + erf(x / √2))` (Hendrycks and Gimpel, "Gaussian error linear units")."""
+    """Match `½ x · (1 + erf(x / √2))` (Hendrycks and Gimpel, "Gaussian error linear units")."""
     grown = summand(other, 1.0, matcher)
     argument = None if grown is None else argument_of("erf", grown, matcher)
     factor = None if argument is None else product_of(argument, matcher).over(x)
@@ -89,7 +89,7 @@ def _gelu(x: Value, other: Value, constant: float, matcher: Matcher) -> Unary | 
 
 
 def _gelu_tanh(x: Value, other: Value, constant: float, matcher: Matcher) -> Unary | None:
-    """`½ x · (1 + tanh(√(2/π) · (x + 0.044715 x³)))`, perhaps with `x` outside of the sum."""
+    """Match `½ x · (1 + tanh(√(2/π) · (x + 0.044715 x³)))`, also with `x` factored out."""
     grown = summand(other, 1.0, matcher)
     argument = None if grown is None else argument_of("tanh", grown, matcher)
     if argument is None or not near(constant, 0.5):

@@ -1,4 +1,4 @@
-"""The order in which memory holds the elements of a tensor: transposes and reshapes that cancel.
+"""Memory layouts: cancellation of transpositions and reshapes.
 
 May import `codegen.passes`, `ops` and `ir`; `codegen.passes` and `codegen.backends` may
 import it.

@@ -1,4 +1,4 @@
-"""Minimum cuts: two-way decisions whose costs are paid where neighbours decide differently."""
+"""Minimum cuts: binary decisions with a cost where connected vertices decide differently."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import deque
 from dataclasses import dataclass, field
 
 UNCUTTABLE = 1 << 60
-"""Capacity of an edge that no minimum cut may go through."""
+"""Capacity of an edge that no minimum cut contains."""
 
 
 @dataclass
 class CutProblem:
-    """A flow network whose vertices are numbered as they are added.
+    """A flow network with vertices numbered in the order in which they are added.
 
-    Max-flow min-cut by E. A. Dinic's algorithm, "Algorithm for solution of a problem of maximum
-    flow in networks with power estimation" (1970).
+    Solved by E. A. Dinic's max-flow algorithm, "Algorithm for solution of a problem of maximum flow
+    in networks with power estimation" (1970).
     """
 
     SOURCE = 0
@@ -24,19 +24,19 @@ class CutProblem:
     _room: list[int] = field(default_factory=list[int])
 
     def vertex(self) -> int:
-        """A new vertex."""
+        """Add a vertex and return its number."""
         self._edges.append([])
         return len(self._edges) - 1
 
     def edge(self, tail: int, head: int, capacity: int) -> None:
-        """It costs `capacity` to have `tail` on the source's side and `head` on the sink's."""
+        """Add a cost of `capacity` if `tail` is on the source side and `head` on the sink side."""
         for start, end, room in ((tail, head, capacity), (head, tail, 0)):
             self._edges[start].append(len(self._heads))
             self._heads.append(end)
             self._room.append(room)
 
     def sink_side(self) -> set[int]:
-        """The smallest sink's side of all cheapest cuts."""
+        """Return the sink side of a minimum cut: the smallest of all minimum cuts."""
         levels = self._levels()
         while self.SINK in levels:
             self._block(levels)
@@ -51,7 +51,7 @@ class CutProblem:
         return found
 
     def _levels(self) -> dict[int, int]:
-        """Distance from the source of the vertices that more can flow to."""
+        """Return the distance from the source of each vertex with residual capacity."""
         levels, pending = {self.SOURCE: 0}, deque([self.SOURCE])
         while pending:
             vertex = pending.popleft()
@@ -63,7 +63,7 @@ class CutProblem:
         return levels
 
     def _block(self, levels: dict[int, int]) -> None:
-        """Fill the shortest paths until each has an edge that is full."""
+        """Add a blocking flow along shortest paths, so that each has a saturated edge."""
         untried = [list(edges) for edges in self._edges]
         path: list[int] = []
         while True:

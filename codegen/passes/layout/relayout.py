@@ -1,12 +1,12 @@
-"""A graph rebuilt so that every node has the form that was chosen for it."""
+"""Rebuilding of a graph so that every node has its chosen form."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from smelt.codegen.passes.layout.forms import NodeLayout
-from smelt.codegen.passes.layout.order import Key, Layout, permutation
+from smelt.codegen.passes.layout.axis_order import Key, Layout, permutation
+from smelt.codegen.passes.layout.layout_choices import NodeLayout
 from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Graph, Node, Op, Origin, Quant, TensorType, Value
 from smelt.ops.tensor.reshape import Reshape
@@ -14,7 +14,7 @@ from smelt.ops.tensor.transpose import Transpose
 
 
 def relay_out(graph: Graph, forms: Mapping[Node, NodeLayout]) -> Graph:
-    """Rebuild a graph with these forms, and with transpositions where they do not agree."""
+    """Rebuild a graph with these forms, and add transpositions where two forms disagree."""
     rebuilt = _Rebuilt(graph)
     for node in graph.nodes:
         rebuilt.add(node, forms[node])
@@ -24,7 +24,7 @@ def relay_out(graph: Graph, forms: Mapping[Node, NodeLayout]) -> Graph:
 
 
 class _Rebuilt:
-    """The nodes so far, and where and how memory holds what values of the old graph were."""
+    """The new nodes, and for each value of the old graph its new value and layout."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes: list[Node] = []
@@ -36,7 +36,7 @@ class _Rebuilt:
         self._given: dict[Value, Value] = {}
 
     def add(self, node: Node, form: NodeLayout) -> None:
-        """Append a node in a form, after the transpositions of its operands that this takes."""
+        """Append a node in a form, after the transpositions that its operands need."""
         self._origins |= dict.fromkeys(node.outputs, node.origin)
         if form.op is None:
             self._pass_on(node, form)
@@ -53,7 +53,7 @@ class _Rebuilt:
         self.nodes.append(node)
 
     def result(self, value: Value) -> Value:
-        """A result of the graph, in its own layout and under its own name."""
+        """Return a result of the graph in its natural layout and with its own name."""
         natural = Layout.natural(value.type.shape)
         origin = self._origins.get(value, Origin("RESULT", 0, value.name))
         if value not in self._given:
@@ -64,7 +64,7 @@ class _Rebuilt:
         return self._given[value]
 
     def _pass_on(self, node: Node, form: NodeLayout) -> None:
-        """The result is the operand, which is transposed first where it lies otherwise."""
+        """Make the result the operand itself, which is transposed first if its layout differs."""
         (source,), (wanted,), (layout,) = node.inputs, form.inputs, form.outputs
         assert source is not None
         assert wanted is not None
@@ -73,7 +73,7 @@ class _Rebuilt:
         self._held[node.output] = held, replace(layout, shape=held.type.shape)
 
     def _renewed(self, value: Value, layout: Layout) -> Value:
-        """The value that stands for an old one in a layout; the same where nothing changes."""
+        """Return the value that replaces an old one in a layout, or the same if nothing changes."""
         held = value
         if layout != Layout.natural(value.type.shape):
             held = Value(self._fresh(value, layout), _laid_out_type(value.type, layout))
@@ -81,7 +81,7 @@ class _Rebuilt:
         return held
 
     def _fresh(self, value: Value, layout: Layout) -> str:
-        """The name of a value in a layout: a result's own is for the value in its own layout."""
+        """Return the name of a value in a layout; a result keeps its name in its natural layout."""
         if value not in self._results or layout == Layout.natural(value.type.shape):
             return value.name
         return self._names.fresh(f"{value.name}:laid_out")
@@ -95,7 +95,10 @@ class _Rebuilt:
         *,
         reshapes: bool = True,
     ) -> Value:
-        """An old value in a layout; in another shape where only that differs and is let pass."""
+        """Return an old value in a layout, adding a transposition if needed.
+
+        With `reshapes` false, the value may have another shape in the same layout.
+        """
         held, at = self._held.get(value, (value, Layout.natural(value.type.shape)))
         if at.key == layout.key and (held.type.shape == layout.shape or not reshapes):
             return held
@@ -116,7 +119,7 @@ class _Rebuilt:
     def _chain(
         self, stem: str, steps: list[Op], held: Value, name: str | None, origin: Origin
     ) -> Value:
-        """What some steps make of a value; the last has the name, if one is given."""
+        """Append unary operators to a value; the last result gets the name, if one is given."""
         for index, op in enumerate(steps):
             last = index == len(steps) - 1
             kind = "transposed" if isinstance(op, Transpose) else "reshaped"
@@ -132,7 +135,7 @@ class _Rebuilt:
 
 
 def _steps(source: Layout, target: Layout) -> list[Op]:
-    """What brings a tensor from one layout to another."""
+    """Return the operators that convert a tensor from one layout to another."""
     if source.key == target.key:
         return [] if source.shape == target.shape else [Reshape(target.shape)]
     found = permutation(source, target)

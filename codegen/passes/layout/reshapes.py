@@ -1,23 +1,24 @@
-"""Reshapes moved out of the way, and merged."""
+"""Moving and merging of reshapes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
 
-from smelt.codegen.passes.cleanup.drop import drop_dead_nodes
+from smelt.codegen.passes.cleanup.dead_nodes import drop_dead_nodes
 from smelt.codegen.passes.context import DEFAULT, PassContext
-from smelt.codegen.passes.layout.forms import axes
-from smelt.codegen.passes.match import Matcher, replace_nodes
+from smelt.codegen.passes.layout.layout_choices import axes
+from smelt.codegen.passes.rewriting import Matcher, replace_nodes
 from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Graph, Node, Rewrite, Shape, Value
 from smelt.ops.tensor.reshape import Reshape
 
 
 def sink_reshapes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
-    """Compute elementwise operators before the reshape of their operands, not behind it.
+    """Move the reshape of an elementwise operator's operands behind the operator.
 
-    There they meet the operator that they may be merged with, and reshapes meet each other.
+    The operator is then adjacent to operators that it can be merged with, and reshapes to other
+    reshapes.
     """
     names = Names(graph)
     reshaped: dict[Value, Node] = {}
@@ -40,7 +41,7 @@ def sink_reshapes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
 
 
 def _sources(node: Node, reshaped: dict[Value, Node], names: Names) -> tuple[Value, ...] | None:
-    """What the operands of an elementwise operator were before they were reshaped alike."""
+    """Return the operands of an elementwise operator before their common reshape, or None."""
     found = axes(node)
     if found is None or not found.elementwise:
         return None
@@ -60,7 +61,7 @@ def _sources(node: Node, reshaped: dict[Value, Node], names: Names) -> tuple[Val
 
 
 def _constant(value: Value, shape: Shape, source: Shape, names: Names) -> Value | None:
-    """A constant that is broadcast to `shape`, as one that is broadcast to `source`."""
+    """Convert a constant that broadcasts to `shape` to one that broadcasts to `source`, or None."""
     size = value.type.size
     if size == 1:
         new: Shape = ()
@@ -77,7 +78,7 @@ def _constant(value: Value, shape: Shape, source: Shape, names: Names) -> Value 
 
 
 def merge_reshapes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
-    """Make a reshape of a reshape one of what that reshapes, or nothing."""
+    """Merge consecutive reshapes into one, and drop those that change nothing."""
     return replace_nodes(graph, _merged)
 
 

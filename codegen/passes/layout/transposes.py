@@ -1,14 +1,15 @@
-"""Transpositions cancelled or folded, so that what is left moves the fewest bytes.
+"""Layout search that leaves transpositions that move the fewest bytes.
 
-Every value may lie in memory in another order of its axes than the graph says, and every node may
-take one of several forms (`forms`). A transposition is needed where a node wants an operand in
-another order than the one it was left in; the transpositions of the graph are but a reason for
-their users to want one. A size that is known at run time must belong to the outermost axis in
-memory: any other layout counts as more bytes than there are. Which nodes should change their form
-together is a cut: grow a region of nodes from a transposition, each with the form that its
-neighbour's suggests, and find the cheapest choice of those that take theirs ("expansion move":
-Boykov, Veksler and Zabih, "Fast approximate energy minimization via graph cuts", 2001). Every move
-that is made saves bytes, so that it ends.
+Every value may be stored with its axes in another order than the graph's, and every node may take
+one of several forms (`layout_choices`). A transposition is needed where a node reads an operand in
+another layout than the one in which it was written. The graph's own transpositions become requests
+of their users for another layout. A run-time length must be the outermost axis in memory: any other
+layout costs more than all transpositions together.
+
+The search grows a region of nodes from a transposition. Each node gets the form that its neighbor's
+new form suggests. A minimum cut then selects the nodes that should take their new form ("expansion
+move": Boykov, Veksler and Zabih, "Fast approximate energy minimization via graph cuts", 2001).
+Every accepted move saves bytes, so that the search terminates.
 """
 
 from __future__ import annotations
@@ -17,36 +18,36 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.passes.cleanup.drop import drop_dead_nodes, drop_identities
+from smelt.codegen.passes.cleanup.dead_nodes import drop_dead_nodes, drop_identities
 from smelt.codegen.passes.context import DEFAULT, PassContext
-from smelt.codegen.passes.layout.forms import (
+from smelt.codegen.passes.layout.axis_order import Key, Layout, is_outermost, rows_first
+from smelt.codegen.passes.layout.layout_choices import (
     NodeLayout,
     form_for_operand,
     form_for_result,
     natural_form,
 )
 from smelt.codegen.passes.layout.min_cut import UNCUTTABLE, CutProblem
-from smelt.codegen.passes.layout.order import Key, Layout, is_outermost, rows_first
 from smelt.codegen.passes.layout.relayout import relay_out
-from smelt.codegen.passes.rows import is_in_place
+from smelt.codegen.passes.run_time_rows import is_in_place
 from smelt.ir import Graph, Node, Value
-from smelt.ops.lengths import Marks, trace
+from smelt.ops.run_time_lengths import Marks, trace
 from smelt.ops.tensor.transpose import Transpose
 
 Use = tuple[Node | None, int]
-"""An operand: its node and index. The node is None for a result of the graph."""
+"""A use of a value: the node and the operand's index. The node is None for a graph result."""
 
 
 def cancel_transposes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
-    """Give every node the form that makes the remaining transpositions move the fewest bytes.
+    """Choose forms for all nodes so that the remaining transpositions move the fewest bytes.
 
     Inputs, results and states of the graph keep their layouts. Transpositions that move nothing
-    become reshapes, those of constants are computed.
+    become reshapes, and transpositions of constants are computed.
     """
     while True:
         search = _LayoutSearch(graph)
         search.run()
-        # Transpositions that are shared now leave moves that were none before.
+        # Now that transpositions are shared, moves may pay that did not before.
         cheaper = drop_dead_nodes(drop_identities(relay_out(graph, search.forms)))
         if _cost(cheaper) >= _cost(graph):
             return graph
@@ -54,7 +55,7 @@ def cancel_transposes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
 
 
 def _cost(graph: Graph) -> tuple[int, int]:
-    """Nodes whose rows do not lie one by one, and the bytes that the transpositions move."""
+    """Return how many nodes lack contiguous rows, and the bytes that transpositions move."""
     marks = trace(graph)
     wrong = 0
     for node in graph.nodes:
@@ -64,13 +65,19 @@ def _cost(graph: Graph) -> tuple[int, int]:
 
 
 def _is_anywhere(node: Node, marks: Marks) -> bool:
-    """Whether a length may be anywhere in memory in the node's result."""
+    """Return whether the node accepts a length on any axis in memory."""
     return isinstance(node.op, Transpose) or is_in_place(node, marks)
 
 
 @dataclass(frozen=True)
 class _Demand:
-    """Who wants a value in a layout: now, after changing form, and whatever is decided."""
+    """The users that want a value in a layout.
+
+    Attributes:
+        before: Users that want it only while they keep their form.
+        after: Users that want it only after they change their form.
+        always: Whether some user wants it in both cases.
+    """
 
     before: tuple[Node, ...]
     after: tuple[Node, ...]
@@ -78,7 +85,7 @@ class _Demand:
 
 
 class _LayoutSearch:
-    """The forms of a graph's nodes, improved by one region after the other."""
+    """The forms of a graph's nodes, improved one region at a time."""
 
     def __init__(self, graph: Graph) -> None:
         self.forms = {node: natural_form(node) for node in graph.nodes}
@@ -104,17 +111,17 @@ class _LayoutSearch:
                     improved = True
 
     def _uses_of(self, value: Value) -> Sequence[Use]:
-        return self._uses.get(value, ())  # of several outputs one may have no users
+        return self._uses.get(value, ())  # a node may have outputs without users
 
     def _supply(self, value: Value, forms: Mapping[Node, NodeLayout]) -> Layout:
-        """How a value lies in memory when its producer takes its form from `forms`, if there."""
+        """Return the layout of a value; `forms` overrides the current form of its producer."""
         if value not in self._producer:
             return Layout.natural(value.type.shape)
         node, index = self._producer[value]
         return forms.get(node, self.forms[node]).outputs[index]
 
     def _penalty(self, node: Node, form: NodeLayout) -> int:
-        """What it costs beyond all transpositions if a node's rows do not lie one by one."""
+        """Return the cost of a node whose rows are not contiguous: more than all transpositions."""
         pairs = (
             *zip(node.inputs, form.inputs, strict=True),
             *zip(node.outputs, form.outputs, strict=True),
@@ -124,13 +131,13 @@ class _LayoutSearch:
         return self._wrong if wrong and not _is_anywhere(node, self._marks) else 0
 
     def _want(self, value: Value, use: Use, forms: Mapping[Node, NodeLayout]) -> Layout:
-        """How a user wants a value to lie in memory."""
+        """Return the layout in which a user reads a value."""
         node, index = use
         layout = None if node is None else forms.get(node, self.forms[node]).inputs[index]
         return layout or Layout.natural(value.type.shape)
 
     def _seeds(self, value: Value) -> Iterator[dict[Node, NodeLayout]]:
-        """First steps towards a value that lies as its users want it."""
+        """Yield single form changes that give a value the layout that one of its users wants."""
         supply = self._supply(value, {})
         if value in self._marks:
             yield from self._straightened(value)
@@ -142,7 +149,7 @@ class _LayoutSearch:
             yield from self._backward(value, want)
 
     def _straightened(self, value: Value) -> Iterator[dict[Node, NodeLayout]]:
-        """First steps towards rows that lie one by one, of nodes that have none."""
+        """Yield single form changes that make rows contiguous for nodes that lack it."""
         layout = rows_first(self._marks[value], value.type.shape)
         if value in self._producer:
             node, _ = self._producer[value]
@@ -153,7 +160,7 @@ class _LayoutSearch:
                 yield from self._forward((node, index), layout)
 
     def _forward(self, use: Use, layout: Layout) -> Iterator[dict[Node, NodeLayout]]:
-        """The form of a user that takes its operand in a layout, if there is one."""
+        """Yield the form of a user that reads its operand in a layout, if there is one."""
         node, index = use
         if node is None:
             return
@@ -162,7 +169,7 @@ class _LayoutSearch:
             yield {node: form}
 
     def _backward(self, value: Value, layout: Layout) -> Iterator[dict[Node, NodeLayout]]:
-        """The form of a producer that leaves its result in a layout, if there is one."""
+        """Yield the form of a producer that writes its result in a layout, if there is one."""
         if value not in self._producer:
             return
         node, index = self._producer[value]
@@ -171,7 +178,7 @@ class _LayoutSearch:
             yield {node: form}
 
     def _improve(self, seed: dict[Node, NodeLayout]) -> bool:
-        """Whether some of the region around a seed took other forms, which saved bytes."""
+        """Change forms in the region around a seed, and return whether that saved bytes."""
         region = self._grown(seed)
         values = {
             v
@@ -187,12 +194,12 @@ class _LayoutSearch:
         return saved > 0
 
     def _cost(self, value: Value, forms: Mapping[Node, NodeLayout]) -> int:
-        """Bytes that are moved so that every user of a value has it as it wants."""
+        """Return the bytes moved to give every user a value in the layout that it wants."""
         wanted = {self._want(value, use, forms).key for use in self._uses_of(value)}
         return len(wanted - {self._supply(value, forms).key}) * value.type.bytes
 
     def _grown(self, seed: dict[Node, NodeLayout]) -> dict[Node, NodeLayout]:
-        """The seed and the nodes around it that another form of theirs would let agree with it."""
+        """Grow a region from the seed by nodes that could change form to agree with it."""
         region, pending = dict(seed), deque(seed)
         while pending:
             node = pending.popleft()
@@ -214,9 +221,10 @@ class _LayoutSearch:
                     yield from self._forward(use, layout)
 
     def _cut(self, region: dict[Node, NodeLayout], values: set[Value]) -> dict[Node, NodeLayout]:
-        """The part of a region that should take its new forms.
+        """Return the part of a region that should take its new forms.
 
-        The cut's cost is never below the bytes that are moved, and equals them for no change.
+        The cost of the cut is an upper bound of the bytes that are moved; it is exact if nothing
+        changes.
         """
         problem = CutProblem()
         vertices = {node: problem.vertex() for node in region}
@@ -256,9 +264,9 @@ class _LayoutSearch:
 
 @dataclass(frozen=True)
 class _Charge:
-    """Adds to a cut what one transposition costs, which all users that want it share.
+    """Adds the cost of one transposition, shared by all users that want it, to a cut problem.
 
-    The source's side keeps its form, the sink's side changes it.
+    Nodes on the source side keep their form; nodes on the sink side change it.
     """
 
     problem: CutProblem
@@ -266,7 +274,7 @@ class _Charge:
     cost: int
 
     def if_changed(self, producer: int, demand: _Demand) -> None:
-        """The value lies as wanted now, and not once its producer changes."""
+        """Charge if the producer changes: the value has the wanted layout only before."""
         if demand.always:
             self.problem.edge(self.problem.SOURCE, producer, self.cost)
             return
@@ -276,7 +284,7 @@ class _Charge:
             self.problem.edge(self.problem.SOURCE, self.vertices[node], self.cost)
 
     def if_kept(self, producer: int, demand: _Demand) -> None:
-        """The value lies as wanted once its producer changes."""
+        """Charge if the producer keeps its form: the value has the wanted layout only after."""
         if demand.always:
             self.problem.edge(producer, self.problem.SINK, self.cost)
             return
@@ -286,21 +294,21 @@ class _Charge:
             self.problem.edge(producer, self._any_changes(demand.after), self.cost)
 
     def whenever(self, demand: _Demand) -> None:
-        """The value never lies as wanted."""
+        """Charge in both cases: the value never has the wanted layout."""
         if demand.before:
             self.problem.edge(self._any_keeps(demand.before), self.problem.SINK, self.cost)
         if demand.after:
             self.problem.edge(self.problem.SOURCE, self._any_changes(demand.after), self.cost)
 
     def _any_keeps(self, nodes: tuple[Node, ...]) -> int:
-        """A vertex that is on the source's side if any of the nodes is."""
+        """Return a vertex that is on the source side if any of the nodes is."""
         vertex = self.problem.vertex()
         for node in nodes:
             self.problem.edge(self.vertices[node], vertex, UNCUTTABLE)
         return vertex
 
     def _any_changes(self, nodes: tuple[Node, ...]) -> int:
-        """A vertex that is on the sink's side if any of the nodes is."""
+        """Return a vertex that is on the sink side if any of the nodes is."""
         vertex = self.problem.vertex()
         for node in nodes:
             self.problem.edge(vertex, self.vertices[node], UNCUTTABLE)

@@ -1,4 +1,4 @@
-"""Integer arithmetic out of dequantized operands, and chains of 8-bit functions as one table.
+"""Integer arithmetic for dequantized operands, and tables for chains of 8-bit functions.
 
 May import `codegen.passes`, `ops` and `ir`; `codegen.passes`, `codegen.partition` and `proof` may
 import it.

@@ -1,4 +1,4 @@
-"""Functions of one quantized tensor, as tables of 256 results."""
+"""Functions of one quantized tensor as tables of 256 results."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import math
 
 import numpy as np
 
-from smelt.codegen.passes.quantized.values import Limits, StoredValues
+from smelt.codegen.passes.quantized.quantized_values import Limits, StoredValues
 from smelt.ir import Array, DType, Node, Quant, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import dequantize_onnx, quantize_onnx
 from smelt.ops.core.table import Table
 
 _LARGEST = 64
-"""Operators that one table may stand for."""
+"""Largest number of operators that one table replaces."""
 
 
 def tabulate(values: StoredValues, value: Value, quant: Quant, limits: Limits) -> Value | None:
-    """The int8 integers that store a real value, looked up; None if it takes more than a table.
+    """Return the int8 integers that store a real value as a table lookup, or None.
 
-    A value has a table if elementwise operators make it of one 8-bit dequantized tensor and
-    constants of one element. The real numbers are those of the operators' references.
+    A table works if elementwise operators compute the value from one dequantized int8 tensor and
+    one-element constants. The operators' references compute the table.
 
     Args:
-        values: what is known of values.
-        value: of float32.
-        quant: of the result.
-        limits: smallest and largest real number.
+        values: The known values.
+        value: A float32 value.
+        quant: The quantization of the result.
+        limits: Smallest and largest real number.
     """
     region = _region(values, value)
     if region is None:
@@ -49,7 +49,7 @@ def tabulate(values: StoredValues, value: Value, quant: Quant, limits: Limits) -
 def _operand(
     values: StoredValues, known: dict[Value, Array], value: Value | None, stored: Array
 ) -> Array | None:
-    """An operand for all stored inputs."""
+    """Return an operand of a node for all 256 stored inputs."""
     if value is None or value in known:
         return None if value is None else known[value]
     source = values.stored(value)
@@ -62,7 +62,7 @@ def _operand(
 
 
 def _region(values: StoredValues, value: Value) -> tuple[Value, list[Node]] | None:
-    """The one tensor behind a value and the operators between, in order."""
+    """Return the one source tensor of a value, and the operators between in order, or None."""
     sources: dict[Value, None] = {}
     nodes: dict[Node, None] = {}
 

@@ -1,4 +1,4 @@
-"""Converters of ONNX operators, a file a family; each has a table `CONVERTERS`.
+"""Converters of ONNX operators: one file for each family, each with a table `CONVERTERS`.
 
 May import `frontend.onnx`, `ops` and `ir`; `frontend.onnx` may import it.
 """

@@ -1,7 +1,7 @@
-"""Attention with masks that are known: two products, and a Softmax between them.
+"""Attention with constant masks: two products of matrices with a Softmax between them.
 
-Heads stay where the file has them, and groups of heads share keys and values by broadcasting. All
-else is served by the function that the standard defines the operator by.
+Heads stay at the axis where the file has them. Groups of heads share keys and values by
+broadcasting. Other forms are replaced by the function that the standard defines.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from smelt.ops.tensor.concat import Concat
 
 _HEADS, _SEQUENCE, _SIZE = 1, 2, 3
 _OFFSET_SINCE = 25
-"""The operator set in which a cache came to shift the causal mask."""
+"""First operator set in which a cache shifts the causal mask."""
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Queries, keys or values: `order` are the axes of `[batch, heads, sequence, size]`."""
+    """Queries, keys or values. `order` lists the axes of batch, heads, sequence and size."""
 
     value: Value
     order: tuple[int, ...]
 
     def size(self, axis: int) -> int:
-        """Of `[batch, heads, sequence, size]`, how long an axis is."""
+        """Return the size of an axis of `[batch, heads, sequence, size]`."""
         return self.value.type.shape[self.order[axis]]
 
     def grouped(self, operation: Operation, groups: int) -> Heads:
-        """The same with its heads in groups: `order` are then those of `[b, group, h, s, d]`."""
+        """Return heads in groups; `order` then lists batch, groups, heads, sequence and size."""
         at = self.order[_HEADS]
         shape = list(self.value.type.shape)
         shape[at : at + 1] = [groups, shape[at] // groups]
@@ -66,24 +66,28 @@ def _attention(operation: Operation) -> list[Value] | None:
 
 
 def _require_shared(operation: Operation, q: Heads, k: Heads, v: Heads) -> None:
-    """Raise ModelError unless the queries' heads can share those of the keys and values."""
+    """Raise `ModelError` unless the queries' heads can share those of the keys and values."""
     heads, groups = q.size(_HEADS), k.size(_HEADS)
     if v.size(_HEADS) != groups or not groups or heads % groups:
-        raise operation.wrong(f"{heads} heads cannot share {groups} keys and values")
+        raise operation.wrong(
+            f"queries have {heads} heads, which must be a multiple of the heads of keys "
+            f"({groups}) and of values ({v.size(_HEADS)})"
+        )
 
 
 def attend(
     operation: Operation, q: Heads, k: Heads, v: Heads, bias: Array | Value | None, *, joined: bool
 ) -> Value:
-    """Sums of values, weighted by how queries and keys agree.
+    """Return sums of values, weighted by the products of queries and keys.
 
     Args:
-        operation: what is converted; its attributes `scale` and `softcap` apply.
+        operation: the operator to convert; its attributes `scale` and `softcap` apply.
         q: the queries.
         k: the keys, with as many heads as the values; groups of the queries' heads share them.
         v: the values.
-        bias: added to the scores `[batch, heads, queries, keys]`, to which it is broadcast.
-        joined: the results of all heads make a row, `[batch, queries, heads * size]`.
+        bias: added to the scores, with a shape that can be broadcast to `[batch, heads, queries,
+            keys]`.
+        joined: whether the results of all heads are joined to `[batch, queries, heads * size]`.
     """
     _require_shared(operation, q, k, v)
     if 0 in (*q.value.type.shape, *k.value.type.shape, *v.value.type.shape):
@@ -103,13 +107,15 @@ def _heads(operation: Operation, index: int, attribute: str) -> Heads:
     batch, sequence, width = x.type.shape
     heads = operation.integer(attribute)
     if heads < 1 or width % heads:
-        raise operation.wrong(f"'{x.name}' of {x.type} does not consist of {heads} heads")
+        raise operation.wrong(
+            f"the last axis of '{x.name}' {x.type} cannot be divided into {heads} heads"
+        )
     shape = (batch, sequence, heads, width // heads)
     return Heads(operation.reshape(x, shape), (0, 2, 1, 3))
 
 
 def _cached(operation: Operation, heads: Heads, past: int) -> Heads:
-    """Keys or values behind those of earlier calls."""
+    """Return keys or values appended to those of earlier calls."""
     before = operation.optional(past)
     if before is None:
         return heads
@@ -118,7 +124,10 @@ def _cached(operation: Operation, heads: Heads, past: int) -> Heads:
 
 
 def _bias(operation: Operation, q: Heads, k: Heads) -> Array | None:
-    """What the masks add to the scores, 0 or -inf but for a mask of floats; None for nothing."""
+    """Return what the masks add to the scores; None for nothing.
+
+    It is 0 or -inf, except for a mask of floats.
+    """
     queries, keys = q.size(_SEQUENCE), k.size(_SEQUENCE)
     past = operation.optional(4)
     offset = np.asarray(0 if past is None else past.type.shape[_SEQUENCE]).reshape(-1, 1, 1, 1)
@@ -135,7 +144,8 @@ def _bias(operation: Operation, q: Heads, k: Heads) -> Array | None:
         shape = np.broadcast_shapes((1, 1, queries, keys), masked, counts)
     except ValueError as error:
         raise operation.wrong(
-            f"its mask of shape {list(masked)} fits neither {queries} queries nor {keys} keys"
+            f"its mask of shape {list(masked)} cannot be broadcast to {queries} queries and "
+            f"{keys} keys"
         ) from error
     operation.afford(shape, 8)
     allowed = np.ones((1, 1, queries, keys), np.bool_)
@@ -168,14 +178,14 @@ def _weights(
     shape: tuple[int, ...],
     bias: Array | Value | None,
 ) -> Value:
-    """The attention weights `[batch, heads, queries, keys]`; zero where all keys are masked."""
+    """Return the weights `[batch, heads, queries, keys]`; 0 where all keys are masked."""
     scale = operation.real("scale", None) or 1 / np.sqrt(q.size(_SIZE))
     cap = operation.real("softcap", 0.0)
     grouped_q, grouped_k = q.grouped(operation, groups), k.grouped(operation, groups)
     turned = (*grouped_k.order[:3], grouped_k.order[4], grouped_k.order[3])
     product = MatMul(grouped_q.order, turned)
     if cap <= 0 and bias is None:
-        # Softmax multiplies by a number at no cost.
+        # The multiplication by `scale` is part of Softmax.
         scores = operation.emit(product, grouped_q.value, grouped_k.value)
         return operation.emit(Softmax(float(scale)), operation.reshape(scores, shape))
     factor = operation.scalar(scale / cap if cap > 0 else scale, q.value)
@@ -197,7 +207,7 @@ def _weights(
 
 
 def _output(operation: Operation, weights: Value, v: Heads, groups: int, joined: bool) -> Value:
-    """The weighted sums of the values, with heads where the queries have them."""
+    """Return the weighted sums of the values, with heads at the axis of the queries' heads."""
     grouped = Heads(weights, (0, 1, 2, 3)).grouped(operation, groups)
     values = v.grouped(operation, groups)
     batch, heads, queries, _ = weights.type.shape

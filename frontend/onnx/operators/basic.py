@@ -1,4 +1,4 @@
-"""Operators that pass tensors on, tell their shapes, or hold constants."""
+"""Converters of Identity, Dropout, Constant, Shape and Size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _identity(operation: Operation) -> OnnxValue:
 
 
 def _dropout(operation: Operation) -> Results:
-    """Dropout as it is in inference: its mask says that everything is kept."""
+    """Convert Dropout for inference; its mask keeps all elements."""
     if operation.optional(2) is not None and operation.number(2, "training mode"):
         raise operation.refuse("training mode is not supported: export the network for inference")
     x = operation.value(0)
@@ -41,7 +41,7 @@ def _constant(operation: Operation) -> Value:
     ):
         if operation.has(name):
             return operation.literal(np.asarray(read(name), dtype))
-    raise operation.refuse("only numbers can be constants (no strings)")
+    raise operation.refuse("its value is not supported: constants must be numbers, not strings")
 
 
 def _shape(operation: Operation) -> Value:

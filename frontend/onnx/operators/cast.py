@@ -1,4 +1,4 @@
-"""Conversions of element types."""
+"""Converters of casts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from smelt.ops.core.cast import Cast
 from smelt.ops.core.unary import Unary
 
 _EXACT = (DType.BOOL, DType.INT8, DType.UINT8)
-"""Element types whose every number float16 and bfloat16 have."""
+"""Element types with only numbers that float16 and bfloat16 can represent."""
 
 
 def _to(operation: Operation, dtype: DType, code: int) -> Value:
-    """The operand as `dtype`, rounded where the file has something narrower (`code`)."""
+    """Return the operand as `dtype`, rounded if the file has a narrower type (`code`)."""
     x = operation.value(0)
     y = x if x.type.dtype is dtype else operation.emit(Cast(dtype), x)
     if code not in NARROWED or code == operation.element_type(0) or x.type.dtype in _EXACT:
@@ -35,7 +35,9 @@ def _bit_cast(operation: Operation) -> Value:
     code = operation.integer("to")
     dtype = dtype_of(code, f"the result of {operation}")
     if code in NARROWED:
-        raise operation.refuse(f"{NARROWED[code]} is imported as float32, which has other bits")
+        raise operation.refuse(
+            f"{NARROWED[code]} is not supported: it is imported as float32, which has other bits"
+        )
     return operation.emit(BitCast(dtype), operation.value(0))
 
 

@@ -1,6 +1,6 @@
-"""If, Loop and Scan.
+"""Converters of If, Loop and Scan.
 
-A loop that carries a sequence is written out, since sequences exist at compile time only.
+A loop that carries a sequence is unrolled, because sequences exist only at compile time.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.reshape import Reshape
 
 _ENDLESS = 2**31
-"""Trip counts from here on mean that only a condition ends the loop."""
+"""Trip counts from this one on mean that only a condition ends the loop."""
 
 _UNROLLED = 256
-"""Turns of a loop that may be written out one after the other."""
+"""Largest number of iterations that may be unrolled."""
 
 _NUMBER = TensorType((), DType.INT64)
 
 
 def _if(operation: Operation) -> Results:
-    """A condition known at compile time leaves one of the graphs, in place."""
+    """Convert If; with a constant condition, one of its graphs is converted in place."""
     condition, known = operation.value(0), operation.truth(0, "condition")
     if known is not None:
         return operation.inline("then_branch" if known else "else_branch")
@@ -41,16 +41,17 @@ def _if(operation: Operation) -> Results:
     ours, theirs = ([v.type for v in g.outputs] for g in (then_graph, else_graph))
     if ours != theirs:
         raise operation.refuse(
-            f"its branches give {_list(ours)} and {_list(theirs)}: which one is known at run time "
-            f"only, and tensors have one shape. {_remedy(operation, condition)}"
+            f"its branches have results {_list(ours)} and {_list(theirs)}: which one runs is known "
+            "only at run time, but a tensor must have one shape. "
+            f"{_remedy(operation, condition)}"
         )
     return operation.emit_all(If(then_graph, else_graph), condition, *captures)
 
 
 def _remedy(operation: Operation, condition: Value) -> str:
-    """What helps where one of the branches cannot be compiled: a condition that is constant."""
+    """Return the remedy for a branch that cannot be compiled: a constant condition."""
     sources = operation.scope.sources(condition)
-    # Switches and rates are integers without axes, or of one; nobody gives an image as a constant.
+    # Switches and sample rates are integers with at most one axis; an image is never constant.
     named = [v.name for v in sources if not v.type.dtype.is_float and len(v.type.shape) < 2]
     if not named:
         return "Make the condition a constant"
@@ -72,7 +73,7 @@ def _branch(operation: Operation, name: str, condition: Value) -> tuple[Graph, t
 
 
 def _taking(wanted: Sequence[Value], graph: Graph, own: Sequence[Value]) -> Graph:
-    """The graph, whose inputs stand for the values `own`, with an input for each of `wanted`."""
+    """Return the graph with an input for each value of `wanted`; its own are for `own`."""
     inputs = dict(zip(own, graph.inputs, strict=True))
     unused = ((v, Value(f"{graph.name}:{v.name}", v.type)) for v in wanted if v not in inputs)
     inputs |= dict(unused)
@@ -80,9 +81,9 @@ def _taking(wanted: Sequence[Value], graph: Graph, own: Sequence[Value]) -> Grap
 
 
 def _loop(operation: Operation) -> Results:
-    """ONNX's Loop: trip count and condition, either of which may be absent or constant.
+    """Convert Loop. Trip count and condition may each be absent or constant.
 
-    The body's own condition input is true in every turn that there is.
+    The body's input for the condition is always true when the body runs.
     """
     limit, condition = operation.optional(0), operation.optional(1)
     operands = tuple(operation.operand(index) for index in range(2, operation.count))
@@ -101,7 +102,7 @@ def _loop(operation: Operation) -> Results:
     try:
         body, captures = operation.subgraph("body", [_NUMBER, true, *(v.type for v in carried)])
     except UnsupportedError:
-        # With the turn's number known, what the body refuses may have a fixed shape.
+        # If the iteration's number is constant, tensors in the body may have fixed shapes.
         if turns is None or turns > _UNROLLED:
             raise
         return _unrolled(operation, turns, (limit, condition), carried, _RESHAPED)
@@ -111,15 +112,17 @@ def _loop(operation: Operation) -> Results:
         return _unrolled(operation, turns, (limit, condition), carried, _RESHAPED)
     if _changes_shape(carried, made):
         raise operation.refuse(
-            f"a turn makes {_list([v.type for v in made[: len(carried)]])} of "
-            f"{_list([v.type for v in carried])}: tensors have one shape"
+            f"an iteration turns {_list([v.type for v in carried])} into "
+            f"{_list([v.type for v in made[: len(carried)]])}, but what a loop carries must keep "
+            "its shape and element type"
         )
     if decided is not None and not decided.all():
         turns, limit = 1 if turns is None else min(turns, 1), None
     stops = decided is None
     if stated >= _ENDLESS and turns is None and not stops:
         raise operation.refuse(
-            f"it makes {stated:,} turns, and its body never ends it: {_ENDLESS - 1:,} are the most"
+            f"its trip count is {stated:,}, and its body never ends it; at most {_ENDLESS - 1:,} "
+            "iterations are supported"
         )
     if not stops:
         body = replace(body, outputs=tuple(made))
@@ -132,7 +135,7 @@ def _changes_shape(carried: Sequence[Value], made: Sequence[Value]) -> bool:
     return any(old.type != new.type for old, new in zip(carried, made, strict=False))
 
 
-_RESHAPED = "its turns differ in shape"
+_RESHAPED = "its iterations differ in shape"
 
 
 def _unrolled(
@@ -142,13 +145,14 @@ def _unrolled(
     carried: Sequence[OnnxValue],
     reason: str,
 ) -> Results:
-    """The turns one after the other: what is carried may then change its shape.
+    """Unroll the loop, so that what it carries may change its shape.
 
-    They end at the limit, or where the body's condition, known at compile time, is false.
+    It ends after the limit, or when the body's condition, which must be constant, is false.
     """
     if ends != (None, None):
         raise operation.refuse(
-            f"{reason}, which is supported where the number of its turns is known at compile time"
+            f"{reason}, which is supported only if the number of iterations is known at compile "
+            "time"
         )
     stacked: list[Sequence[OnnxValue]] = []
     for turn in count():
@@ -156,8 +160,8 @@ def _unrolled(
             break
         if turn == _UNROLLED:
             raise operation.refuse(
-                f"{reason}, which is supported for up to {_UNROLLED} turns"
-                + ("" if turns is None else f", not {turns:,}")
+                f"{reason}, which is supported for at most {_UNROLLED} iterations"
+                + ("" if turns is None else f", but it has {turns:,}")
             )
         number, true = operation.literal(np.asarray(turn)), operation.literal(np.asarray(True))
         more, *made = operation.inline("body", [number, true, *carried])
@@ -165,7 +169,9 @@ def _unrolled(
         stacked.append(made[len(carried) :])
         again = _tensor(operation, more).data
         if again is None:
-            raise operation.refuse(f"{reason}, and its body can end it")
+            raise operation.refuse(
+                f"{reason}, which is not supported if its body decides at run time when it ends"
+            )
         if not again.all():
             break
     return (*carried, *(_stacked(operation, slices) for slices in zip(*stacked, strict=True)))
@@ -174,20 +180,22 @@ def _unrolled(
 def _tensor(operation: Operation, operand: OnnxValue) -> Value:
     if isinstance(operand, Value):
         return operand
-    raise operation.wrong("its body gives a sequence where it must give a tensor")
+    raise operation.wrong("its body returns a sequence where it must return a tensor")
 
 
 def _stacked(operation: Operation, made: Sequence[OnnxValue]) -> Value:
-    """The tensors along a new axis 0."""
+    """Stack the tensors along a new axis 0."""
     slices = [_tensor(operation, operand) for operand in made]
     if len({v.type for v in slices}) > 1:
-        raise operation.refuse("what its turns stack has several shapes")
+        raise operation.refuse(
+            "the tensors that its iterations stack have different shapes, which is not supported"
+        )
     rows = [operation.reshape(v, (1, *v.type.shape)) for v in slices]
     return operation.emit(Concat(0), *rows, quant=slices[0].type.quant)
 
 
 def _constant(graph: Graph, value: Value) -> Array | None:
-    """The array of an output of a graph that is constant."""
+    """Return the array of a graph's output if it is constant, else None."""
     while value.data is None and value in graph.producer:
         node = graph.producer[value]
         if not isinstance(node.op, Reshape):
@@ -197,7 +205,7 @@ def _constant(graph: Graph, value: Value) -> Array | None:
 
 
 def _scan(operation: Operation) -> Results:
-    """ONNX's Scan; that of operator set 8 has a batch, whose elements are scanned in turn."""
+    """Convert Scan; in operator set 8 it has a batch, with elements that are scanned separately."""
     if operation.version < 9:
         return _scan_of_batch(operation)
     initial, operands = _scan_operands(operation, 0)
@@ -220,11 +228,15 @@ def _scan(operation: Operation) -> Results:
 
 def _scan_of_batch(operation: Operation) -> Results:
     if operation.has_operand(0):
-        raise operation.refuse("sequences of several lengths in a batch (sequence_lens)")
+        raise operation.refuse(
+            "sequences of different lengths in a batch (sequence_lens) are not supported"
+        )
     initial, operands = _scan_operands(operation, 1)
     sizes = {v.type.shape[0] if v.type.shape else 0 for v in (*initial, *operands)}
     if len(sizes) != 1 or max(sizes) == 0:
-        raise operation.wrong(f"its inputs are batches of {sorted(sizes)} elements")
+        raise operation.wrong(
+            f"its inputs must be batches of one size, at least 1, but have {sorted(sizes)}"
+        )
     elements = [
         _scanned(
             operation,
@@ -243,10 +255,12 @@ def _row(operation: Operation, value: Value, index: int) -> Value:
 
 
 def _scan_operands(operation: Operation, start: int) -> tuple[list[Value], list[Value]]:
-    """What a scan carries, and what it scans."""
+    """Return the carried operands, and the scanned ones."""
     count, scanned = operation.count - start, operation.integer("num_scan_inputs")
     if not 1 <= scanned <= count:
-        raise operation.wrong(f"it has {count} inputs, {scanned} of them scanned")
+        raise operation.wrong(
+            f"num_scan_inputs is {scanned}; it must be from 1 to the number of inputs, {count}"
+        )
     values = [operation.value(start + index) for index in range(count)]
     return values[: count - scanned], values[count - scanned :]
 
@@ -254,10 +268,12 @@ def _scan_operands(operation: Operation, start: int) -> tuple[list[Value], list[
 def _scanned(
     operation: Operation, initial: Sequence[Value], operands: Sequence[Value], directions: str
 ) -> tuple[Value, ...]:
-    """One scan along axis 0 of the operands; it stacks along axis 0 too."""
+    """Convert a scan along axis 0 of the operands; it also stacks along axis 0."""
     carried = len(initial)
     if not operands[0].type.shape:
-        raise operation.wrong(f"'{operands[0].name}' is {operands[0].type}, without axis to scan")
+        raise operation.wrong(
+            f"'{operands[0].name}' is {operands[0].type}, which has no axis to scan"
+        )
     turns = operands[0].type.shape[0]
     types = [v.type for v in initial] + [v.type.with_shape(v.type.shape[1:]) for v in operands]
     graph, captures = operation.subgraph("body", types)
@@ -288,7 +304,7 @@ def _axis_first(operation: Operation, value: Value, axis: int) -> Value:
 
 
 def _axis_back(operation: Operation, value: Value, axis: int) -> Value:
-    """The inverse of `_axis_first`."""
+    """Undo `_axis_first`."""
     rank = len(value.type.shape)
     axis = operation.axis(axis, rank)
     order = list(range(1, rank))
@@ -301,4 +317,4 @@ def _list(types: Sequence[TensorType]) -> str:
 
 
 CONVERTERS: dict[str, OnnxConverter] = {"If": _if, "Loop": _loop, "Scan": _scan}
-"""Operator's name to its converter."""
+"""Converter of each operator, by name."""

@@ -1,4 +1,4 @@
-"""Conv, ConvTranspose and what is made of them: images of one, two or three axes."""
+"""Converters of Conv, ConvTranspose and Col2Im, for images with one, two or three axes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def _conv(operation: Operation) -> Value:
     x, weights = operation.value(0), operation.weights(1)
     kernel, groups = geometry(operation, x, weights)
     if x.type.shape[1] != weights.type.shape[1] * groups or weights.type.shape[0] % groups:
-        raise operation.wrong(f"weights {weights.type} do not fit {x.type} and {groups} groups")
+        raise operation.wrong(
+            f"weights {weights.type} do not fit input {x.type} with {groups} groups: they must be "
+            "[outputs, channels / groups, *kernel], with outputs a multiple of groups"
+        )
     window = OnnxWindow.of(operation, x.type.shape[2:], kernel)
     image = operation.channels_last(x)
     convolve = _conv3d if len(kernel) == 3 else _conv2d
@@ -27,29 +30,34 @@ def _conv(operation: Operation) -> Value:
 
 
 def geometry(operation: Operation, x: Value, weights: Value) -> tuple[tuple[int, ...], int]:
-    """The kernel's size and the number of groups."""
+    """Check the operands, and return the kernel's size and the number of groups."""
     rank, kernel = len(x.type.shape), weights.type.shape[2:]
     if rank != len(weights.type.shape) or rank < 3:
-        raise operation.wrong(f"weights {weights.type} do not fit an input {x.type}")
+        raise operation.wrong(
+            f"weights {weights.type} do not fit input {x.type}: both need the same number of "
+            "dimensions, at least 3"
+        )
     if rank > 5:
-        raise operation.refuse(f"images of {rank - 2} axes are not supported, three at most are")
+        raise operation.refuse(f"images with {rank - 2} axes are not supported; at most three are")
     if operation.integers("kernel_shape", kernel) != kernel:
         raise operation.wrong(
             f"kernel_shape {list(operation.integers('kernel_shape'))} contradicts weights "
             f"{weights.type}"
         )
     if x.type.size == 0 or weights.type.size == 0:
-        raise operation.refuse(f"{x.type} and weights {weights.type} hold nothing to convolve")
+        raise operation.refuse(
+            f"there is nothing to convolve: {x.type} or weights {weights.type} are empty"
+        )
     groups = operation.integer("group", 1)
     if groups < 1:
-        raise operation.wrong(f"there cannot be {groups} groups")
+        raise operation.wrong(f"attribute 'group' is {groups}; it must be at least 1")
     return kernel, groups
 
 
 def _conv2d(
     operation: Operation, x: Value, weights: Value, window: OnnxWindow, groups: int
 ) -> Value:
-    """One or two axes; a row is an image of height 1."""
+    """Convolve along one or two axes; a row is an image of height 1."""
     flat = len(window.kernel) == 1
     n, *size, channels = x.type.shape
     outputs = weights.type.shape[0]
@@ -94,7 +102,10 @@ def _conv_transpose(operation: Operation) -> Value:
     kernel, groups = geometry(operation, x, weights)
     inputs, outputs = weights.type.shape[:2]
     if x.type.shape[1] != inputs or inputs % groups:
-        raise operation.wrong(f"weights {weights.type} do not fit {x.type} and {groups} groups")
+        raise operation.wrong(
+            f"weights {weights.type} do not fit input {x.type} with {groups} groups: they must be "
+            "[channels, outputs / groups, *kernel], with channels a multiple of groups"
+        )
     # [g * i, o, *k] to [*k, i, g * o]
     rank = len(kernel)
     parted = operation.reshape(weights, (groups, inputs // groups, outputs, *kernel))
@@ -102,7 +113,7 @@ def _conv_transpose(operation: Operation) -> Value:
     taps = operation.reshape(turned, (*kernel, inputs // groups, groups * outputs))
     stride, dilation = (per_axis(operation, n, kernel) for n in ("strides", "dilations"))
     size = x.type.shape[2:]
-    # Steps that are never taken may be of any size.
+    # A step along a single element is not used, and may be too large.
     op = ConvTranspose(
         tuple(1 if n == 1 else s for n, s in zip(size, stride, strict=True)),
         _cut(operation, size, kernel),
@@ -114,14 +125,14 @@ def _conv_transpose(operation: Operation) -> Value:
 
 
 def _cut(operation: Operation, size: Sequence[int], kernel: Sequence[int]) -> tuple[Pair, ...]:
-    """What is cut off each axis of a transposed convolution, or added where negative."""
+    """Return what to remove from each axis of a transposed convolution; negative numbers add."""
     rank = len(kernel)
     stride = per_axis(operation, "strides", kernel)
     dilation = per_axis(operation, "dilations", kernel)
     extra = operation.integers("output_padding", ()) or (0,) * rank
     wanted = operation.integers("output_shape", ())[-rank:]
     if len(extra) != rank or (wanted and len(wanted) != rank):
-        raise operation.wrong(f"output_padding or output_shape do not have {rank} entries")
+        raise operation.wrong(f"output_padding and output_shape must have {rank} entries")
     mode = auto_pad(operation)
     if mode.startswith("SAME") and not wanted:
         wanted = tuple(n * s for n, s in zip(size, stride, strict=True))
@@ -131,7 +142,7 @@ def _cut(operation: Operation, size: Sequence[int], kernel: Sequence[int]) -> tu
     cut: list[Pair] = []
     for n, s, e, k, d, w in zip(size, stride, extra, kernel, dilation, wanted, strict=True):
         total = s * (n - 1) + e + (k - 1) * d + 1 - w
-        # What is missing of the wanted size goes after.
+        # If the output is smaller than the wanted size, the missing elements are added at the end.
         odd = "SAME_UPPER" if mode == "SAME_UPPER" else "SAME_LOWER"
         before, after = halves(total, odd) if total > 0 else (0, total)
         cut.append((before, after - e))
@@ -139,19 +150,30 @@ def _cut(operation: Operation, size: Sequence[int], kernel: Sequence[int]) -> tu
 
 
 def _col2im(operation: Operation) -> Value:
-    """Columns summed where they overlap: a transposed convolution whose taps pick one input."""
+    """Convert Col2Im, which sums columns where they overlap.
+
+    It is a transposed convolution; each of its taps selects one input.
+    """
     x = operation.value(0)
     size = operation.given("", 1)
     kernel = operation.given("", 2)
     if not size or not kernel or len(size) != len(kernel) or len(x.type.shape) != 3:
-        raise operation.wrong("its image_shape or block_shape do not fit the input")
+        raise operation.wrong(
+            f"image_shape {size} and block_shape {kernel} must have equally many entries, and its "
+            f"input must be [n, channels * taps, columns], not {x.type}"
+        )
     if len(kernel) > 3:
-        raise operation.refuse(f"images of {len(kernel)} axes are not supported")
+        raise operation.refuse(
+            f"images with {len(kernel)} axes are not supported; at most three are"
+        )
     n, rows, columns = x.type.shape
     window = OnnxWindow.of(operation, size, kernel)
     taps = prod(kernel)
     if rows % taps or columns != prod(window.outputs):
-        raise operation.wrong(f"{x.type} cannot be the columns of an image of {list(size)}")
+        raise operation.wrong(
+            f"{x.type} cannot be the columns of an image of {list(size)}: it needs a multiple of "
+            f"{taps} rows, and {prod(window.outputs)} columns"
+        )
     channels = rows // taps
     operation.afford((taps, taps, channels))
     ones = np.eye(taps, dtype=np.float32).reshape(*kernel, taps, 1)

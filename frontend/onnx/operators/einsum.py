@@ -1,9 +1,9 @@
-"""Einsum, as transpositions, sums and products of matrices.
+"""Converter of Einsum to transposes, sums and products of matrices.
 
-An axis that is summed, and that only one operand has, is summed at once. The operands that are
-left are multiplied in their order: axes that both have and that are still needed are a stack of
-products, those that are no longer needed are summed by them. Axes of one element take no part,
-so that an axis that is broadcast is one which an operand lacks.
+An axis that is summed and that only one operand has is summed first. The remaining operands are
+multiplied in order. Axes that both have are a stack of products if they are needed later; else the
+product sums over them. Axes of one element are removed, so that a broadcast axis is one that an
+operand lacks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TERM = re.compile(r"([A-Za-z]*)(\.\.\.)?([A-Za-z]*)")
 
 @dataclass(frozen=True)
 class _Term:
-    """A tensor and the label of each of its axes."""
+    """A tensor with a label for each of its axes."""
 
     value: Value
     labels: tuple[str, ...]
@@ -39,7 +39,10 @@ def _einsum(operation: Operation) -> Value:
     left, arrow, right = equation.partition("->")
     names = left.split(",")
     if len(names) != operation.count:
-        raise operation.wrong(f"'{equation}' is about {len(names)} operands, not {operation.count}")
+        raise operation.wrong(
+            f"equation '{equation}' has {len(names)} operands, but the operator has "
+            f"{operation.count}"
+        )
     ellipsis = max(
         (len(v.type.shape) - len(n) + 3 for n, v in _pairs(names, operation) if "..." in n),
         default=0,
@@ -57,7 +60,10 @@ def _einsum(operation: Operation) -> Value:
     sizes = _sizes(operation, labels)
     unknown = [label for label in result if label not in sizes]
     if unknown or len(set(result)) != len(result):
-        raise operation.wrong(f"'{equation}' cannot have the output '{right}'")
+        raise operation.wrong(
+            f"equation '{equation}' cannot have output '{right}': labels must occur in an operand, "
+            "and only once in the output"
+        )
     terms = [
         _squeezed(operation, _diagonal(operation, _Term(value, own)))
         for (_, value), own in zip(_pairs(names, operation), labels, strict=True)
@@ -77,41 +83,45 @@ def _pairs(names: Sequence[str], operation: Operation) -> list[tuple[str, Value]
 
 
 def _ellipsis(count: int, rank: int) -> tuple[str, ...]:
-    """Labels of the last `count` of the `rank` axes that an ellipsis stands for."""
+    """Return labels for the last `count` of the `rank` axes that an ellipsis stands for."""
     return tuple(f".{i}" for i in range(rank - count, rank))
 
 
 def _labels(operation: Operation, term: str, rank: int | None, ellipsis: int) -> tuple[str, ...]:
-    """The label of each axis of a term; `ellipsis` is the most axes that one stands for."""
+    """Return a label for each axis of a term; `ellipsis` is the most axes that any has."""
     match = _TERM.fullmatch(term)
     if match is None:
-        raise operation.wrong(f"'{term}' in its equation is no list of letters")
+        raise operation.wrong(f"'{term}' in its equation is not a list of letters")
     before, dots, after = match.groups()
     count = ellipsis if rank is None else rank - len(before) - len(after)
     if count < 0 or (count and not dots):
-        raise operation.wrong(f"'{term}' in its equation does not fit an operand of rank {rank}")
+        raise operation.wrong(
+            f"'{term}' in its equation does not fit an operand with {rank} dimensions"
+        )
     return (*before, *(_ellipsis(count, ellipsis) if dots else ()), *after)
 
 
 def _sizes(operation: Operation, labels: Sequence[tuple[str, ...]]) -> dict[str, int]:
-    """The size of each label; operands may have 1 in its place where an ellipsis stands."""
+    """Return the size of each label; operands may have size 1 instead in an ellipsis."""
     sizes: dict[str, int] = {}
     for value, own in zip(operation.values(), labels, strict=True):
         for label, size in zip(own, value.type.shape, strict=True):
             known = sizes.setdefault(label, size)
             if 1 not in (known, size) and known != size:
-                raise operation.wrong(f"'{label}' in its equation is both {known} and {size}")
+                raise operation.wrong(
+                    f"'{label}' in its equation has two different sizes, {known} and {size}"
+                )
             sizes[label] = size if known == 1 else known
     return sizes
 
 
 def _needed(kept: Sequence[str], others: Sequence[_Term]) -> set[str]:
-    """Labels that the output or a term still to come has."""
+    """Return the labels that the output or a later term has."""
     return {*kept, *(label for term in others for label in term.labels)}
 
 
 def _diagonal(operation: Operation, term: _Term) -> _Term:
-    """The elements at which axes of the same label have the same index."""
+    """Select the elements at which axes with the same label have the same index."""
     for label in dict.fromkeys(term.labels):
         while term.labels.count(label) > 1:
             axes = [i for i, own in enumerate(term.labels) if own == label][:2]
@@ -128,13 +138,13 @@ def _diagonal(operation: Operation, term: _Term) -> _Term:
 
 
 def _squeezed(operation: Operation, term: _Term) -> _Term:
-    """The term without its axes of one element."""
+    """Remove axes of one element."""
     kept = tuple(label for label in term.labels if term.size(label) != 1)
     return _Term(operation.reshape(term.value, [term.size(label) for label in kept]), kept)
 
 
 def _summed(operation: Operation, term: _Term, needed: set[str]) -> _Term:
-    """The sum over all axes whose label is not needed."""
+    """Sum over all axes with labels that are not needed."""
     axes = tuple(i for i, label in enumerate(term.labels) if label not in needed)
     if not axes:
         return term
@@ -143,14 +153,14 @@ def _summed(operation: Operation, term: _Term, needed: set[str]) -> _Term:
 
 
 def _arranged(operation: Operation, term: _Term, groups: Sequence[Sequence[str]]) -> Value:
-    """The term with its axes in groups, each of which is one axis."""
+    """Transpose and reshape a term so that each group of labels becomes one axis."""
     order = [term.labels.index(label) for group in groups for label in group]
     value = operation.transpose(term.value, order)
     return operation.reshape(value, [prod(term.size(label) for label in group) for group in groups])
 
 
 def _multiplied(operation: Operation, a: _Term, b: _Term, needed: set[str]) -> _Term:
-    """The product of two terms, summed over the labels that are not needed after it."""
+    """Multiply two terms, and sum over labels that are not needed afterwards."""
     a = _summed(operation, a, needed | set(b.labels))
     b = _summed(operation, b, needed | set(a.labels))
     common = [label for label in a.labels if label in b.labels]
@@ -166,7 +176,7 @@ def _multiplied(operation: Operation, a: _Term, b: _Term, needed: set[str]) -> _
         right = _arranged(operation, b, (*singles, inner, columns))
         y = operation.emit(MatMul(), left, right)
     else:
-        # An empty group is an axis of one element, along which the factor is broadcast.
+        # An empty group becomes an axis of one element, along which the factor is broadcast.
         left = _arranged(operation, a, (*singles, *([r] for r in rows), *([] for _ in columns)))
         right = _arranged(operation, b, (*singles, *([] for _ in rows), *([c] for c in columns)))
         y = operation.emit(Binary("mul"), left, right)

@@ -1,4 +1,4 @@
-"""Elementwise operators: arithmetic and the functions of a single number."""
+"""Converters of elementwise arithmetic and functions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from smelt.ops.core.unary import UNARY, Unary
 
 
 def unary(operation: Operation, op: Unary, x: Value) -> Value:
-    """A function of each element; `UnsupportedError` for elements that it does not serve."""
+    """Apply a function to each element. Raises `UnsupportedError` for unsupported types."""
     row, dtype = UNARY[op.kind], x.type.dtype
     if x.type.quant is None and not (row.floats if dtype.is_float else dtype in row.plain):
-        raise operation.refuse(f"the operator is not supported on {x.type}")
+        raise operation.refuse(
+            f"it does not support element type {dtype.value} ('{x.name}' is {x.type})"
+        )
     return operation.emit(op, x)
 
 
 def binary(operation: Operation, kind: str, a: Value, b: Value) -> Value:
-    """An operator on two tensors of one element type, broadcast against each other."""
+    """Apply an operator to two tensors of one element type, broadcast to each other."""
     return operation.emit(Binary(kind), a, b)
 
 
@@ -33,7 +35,7 @@ def _unary(kind: str) -> OnnxConverter:
 
 
 def _parametric(kind: str, **defaults: float) -> OnnxConverter:
-    """A function with constants, which are attributes of these names, in this order."""
+    """Return a converter of a function with constants, given by these attributes in order."""
 
     def convert(operation: Operation) -> Value:
         constants = [operation.real(name, default) for name, default in defaults.items()]
@@ -71,12 +73,12 @@ def _relu(operation: Operation) -> Value:
 def _gelu(operation: Operation) -> Value:
     form = operation.text("approximate", "none")
     if form not in ("none", "tanh"):
-        raise operation.wrong(f"its approximation '{form}' is neither 'none' nor 'tanh'")
+        raise operation.wrong(f"attribute 'approximate' is '{form}'; it must be 'none' or 'tanh'")
     return unary(operation, Unary("gelu" if form == "none" else "gelu_tanh"), operation.value(0))
 
 
 def _clip(operation: Operation) -> Value:
-    """By constants where the limits are known, else by the extrema of two tensors."""
+    """Convert Clip to a clamp if the limits are constant, else to a maximum and a minimum."""
     x = operation.value(0)
     limits = [_limit(operation, i, name, x) for i, name in ((1, "min"), (2, "max"))]
     if x.type.dtype is DType.FLOAT32 and all(v is None or v.is_constant for v in limits):
@@ -91,7 +93,9 @@ def _limit(operation: Operation, index: int, name: str, x: Value) -> Value | Non
         return operation.scalar(operation.real(name), x)
     limit = operation.optional(index)
     if limit is not None and limit.type.size != 1:
-        raise operation.wrong(f"its limit '{limit.name}' is {limit.type}, which is not one number")
+        raise operation.wrong(
+            f"its limit '{limit.name}' is {limit.type}, but must be a single number"
+        )
     return None if limit is None else operation.reshape(limit, ())
 
 
@@ -99,7 +103,7 @@ def _clamp(operation: Operation, x: Value, least: Array | None, greatest: Array 
     bound = float(np.finfo(np.float32).max)
     low = -np.inf if least is None or least <= -bound else float(least)
     high = np.inf if greatest is None or greatest >= bound else float(greatest)
-    # The upper limit wins where they are in the wrong order.
+    # If the limits are in the wrong order, the upper limit applies.
     limits = (min(low, high), high)
     if limits == (-np.inf, np.inf):
         return x
@@ -110,16 +114,16 @@ def _clamp(operation: Operation, x: Value, least: Array | None, greatest: Array 
 def _prelu(operation: Operation) -> Value:
     x, slope = operation.value(0), operation.weights(1, "slope")
     if not x.type.dtype.is_float:
-        raise operation.refuse(f"the operator is not supported on {x.type}")
+        raise operation.refuse(f"it supports only floats, but '{x.name}' is {x.type}")
     shape = x.type.shape
     if len(slope.type.shape) == 1 < len(shape) and slope.type.size == shape[1] != shape[-1]:
-        # Operator sets before 7: a slope a channel.
+        # Before operator set 7, there is a slope for each channel.
         slope = operation.reshape(slope, (shape[1], *(1 for _ in shape[2:])))
     return operation.emit(PRelu(), x, slope)
 
 
 def _div(operation: Operation) -> Value:
-    """A division by powers of two is an exact multiplication, which is faster."""
+    """Convert Div; division by powers of two becomes multiplication, which is exact and faster."""
     a, b = operation.value(0), operation.value(1)
     if b.data is not None and b.type.dtype.is_float:
         with np.errstate(divide="ignore", over="ignore"):
@@ -131,7 +135,10 @@ def _div(operation: Operation) -> Value:
 
 
 def _pow(operation: Operation) -> Value:
-    """The result has the element type of the base; common constant exponents need no power."""
+    """Convert Pow; the result has the element type of the base.
+
+    For common constant exponents, a cheaper operator is used.
+    """
     base, exponent = operation.value(0), operation.value(1)
     if base.type.dtype.is_float and exponent.data is not None and exponent.type.size == 1:
         form = _POWERS.get(float(exponent.data.reshape(())))
@@ -168,7 +175,7 @@ def _mod(operation: Operation) -> Value:
 def _bit_shift(operation: Operation) -> Value:
     direction = operation.text("direction")
     if direction not in ("LEFT", "RIGHT"):
-        raise operation.wrong(f"its direction '{direction}' is neither LEFT nor RIGHT")
+        raise operation.wrong(f"attribute 'direction' is '{direction}'; it must be LEFT or RIGHT")
     return binary(operation, f"shift_{direction.lower()}", operation.value(0), operation.value(1))
 
 

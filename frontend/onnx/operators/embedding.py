@@ -1,4 +1,4 @@
-"""Embeddings: rows of tables that integers choose."""
+"""Converter of EmbedLayerNormalization: rows of tables selected by integers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from smelt.ops.core.normalization import Normalization
 
 
 def _embed_layer(operation: Operation) -> list[Value]:
-    """EmbedLayerNormalization of onnxruntime: words, positions and segments, summed and normalized.
+    """Convert onnxruntime's EmbedLayerNormalization.
 
-    Its second result is how many words each mask lets through, its third the sum.
+    It adds the embeddings of words, positions and segments, and normalizes the sum. Its second
+    result is the number of words that each mask keeps, the third is the sum.
     """
     ids = operation.image(0, 2)
     length = ids.type.shape[1]

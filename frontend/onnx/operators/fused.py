@@ -1,6 +1,6 @@
-"""Operators of onnxruntime's own that stand for several of the standard: its optimizer writes them.
+"""Converters of fused operators that onnxruntime's optimizer writes.
 
-They are converted as what they stand for; the passes join what generated code can join.
+They are converted to the standard operators that they consist of; the passes may fuse these again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ACTIVATIONS: Mapping[str, Sequence[str]] = {
     "Selu": ("alpha", "gamma"),
     "Clip": ("min", "max"),
 }
-"""What is fused behind products, each with its attributes in the order of `activation_params`."""
+"""Activations fused to products, each with its attributes in the order of `activation_params`."""
 
 _CLIP_BY_ATTRIBUTES = 6
 """An operator set in which the limits of Clip are attributes."""
@@ -45,7 +45,7 @@ def _bias_gelu(operation: Operation) -> Value:
 
 
 def _fast_gelu(operation: Operation) -> Value:
-    """By tanh, of the first operand plus a bias if there is one."""
+    """Convert FastGelu, which uses tanh; a bias may be added to its operand."""
     x = operation.value(0)
     if operation.optional(1) is not None:
         x = binary(operation, "add", x, operation.value(1))
@@ -57,7 +57,7 @@ def _quick_gelu(operation: Operation) -> Value:
 
 
 def _fused_conv(operation: Operation) -> Value:
-    """Conv, plus the fourth operand, through an activation with a list of parameters."""
+    """Convert FusedConv: Conv, plus the fourth operand, then an activation with parameters."""
     operands = [operation.value(0), operation.value(1), operation.optional(2)]
     y = _standard(operation, "Conv", operands)
     if operation.optional(3) is not None:
@@ -66,13 +66,13 @@ def _fused_conv(operation: Operation) -> Value:
     names = _ACTIVATIONS.get(kind, ())
     if len(given) not in (0, len(names)):
         raise operation.wrong(
-            f"{kind or 'no activation'} has {len(names)} parameters, the file gives {len(given)}"
+            f"activation '{kind}' has {len(names)} parameters, but the file has {len(given)}"
         )
     return _activated(operation, y, dict(zip(names, given, strict=False)))
 
 
 def _fused_gemm(operation: Operation) -> Value:
-    """Gemm through an activation, each of whose parameters is an attribute."""
+    """Convert FusedGemm: Gemm, then an activation with an attribute for each parameter."""
     operands = [operation.value(0), operation.value(1), operation.optional(2)]
     y = _standard(operation, "Gemm", operands)
     names = _ACTIVATIONS.get(operation.text("activation", ""), ())
@@ -81,7 +81,7 @@ def _fused_gemm(operation: Operation) -> Value:
 
 
 def _standard(operation: Operation, kind: str, operands: Sequence[Value | None]) -> Value:
-    """The operator that an activation is fused to, with its own attributes."""
+    """Convert the operator that an activation is fused to, with its own attributes."""
     own = [a for a in operation.proto.attribute if not a.name.startswith("activation")]
     (y,) = operation.apply(kind, *operands, attributes=own)
     return y
@@ -93,7 +93,7 @@ def _activated(operation: Operation, y: Value, parameters: Mapping[str, float]) 
         return y
     if kind not in _ACTIVATIONS:
         raise operation.refuse(
-            f"its activation '{kind}' is not supported; {', '.join(_ACTIVATIONS)} are"
+            f"its activation '{kind}' is not supported; use one of {', '.join(_ACTIVATIONS)}"
         )
     attributes: list[onnx.AttributeProto] = [
         helper.make_attribute(name, value) for name, value in parameters.items()

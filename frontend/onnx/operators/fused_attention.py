@@ -1,8 +1,8 @@
-"""Attention as onnxruntime's own operators have it: with its projections, or heads already made.
+"""Converters of onnxruntime's own attention operators, with or without projections.
 
-Masks say with integers which keys there are; what they leave out gets a number added to its scores
-that is very negative, and not infinite as in the standard. What comes later in `unidirectional`
-attention gets the least number there is, so that it counts less than what a mask leaves out.
+Their masks are integers. To the score of a masked key, a large negative number is added, not
+-infinity as in the standard. In `unidirectional` attention, the lowest float is added to the scores
+of later keys, so that they count less than masked keys.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
 from smelt.frontend.onnx.operators.attention import Heads, attend
 from smelt.frontend.onnx.operators.elementwise import binary
 from smelt.frontend.onnx.operators.integer_products import integer_product, scaled_sums
-from smelt.frontend.onnx.operators.products import product
+from smelt.frontend.onnx.operators.matmul import product
 from smelt.ir import Array, Value
 
 _MASKED = -10000.0
 _APART = (0, 2, 1, 3)
-"""The axes of `[batch, sequence, heads, size]` that are batch, head, sequence and size."""
+"""Order of the axes in `[batch, sequence, heads, size]`: batch, heads, sequence, size."""
 
 
 def _attention(operation: Operation) -> Value:
-    """Attention: input, weights and bias of all projections, mask, past, bias of the scores."""
+    """Convert Attention: input, weights and bias of all projections, mask, past, score bias."""
     _refuse_cache(operation, (4, 6))
     x, weights = operation.image(0, 3), operation.weights(1)
     sizes = _sizes(operation, operation.image(1, 2).type.shape[1])
@@ -40,7 +40,7 @@ def _attention(operation: Operation) -> Value:
 
 
 def _quantized_attention(operation: Operation) -> Value:
-    """QAttention: of stored integers, each operand with scale and zero point; the mask is sixth."""
+    """Convert QAttention: quantized operands with scale and zero point; the mask is sixth."""
     _refuse_cache(operation, (8,))
     x, weights = operation.image(0, 3), operation.image(1, 2)
     zeros = operation.optional(6), operation.optional(7)
@@ -58,7 +58,7 @@ def _mixed(
 
 
 def _multi_head_attention(operation: Operation) -> list[Value]:
-    """MultiHeadAttention: queries, keys, values, a bias of these, mask, bias of the scores."""
+    """Convert MultiHeadAttention: queries, keys, values, their bias, mask, score bias."""
     _refuse_cache(operation, (6, 7, 8, 9))
     q, k, v = _unpacked(operation)
     y = attend(operation, q, k, v, _bias(operation, q, k, 4, 5), joined=True)
@@ -66,7 +66,7 @@ def _multi_head_attention(operation: Operation) -> list[Value]:
 
 
 def _unpacked(operation: Operation) -> list[Heads]:
-    """Queries, keys and values, of as many operands as hold them."""
+    """Return queries, keys and values, which may be packed in fewer operands."""
     query, key, value = operation.value(0), operation.optional(1), operation.optional(2)
     if key is None:
         return _packed(operation, query, 3)
@@ -76,16 +76,20 @@ def _unpacked(operation: Operation) -> list[Heads]:
     if operation.optional(3) is not None:
         sizes = [int(np.prod(part.type.shape[2:])) for part in parts]
         if any(len(part.type.shape) != 3 for part in parts):
-            raise operation.refuse("a bias of keys and values that are heads is not supported")
+            raise operation.refuse(
+                "a bias is not supported if keys and values are already divided into heads"
+            )
         biases = _split(operation, operation.weights(3, "bias"), sizes)
         parts = [binary(operation, "add", p, b) for p, b in zip(parts, biases, strict=True)]
     return [_heads(operation, part) for part in parts]
 
 
 def _packed(operation: Operation, x: Value, count: int) -> list[Heads]:
-    """The parts of `[batch, sequence, heads, count, size]`."""
+    """Split `[batch, sequence, heads, count, size]` along `count`."""
     if len(x.type.shape) != 5 or x.type.shape[3] != count:
-        raise operation.wrong(f"'{x.name}' of {x.type} does not hold {count} parts of each head")
+        raise operation.wrong(
+            f"'{x.name}' is {x.type}, but must be [batch, sequence, heads, {count}, size]"
+        )
     if operation.optional(3) is not None:
         raise operation.refuse("a bias of packed queries, keys and values is not supported")
     shape = (*x.type.shape[:3], x.type.shape[4])
@@ -94,30 +98,35 @@ def _packed(operation: Operation, x: Value, count: int) -> list[Heads]:
 
 
 def _heads(operation: Operation, x: Value) -> Heads:
-    """`[batch, sequence, heads * size]`, or `[batch, heads, sequence, size]`."""
+    """Return heads of `[batch, sequence, heads * size]` or `[batch, heads, sequence, size]`."""
     if len(x.type.shape) == 4:
         return Heads(x, (0, 1, 2, 3))
     heads = operation.integer("num_heads")
     if len(x.type.shape) != 3 or heads < 1 or x.type.shape[2] % heads:
-        raise operation.wrong(f"'{x.name}' of {x.type} does not consist of {heads} heads")
+        raise operation.wrong(
+            f"the last axis of '{x.name}' {x.type} cannot be divided into {heads} heads"
+        )
     shape = (*x.type.shape[:2], heads, x.type.shape[2] // heads)
     return Heads(operation.reshape(x, shape), _APART)
 
 
 def _sizes(operation: Operation, total: int) -> tuple[int, ...]:
-    """How many columns of the projections are queries, keys and values."""
+    """Return how many columns of the projections are queries, keys and values."""
     sizes = operation.integers("qkv_hidden_sizes", ()) or (total // 3,) * 3
     if len(sizes) != 3 or min(sizes) < 1 or sum(sizes) != total:
         raise operation.wrong(
-            f"{total} columns of weights are not {list(sizes)}, the queries, keys and values"
+            f"qkv_hidden_sizes {list(sizes)} must be three sizes of at least 1 with sum {total}, "
+            "the columns of its weights"
         )
     return sizes
 
 
 def _split(operation: Operation, x: Value, sizes: Sequence[int]) -> Sequence[Value]:
-    """Parts of the last axis."""
+    """Split along the last axis."""
     if x.type.shape[-1:] != (sum(sizes),):
-        raise operation.wrong(f"'{x.name}' of {x.type} cannot be parted into {list(sizes)}")
+        raise operation.wrong(
+            f"the last axis of '{x.name}' {x.type} cannot be split into {list(sizes)}"
+        )
     ends = operation.literal(np.asarray(sizes, np.int64))
     return operation.apply("Split", x, ends, axis=-1, outputs=len(sizes))
 
@@ -136,7 +145,7 @@ def _refuse_cache(operation: Operation, operands: Sequence[int]) -> None:
 
 
 def _bias(operation: Operation, q: Heads, k: Heads, mask: int, bias: int | None) -> Value | None:
-    """The sum of what masks and biases add to scores `[batch, heads, queries, keys]`."""
+    """Return the sum of masks and biases to add to scores `[batch, heads, queries, keys]`."""
     masked = operation.real("mask_filter_value", _MASKED)
     batch, queries, keys = q.size(0), q.size(2), k.size(2)
     terms: list[Value] = []
@@ -155,17 +164,20 @@ def _bias(operation: Operation, q: Heads, k: Heads, mask: int, bias: int | None)
 
 
 def _allowed(operation: Operation, mask: Value, batch: int, queries: int, keys: int) -> Value:
-    """Which keys count, of `[batch, 1, queries, keys]`."""
+    """Return which keys are not masked, with shape `[batch, 1, 1 or queries, keys]`."""
     shape = mask.type.shape
     if shape in ((batch,), (2 * batch,)):
         operation.afford((keys,))
         known = mask.data if mask.data is None else mask.data[:batch]
         if known is not None and known.min(initial=0) < 0:
-            raise operation.wrong(f"its mask '{mask.name}' lets {known.min()} keys through")
+            raise operation.wrong(
+                f"its mask '{mask.name}' has {known.min()} as a number of keys; it must be at "
+                "least 0"
+            )
     if shape == (batch,):
         return _compared(operation, "Less", np.arange(keys), mask, (batch, 1, 1, 1))
     if shape == (2 * batch,):
-        # The keys end where the first half says, and begin where the second one does.
+        # The first half has the end of the keys, the second half their beginning.
         halves = operation.apply("Split", mask, axis=0, outputs=2, num_outputs=2)
         sides = [
             _compared(operation, kind, np.arange(keys), half, (batch, 1, 1, 1))
@@ -180,15 +192,15 @@ def _allowed(operation: Operation, mask: Value, batch: int, queries: int, keys: 
     if shape in forms:
         return _compared(operation, "Less", np.zeros(1), mask, forms[shape])
     raise operation.refuse(
-        f"a mask {mask.type} of {batch} × {queries} queries and {keys} keys is not supported; "
-        "numbers of keys, their first and last ones, or a mask of each key are"
+        f"mask {mask.type} for {batch} batches of {queries} queries and {keys} keys is not "
+        "supported; use the number of keys, their end and beginning, or a mask for each key"
     )
 
 
 def _compared(
     operation: Operation, kind: str, numbers: Array, mask: Value, shape: Sequence[int]
 ) -> Value:
-    """Numbers compared with those of a mask, in this shape."""
+    """Compare constant numbers with those of a mask, reshaped to `shape`."""
     stored = operation.literal(numbers.astype(mask.type.dtype.numpy))
     (result,) = operation.apply(kind, stored, operation.reshape(mask, shape))
     return result

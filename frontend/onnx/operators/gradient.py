@@ -1,7 +1,7 @@
-"""Gradient of the preview of training: derivatives of one tensor of the network by others.
+"""Converter of Gradient in ONNX's training preview: derivatives of a tensor by others.
 
-Reverse accumulation (Griewank and Walther, "Evaluating Derivatives", 2008, section 3.2) over the
-nodes that were imported before.
+It implements reverse accumulation (Griewank and Walther, "Evaluating Derivatives", 2008, section
+3.2) over the nodes that were imported before.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.reshape import Reshape
 
 GradientRule = Callable[[Operation, Node, Value], Sequence[Value]]
-"""The derivatives by a node's operands, out of the one by its output."""
+"""Returns the derivatives by a node's operands, given the derivative by its output."""
 
 
 def _gradient(operation: Operation) -> list[OnnxValue]:
     if operation.scope.captures is not None:
-        raise operation.refuse("derivatives are supported outside of If, Loop and Scan only")
+        raise operation.refuse("derivatives inside If, Loop or Scan are not supported")
     xs, zs = operation.texts("xs"), operation.texts("zs", ())
     sources = [operation.value(index) for index in range(len(xs))]
     for index, name in enumerate((*xs, *zs)):
         if operation.scope.lookup(name) is not operation.operand(index):
             raise operation.refuse(
-                f"it takes '{operation.value(index).name}' in the place of '{name}': derivatives "
-                "are supported where the network itself is evaluated only"
+                f"its operand '{operation.value(index).name}' is not tensor '{name}' itself: "
+                "derivatives are supported only at the values that the network itself computes"
             )
     y = operation.scope.lookup(operation.text("y"))
     if not isinstance(y, Value) or not y.type.dtype.is_float:
@@ -42,7 +42,7 @@ def _gradient(operation: Operation) -> list[OnnxValue]:
 
 
 def _between(operation: Operation, sources: Sequence[Value]) -> list[Node]:
-    """The nodes of one output that depend on the sources, in order."""
+    """Return the nodes that depend on the sources, in order."""
     reached, nodes = set(sources), list[Node]()
     for node in operation.scope.nodes:
         if any(value in reached for value in node.inputs):
@@ -52,12 +52,12 @@ def _between(operation: Operation, sources: Sequence[Value]) -> list[Node]:
 
 
 def _accumulate(operation: Operation, node: Node, found: dict[Value, Value]) -> None:
-    """Add what a node's operands contribute to their derivatives."""
+    """Add a node's contribution to the derivatives by its operands."""
     kind = node.op.kind if isinstance(node.op, Binary | Unary) else node.op.name
     if kind not in _RULES:
         raise operation.refuse(
-            f"the derivative of {node.op.name} ({node.origin}) is not supported; those of "
-            f"{', '.join(sorted(_RULES))} are"
+            f"the derivative of {node.op.name} ({node.origin}) is not supported; supported are "
+            f"{', '.join(sorted(_RULES))}"
         )
     made = _RULES[kind](operation, node, found[node.output])
     for value, derivative in zip(node.inputs, made, strict=True):
@@ -69,7 +69,7 @@ def _accumulate(operation: Operation, node: Node, found: dict[Value, Value]) -> 
 
 
 def _summed(operation: Operation, derivative: Value, like: Value) -> Value:
-    """The derivative by an operand that was broadcast: the sum over what it was repeated to."""
+    """Return the derivative by an operand that was broadcast: sum over the repeated elements."""
     wide, own = derivative.type.shape, like.type.shape
     padded = (*[1] * (len(wide) - len(own)), *own)
     axes = tuple(i for i, (n, size) in enumerate(zip(padded, wide, strict=True)) if n != size)
@@ -87,7 +87,7 @@ def _negated(operation: Operation, value: Value) -> Value:
 
 
 def _divided(operation: Operation, node: Node, by_output: Value) -> Sequence[Value]:
-    """1 / b, and -(a / b) / b."""
+    """Return the derivatives of a / b: d / b by a, and -(d / b) * (a / b) by b."""
     by_a = _binary(operation, "div", by_output, node.input(1))
     return by_a, _negated(operation, _binary(operation, "mul", by_a, node.output))
 
@@ -106,4 +106,4 @@ _RULES: dict[str, GradientRule] = {
 }
 
 CONVERTERS: dict[str, OnnxConverter] = {"ai.onnx.preview.training::Gradient": _gradient}
-"""Operator's name to its converter."""
+"""Converter of each operator, by name."""

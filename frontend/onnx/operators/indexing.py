@@ -1,4 +1,4 @@
-"""Operators that select elements: by bounds, by indices, by their order."""
+"""Converters of operators that select elements: by bounds, by indices, or by order."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from smelt.ops.tensor.triangle import Triangle
 
 
 def _slice(operation: Operation) -> Value:
-    """Bounds as Python has them; out of range, they stand for the ends."""
+    """Convert Slice; bounds work as in Python, so that those out of range are clamped."""
     x = operation.value(0)
     shape = x.type.shape
     bounds = [operation.given(name, i) for i, name in enumerate(("starts", "ends"), 1)]
     starts, ends = bounds
     if starts is None or ends is None:
-        raise operation.wrong("no starts or no ends are given")
+        raise operation.wrong("it has no starts or no ends")
     axes = operation.given("axes", 3) or tuple(range(len(starts)))
     steps = operation.given("steps", 4) or (1,) * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise operation.wrong(
-            f"starts {list(starts)}, ends {list(ends)}, axes {list(axes)}, steps {list(steps)}"
+            f"starts {list(starts)}, ends {list(ends)}, axes {list(axes)} and steps {list(steps)} "
+            "must have equally many entries, and no step may be 0"
         )
     resolved = [range(size) for size in shape]
     own = operation.axes(axes, len(shape)) if shape else ()
     if len(own) != len(starts):
-        raise operation.wrong(f"axes {list(axes)} of '{x.name}' {x.type}")
+        raise operation.wrong(f"axes {list(axes)} do not exist in '{x.name}' {x.type}")
     for axis, start, end, step in zip(own, starts, ends, steps, strict=True):
         resolved[axis] = range(shape[axis])[start:end:step]
     if all(len(r) == n and r.step > 0 for r, n in zip(resolved, shape, strict=True)):
@@ -61,10 +62,13 @@ def _gather(operation: Operation) -> Value:
 
 
 def gathered(operation: Operation, x: Value, indices: Array, axis: int) -> Value:
-    """The elements that constant indices name: a slice where these are evenly spaced."""
+    """Return the elements at constant indices: a slice if these are evenly spaced."""
     size = x.type.shape[axis]
     if indices.size and (int(indices.max()) >= size or int(indices.min()) < -size):
-        raise operation.wrong(f"index out of range for axis {axis} of '{x.name}' {x.type}")
+        raise operation.wrong(
+            f"indices from {int(indices.min())} to {int(indices.max())} are out of range for axis "
+            f"{axis} of '{x.name}' {x.type}"
+        )
     where = positions(indices, size).ravel()
     steps = set(np.diff(where).tolist())
     shape = (*x.type.shape[:axis], *indices.shape, *x.type.shape[axis + 1 :])
@@ -89,10 +93,10 @@ def _gather_nd(operation: Operation) -> Value:
 
 
 def _array_feature_extractor(operation: Operation) -> Value:
-    """Elements along the last axis; a vector is a matrix of one row."""
+    """Convert ArrayFeatureExtractor: elements along the last axis; a vector is a single row."""
     x, indices = operation.value(0), operation.value(1)
     if not x.type.shape:
-        raise operation.wrong(f"'{x.name}' is {x.type}")
+        raise operation.wrong(f"'{x.name}' is {x.type}, which has no axes")
     rows = x if len(x.type.shape) > 1 else operation.reshape(x, (1, *x.type.shape))
     flat = operation.reshape(indices, (indices.type.size,))
     if flat.data is not None:
@@ -103,7 +107,9 @@ def _array_feature_extractor(operation: Operation) -> Value:
 def _reduction(operation: Operation) -> str:
     reduction = operation.text("reduction", "none")
     if reduction not in REDUCTIONS:
-        raise operation.wrong(f"reduction '{reduction}' is none of {', '.join(REDUCTIONS)}")
+        raise operation.wrong(
+            f"reduction '{reduction}' does not exist; use one of {', '.join(REDUCTIONS)}"
+        )
     return reduction
 
 
@@ -125,7 +131,7 @@ def _tensor_scatter(operation: Operation) -> Value:
     axis = axis_of(operation, x, -2)
     mode = operation.text("mode", "linear")
     if mode not in ("linear", "circular"):
-        raise operation.wrong(f"mode '{mode}'")
+        raise operation.wrong(f"mode '{mode}' does not exist; use 'linear' or 'circular'")
     op = TensorScatter(axis, mode == "circular")
     return operation.emit(op, x, updates, operation.optional(2), quant=x.type.quant)
 
@@ -134,7 +140,7 @@ def _one_hot(operation: Operation) -> Value:
     indices, values = operation.value(0), operation.value(2)
     depth = operation.number(1, "depth")
     if not isfinite(depth):
-        raise operation.wrong(f"its depth is {depth}")
+        raise operation.wrong(f"its depth is {depth}; it must be a finite number")
     rank = len(indices.type.shape) + 1
     op = OneHot(int(depth), operation.axis(operation.integer("axis", -1), rank))
     require_size(operation, (*indices.type.shape, op.depth))
@@ -167,7 +173,7 @@ def _trilu(operation: Operation) -> Value:
     x = operation.value(0)
     k = operation.whole_number(1, "diagonal") if operation.optional(1) is not None else 0
     if len(x.type.shape) < 2:
-        raise operation.wrong(f"'{x.name}' is {x.type}, no matrix")
+        raise operation.wrong(f"'{x.name}' is {x.type}, but must have at least 2 dimensions")
     rows, columns = x.type.shape[-2:]
     op = Triangle(operation.flag("upper", default=True), max(-rows, min(k, columns)))
     return operation.emit(op, x, quant=x.type.quant)
@@ -191,7 +197,7 @@ def _compress(operation: Operation) -> Value:
 
 
 def _of_constants(operation: Operation) -> Sequence[Value]:
-    """Operators whose results have as many elements as the data decide."""
+    """Convert operators on constants; with other operands, the size of the result is unknown."""
     if operation.value(0).data is None:
         raise _depends_on_data(operation, 0)
     arrays = expansion.computed(operation.proto, operation)
@@ -200,9 +206,9 @@ def _of_constants(operation: Operation) -> Sequence[Value]:
 
 def _depends_on_data(operation: Operation, index: int) -> Exception:
     return operation.refuse(
-        f"the shape of its result depends on what '{operation.value(index).name}' holds as the "
-        "network runs; Smelt plans memory for shapes that are known when it compiles. Cut the "
-        "network before this operator, and do the rest where its outputs are used"
+        f"the shape of its result depends on the values of '{operation.value(index).name}' at run "
+        "time, but Smelt needs shapes at compile time to plan memory. Cut the network before this "
+        "operator, and compute the rest in the code that uses its outputs"
     )
 
 

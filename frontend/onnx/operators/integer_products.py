@@ -1,8 +1,8 @@
-"""Products of integers that are not scaled: MatMulInteger, ConvInteger, dynamic quantization.
+"""Converters of unscaled integer products: MatMulInteger, ConvInteger, dynamic quantization.
 
-The sums of products of 8-bit integers less their zero points. Zero points that are known become
-those of the operands. One that is computed as the network runs is taken off the sums:
-Σ (x - a)(w - b) = Σ x w - a Σ w - b Σ x + a b Σ 1, all in 32 bits.
+They sum products of 8-bit integers without their zero points. Zero points that are known at compile
+time become those of the operands. A zero point computed at run time is subtracted from the sums,
+all in 32 bits: Σ (x - a)(w - b) = Σ x w - a Σ w - b Σ x + a b Σ 1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
 from smelt.frontend.onnx.operators.convolution import geometry
-from smelt.frontend.onnx.quantizing import relabelled, unlabelled
+from smelt.frontend.onnx.quantize_linear import relabelled, unlabelled
 from smelt.frontend.onnx.tensors import PROTO_TYPES
 from smelt.frontend.onnx.windows import OnnxWindow
 from smelt.ir import DType, Quant, Value
@@ -24,12 +24,12 @@ from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.quantize import Quantize
 
 Sums = Callable[[Value, Value], Value]
-"""The int32 sums of products of two int8 tensors."""
+"""Computes the int32 sums of products of two int8 tensors."""
 
 
 @dataclass(frozen=True)
 class _Factor:
-    """An int8 tensor of scale 1, and what is still to be taken off it: int32, or None."""
+    """An int8 tensor of scale 1, and the int32 zero point still to subtract from it, if any."""
 
     stored: Value
     shift: Value | None
@@ -38,10 +38,12 @@ class _Factor:
 def _factor(
     operation: Operation, x: Value, zero_point: Value | None, axis: int | None = None
 ) -> _Factor:
-    """A tensor less its zero point, or its zero points along `axis`."""
+    """Return a tensor without its zero point, or without its zero points along `axis`."""
     x = unlabelled(operation, x)
     if x.type.dtype not in (DType.INT8, DType.UINT8):
-        raise operation.refuse(f"'{x.name}' is {x.type}; products of 8-bit integers are supported")
+        raise operation.refuse(
+            f"'{x.name}' is {x.type}; only products of 8-bit integers are supported"
+        )
     down = 128 if x.type.dtype is DType.UINT8 else 0
     known = np.zeros(1) if zero_point is None else operation.scope.known(zero_point)
     shift, zeros = None, np.full(1, down)
@@ -67,14 +69,14 @@ def _factor(
 def _product(
     operation: Operation, x: _Factor, weights: _Factor, sums: Sums, ones: tuple[Value, Value]
 ) -> Value:
-    """The sums of products, less what is to be taken off the factors.
+    """Return the sums of products, with the remaining zero points of the factors subtracted.
 
     Args:
-        operation: what is converted.
+        operation: the operator to convert.
         x: the first factor.
-        weights: the second one.
+        weights: the second factor.
         sums: computes the sums of stored integers.
-        ones: tensors of ones that stand for `x` and `weights`; their sums may be broadcast.
+        ones: tensors of ones, used in place of `x` and `weights`; their sums may be broadcast.
     """
     total = sums(x.stored, weights.stored)
     ones_x, ones_weights = ones
@@ -103,7 +105,10 @@ def _ones(operation: Operation, shape: tuple[int, ...]) -> Value:
 def integer_product(
     operation: Operation, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None
 ) -> Value:
-    """`(a - a_zero) · (b - b_zero)`, int32; zero points are scalars, or one a row or column."""
+    """Return `(a - a_zero) · (b - b_zero)` in int32.
+
+    Zero points are scalars, or there is one for each row of `a` or column of `b`.
+    """
     rank, depth = len(a.type.shape), a.type.shape[-1:]
     if a_zero is not None and a_zero.type.size > 1 and len(a_zero.type.shape) == 1:
         a_zero = operation.reshape(a_zero, (a_zero.type.size, 1))
@@ -121,7 +126,7 @@ def integer_product(
 
 
 def _less(operation: Operation, x: Value, zero_point: Value | None) -> Value:
-    """A tensor less its zero point, in 32 bits."""
+    """Return a tensor without its zero point, in 32 bits."""
     wide = _int32(operation, x)
     if zero_point is None:
         return wide
@@ -142,9 +147,12 @@ def _conv_integer(operation: Operation) -> Value:
     x, weights = operation.value(0), operation.value(1)
     kernel, groups = geometry(operation, x, weights)
     if len(kernel) > 2:
-        raise operation.refuse(f"images of {len(kernel)} axes are not supported, two at most are")
+        raise operation.refuse(f"images with {len(kernel)} axes are not supported; at most two are")
     if x.type.shape[1] != weights.type.shape[1] * groups or weights.type.shape[0] % groups:
-        raise operation.wrong(f"weights {weights.type} do not fit {x.type} and {groups} groups")
+        raise operation.wrong(
+            f"weights {weights.type} do not fit input {x.type} with {groups} groups: they must be "
+            "[outputs, channels / groups, *kernel], with outputs a multiple of groups"
+        )
     window = OnnxWindow.of(operation, x.type.shape[2:], kernel)
     one = (1,) * (2 - len(kernel))
     image = operation.channels_last(unlabelled(operation, x))
@@ -181,7 +189,7 @@ def _two(numbers: tuple[int, ...]) -> tuple[int, int]:
 
 
 def scaled_sums(operation: Operation, sums: Value, scales: tuple[Value, Value], bias: int) -> Value:
-    """Sums as real numbers, plus the operand `bias`."""
+    """Return sums as real numbers, plus the operand with index `bias`."""
     (real,) = operation.apply("Cast", sums, to=PROTO_TYPES[DType.FLOAT32])
     product = operation.emit(Binary("mul"), *(_number(operation, s) for s in scales))
     y = operation.emit(Binary("mul"), real, product)
@@ -195,7 +203,7 @@ def _number(operation: Operation, scale: Value) -> Value:
 
 
 def _dynamic_quantize_matmul(operation: Operation) -> Value:
-    """DynamicQuantizeMatMul: the first operand is quantized by its own range."""
+    """Convert DynamicQuantizeMatMul: the first operand is quantized by its own range."""
     a, scale, zero = operation.apply("DynamicQuantizeLinear", operation.value(0), outputs=3)
     sums = integer_product(operation, a, operation.value(1), zero, operation.optional(3))
     return scaled_sums(operation, sums, (scale, operation.value(2)), 4)

@@ -1,4 +1,4 @@
-"""Normalizations."""
+"""Converters of normalizations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from smelt.ops.core.unary import Unary
 
 _EPSILON = 1e-5
 _GROUP_SCALE_PER_CHANNEL = 21
-"""The operator set from which GroupNormalization scales channels instead of groups."""
+"""First operator set in which GroupNormalization scales channels instead of groups."""
 
 
 def _batch(operation: Operation) -> Value:
-    """In inference: a multiplication and an addition a channel."""
+    """Convert BatchNormalization for inference: multiply each channel, and add to it."""
     training = operation.flag("training_mode") or any(operation.outputs[1:])
     if training:
         raise operation.refuse("training mode is not supported: export the network for inference")
@@ -30,7 +30,10 @@ def _batch(operation: Operation) -> Value:
     for index in range(1, 5):
         if operation.weights(index).type.size != channels:
             found = operation.value(index)
-            raise operation.wrong(f"'{found.name}' is {found.type} for {channels} channels")
+            raise operation.wrong(
+                f"'{found.name}' is {found.type}, but must have an element for each of the "
+                f"{channels} channels"
+            )
     scale, shift = _scale_and_shift(operation)
     shape = (channels, *(1 for _ in x.type.shape[2:]))
     scaled = binary(operation, "mul", x, operation.reshape(scale, shape))
@@ -43,7 +46,7 @@ def _scale_and_shift(operation: Operation) -> tuple[Value, Value]:
     if all(value.is_constant for value in values):
         gamma, beta, mean, variance = (value.array.astype(np.float64) for value in values)
         if (variance + epsilon <= 0).any():
-            raise operation.wrong(f"'{values[3].name}' holds variances that are not positive")
+            raise operation.wrong(f"the variances '{values[3].name}' must be positive")
         scale = gamma / np.sqrt(variance + epsilon)
         dtype = values[0].type.dtype.numpy
         scale, shift = scale.astype(dtype), (beta - mean * scale).astype(dtype)
@@ -70,9 +73,10 @@ def _layer(operation: Operation) -> Results:
 
 
 def _simplified_layer(operation: Operation) -> Results:
-    """SimplifiedLayerNormalization of onnxruntime, whose second result is the inverse of the root.
+    """Convert onnxruntime's SimplifiedLayerNormalization.
 
-    It is RMSNormalization as onnxruntime had it before the standard.
+    It is RMSNormalization from before the standard had it. Its second result is the inverse of the
+    root mean square.
     """
     x = operation.value(0)
     axis = operation.axis(operation.integer("axis", -1), len(x.type.shape))
@@ -81,12 +85,15 @@ def _simplified_layer(operation: Operation) -> Results:
 
 
 def _skip_layer(operation: Operation) -> Results:
-    """Of a sum, which is the fourth result: the input, what skipped a layer, and a bias."""
+    """Convert SkipLayerNormalization, which normalizes input + skip + bias.
+
+    The fourth result is this sum.
+    """
     centred = operation.kind == "SkipLayerNormalization"
     shift, bias = (3, 4) if centred else (None, 3)
     x, skip = operation.value(0), operation.value(1)
     if operation.optional(bias) is not None:
-        # The input comes out of the layer, which can add the bias at no cost.
+        # Add the bias to the input, where the layer before can fuse it.
         x = binary(operation, "add", x, operation.weights(bias, "bias"))
     total = binary(operation, "add", x, skip)
     if total.type.shape != operation.value(0).type.shape:
@@ -106,9 +113,9 @@ def _normalized(
     scale: Value,
     bias: Value | None,
 ) -> tuple[Value, Value, Value]:
-    """A normalization of onnxruntime's own, its mean, and the inverse of the root.
+    """Return a normalization of onnxruntime's own, its mean, and the inverse of the root.
 
-    Where the file does not use the last two, the normalization stands for them.
+    If the file does not use the mean and the inverse, the normalization is returned in their place.
     """
     wanted = any(operation.outputs[1:3])
     epsilon = operation.real("epsilon", 1e-5 if operation.has("axis") else 1e-12)
@@ -127,7 +134,7 @@ def _instance(operation: Operation) -> Value:
 
 
 def _group(operation: Operation) -> Value:
-    """As images of n, …, group, channel of the group."""
+    """Convert GroupNormalization; images become [n, …, group, channel in the group]."""
     x = operation.value(0)
     groups, shape = operation.integer("num_groups"), x.type.shape
     if len(shape) < 2 or groups < 1 or shape[1] % groups:
@@ -139,7 +146,10 @@ def _group(operation: Operation) -> Value:
     for index, role in ((1, "scale"), (2, "bias")):
         value = operation.weights(index, role)
         if value.type.size != own[0] * own[1]:
-            raise operation.wrong(f"its {role} '{value.name}' is {value.type}, {own} is needed")
+            raise operation.wrong(
+                f"its {role} '{value.name}' is {value.type}, but must have {own[0] * own[1]} "
+                "elements"
+            )
         parameters.append(operation.reshape(value, own))
     rank = len(shape)
     axes = (*range(1, rank - 1), rank)
@@ -153,7 +163,7 @@ def _mean_variance(operation: Operation) -> Value:
     x = operation.value(0)
     rank = len(x.type.shape)
     axes = sorted(operation.axes(operation.integers("axes", (0, 2, 3)), rank))
-    # The standard adds 1e-9 to the root, which is this much below it.
+    # The standard adds 1e-9 to the root; this is its square, added below the root.
     epsilon = 1e-18
     if 1 in axes or rank < 3:
         return operation.emit(Normalization(tuple(axes), epsilon), x)
@@ -162,11 +172,11 @@ def _mean_variance(operation: Operation) -> Value:
 
 
 def _lp(operation: Operation) -> Value:
-    """A norm of zero leaves zeros."""
+    """Convert LpNormalization; if the norm is 0, the result is 0."""
     x = operation.value(0)
     order = operation.integer("p", 2)
     if order not in (1, 2):
-        raise operation.wrong(f"there is no norm of order {order}, only 1 and 2")
+        raise operation.wrong(f"attribute 'p' is {order}; only norms of order 1 and 2 exist")
     axis = operation.axis(operation.integer("axis", -1), len(x.type.shape))
     norm = operation.emit(Reduce(f"l{order}", (axis,), keep_dims=True), x)
     tiny = float(np.finfo(np.float32).tiny)

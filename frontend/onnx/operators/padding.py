@@ -1,4 +1,4 @@
-"""Pad, which also crops."""
+"""Converter of Pad, which also crops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _pad(operation: Operation) -> Value:
     x = operation.value(0)
     mode = operation.text("mode", "constant")
     if mode not in _MODES:
-        raise operation.wrong(f"mode '{mode}' is none of {', '.join(_MODES)}")
+        raise operation.wrong(f"mode '{mode}' does not exist; use one of {', '.join(_MODES)}")
     pads = _pads(operation, len(x.type.shape))
     x = _cropped(operation, x, pads)
     padding = tuple((max(before, 0), max(after, 0)) for before, after in pads)
@@ -34,12 +34,15 @@ def _pad(operation: Operation) -> Value:
 
 
 def _pads(operation: Operation, rank: int) -> list[tuple[int, int]]:
-    """Elements before and after each axis; negative ones are taken away."""
+    """Return the elements to add before and after each axis; negative numbers remove some."""
     given = operation.given("pads", 1)
     axes = operation.given("", 3)
     own = operation.axes(range(rank) if axes is None else axes, rank) if rank else ()
     if given is None or len(given) != 2 * len(own) or len(set(own)) != len(own):
-        raise operation.wrong(f"pads {given} for axes {list(own)}")
+        raise operation.wrong(
+            f"pads {given} must have two entries for each of the axes {list(own)}, which must "
+            "differ"
+        )
     pads = [(0, 0)] * rank
     for i, axis in enumerate(own):
         pads[axis] = given[i], given[i + len(own)]
@@ -55,13 +58,13 @@ def _cropped(operation: Operation, x: Value, pads: Sequence[tuple[int, int]]) ->
     if sizes == list(x.type.shape):
         return x
     if min(sizes) < 0:
-        raise operation.wrong(f"pads {list(pads)} take more away than {x.type} has")
+        raise operation.wrong(f"pads {list(pads)} remove more elements than {x.type} has")
     op = Slice(tuple(starts), tuple(sizes), (1,) * len(sizes))
     return operation.emit(op, x, quant=x.type.quant)
 
 
 def _number(operation: Operation, x: Value, value: Value | None) -> float | int | None:
-    """The border's stored element; None for (real) zero."""
+    """Return the stored element of the border; None for (real) zero."""
     if value is None:
         number: float = operation.real("value", 0.0)
         return number if number and x.type.dtype.is_float else int(number) if number else None

@@ -1,4 +1,4 @@
-"""Pools, over windows and over whole images, and their inverse."""
+"""Converters of pools over windows and over whole images, and of MaxUnpool."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ def _window(operation: Operation) -> OnnxWindow:
     x = operation.value(0)
     size, kernel = x.type.shape[2:], operation.integers("kernel_shape")
     if not size or len(kernel) != len(size) or min(kernel) < 1:
-        raise operation.wrong(f"a window of {list(kernel)} cannot slide over {x.type}")
+        raise operation.wrong(
+            f"kernel_shape {list(kernel)} must have a size of at least 1 for each spatial axis of "
+            f"{x.type}"
+        )
     if len(size) > 3:
-        raise operation.refuse(f"images of {len(size)} axes are not supported, three at most are")
+        raise operation.refuse(f"images with {len(size)} axes are not supported; at most three are")
     if x.type.size == 0:
-        raise operation.refuse(f"{x.type} holds nothing to pool")
+        raise operation.refuse(f"there is nothing to pool: '{x.name}' {x.type} is empty")
     return OnnxWindow.of(operation, size, kernel)
 
 
 @dataclass(frozen=True)
 class _WindowAxis:
-    """An axis that a window slides over; by default it is left as it is."""
+    """An axis that a window slides over; the default leaves it unchanged."""
 
     kernel: int = 1
     stride: int = 1
@@ -48,7 +51,7 @@ _STILL = _WindowAxis()
 def _pooled(
     operation: Operation, kind: str, x: Value, window: OnnxWindow, *, counts_padding: bool = False
 ) -> Value:
-    """An image `[n, *size, c]` pooled; of a volume first the depth, whose rows are images."""
+    """Pool an image `[n, *size, c]`; for a volume, the depth is pooled first."""
     n, *size, channels = x.type.shape
     outputs = (n, *window.outputs, channels)
     axes = list(map(_WindowAxis, window.kernel, window.stride, window.dilation, window.padding))
@@ -97,7 +100,7 @@ def _average_pool(operation: Operation) -> Value:
         return operation.channels_first(
             _pooled(operation, "average", x, window, counts_padding=True)
         )
-    # Windows that reach beyond the padding average what is left of them.
+    # The average of a window that reaches beyond the padding is over fewer elements.
     total = _pooled(operation, "sum", x, window)
     operation.afford(window.outputs, 4)
     number = reduce(np.multiply.outer, counts)[..., None].astype(np.float32)
@@ -110,7 +113,7 @@ def _max_pool(operation: Operation) -> Results:
     if len(operation.outputs) < 2 or not operation.outputs[1]:
         image = operation.channels_last(x)
         return operation.channels_first(_pooled(operation, "max", image, window))
-    # The operator looks up its taps along each axis.
+    # The operator computes a table of taps for each axis.
     counts = zip(window.outputs, window.kernel, strict=True)
     operation.afford((sum(windows * taps for windows, taps in counts),), 4)
     fields = (window.kernel, window.stride, window.padding, window.dilation)
@@ -118,7 +121,7 @@ def _max_pool(operation: Operation) -> Results:
 
 
 def _norm(operation: Operation, x: Value, total: Callable[[Value], Value]) -> Value:
-    """The p-norm of what `total` adds up."""
+    """Return the p-norm, with sums computed by `total`."""
     p = operation.attributes["p"] if operation.has("p") else None
     order = 2.0 if p is None else p.f if p.type == p.FLOAT else float(p.i)
     if order == 2:
@@ -127,7 +130,7 @@ def _norm(operation: Operation, x: Value, total: Callable[[Value], Value]) -> Va
     if order == 1:
         return total(powers)
     if order <= 0:
-        raise operation.wrong(f"there is no norm of order {order}")
+        raise operation.wrong(f"attribute 'p' is {order}; it must be positive")
     powers = operation.emit(Binary("pow"), powers, operation.scalar(order, x))
     return operation.emit(Binary("pow"), total(powers), operation.scalar(1 / order, x))
 
@@ -143,7 +146,7 @@ def _lp_pool(operation: Operation) -> Value:
 def _over_image(operation: Operation, kind: str, x: Value) -> Value:
     rank = len(x.type.shape)
     if rank < 3:
-        raise operation.wrong(f"{x.type} is no image")
+        raise operation.wrong(f"{x.type} is not an image: it needs at least 3 dimensions")
     return operation.emit(Reduce(kind, tuple(range(2, rank)), True), x, quant=x.type.quant)
 
 
@@ -165,7 +168,10 @@ def _max_unpool(operation: Operation) -> Value:
     kernel = operation.integers("kernel_shape")
     rank = len(x.type.shape) - 2
     if len(kernel) != rank or min(kernel, default=0) < 1:
-        raise operation.wrong(f"a window of {list(kernel)} does not fit {x.type}")
+        raise operation.wrong(
+            f"kernel_shape {list(kernel)} must have a size of at least 1 for each spatial axis of "
+            f"{x.type}"
+        )
     stride = per_axis(operation, "strides", kernel)
     size = tuple(
         (n - 1) * s - sum(pair) + k
@@ -179,13 +185,15 @@ def _max_unpool(operation: Operation) -> Value:
     if wanted is None or wanted == shape:
         return y
     if len(wanted) != len(shape) or any(w < n for w, n in zip(wanted, shape, strict=True)):
-        raise operation.wrong(f"an output of {list(wanted)} cannot hold {list(shape)}")
+        raise operation.wrong(
+            f"output shape {list(wanted)} must be at least {list(shape)} along each axis"
+        )
     padding = tuple((0, w - n) for w, n in zip(wanted, shape, strict=True))
     return operation.emit(Pad(padding), y)
 
 
 def _max_roi_pool(operation: Operation) -> Value:
-    raise operation.refuse("it is not supported: use RoiAlign, which took its place")
+    raise operation.refuse("it is not supported: use RoiAlign, which replaces it")
 
 
 CONVERTERS: dict[str, OnnxConverter] = {

@@ -1,8 +1,9 @@
-"""Quantized operators.
+"""Converters of quantized operators.
 
-An operator on quantized tensors (QLinearConv, QLinearAdd, ...) is imported as what it stands for:
-its operands dequantized, the operator on real numbers, its result quantized. So both ways to
-write a quantized network, QOperator and QDQ, are one; a pass finds the integer arithmetic.
+An operator on quantized tensors (QLinearConv, QLinearAdd, ...) is imported as three steps: its
+operands are dequantized, the operator runs on real numbers, and its result is quantized. So both
+ways to write a quantized network, QOperator and QDQ, become the same graph. A pass then finds the
+integer arithmetic.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import onnx
 
 from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
-from smelt.frontend.onnx.quantizing import dequantized, quantized
+from smelt.frontend.onnx.quantize_linear import dequantized, quantized
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import Value
 from smelt.ops.core.binary import Binary
@@ -47,32 +48,32 @@ def _dequantize_linear(operation: Operation) -> Value:
 
 
 def _operand(operation: Operation, first: int, axis: int = 1) -> Value:
-    """Three operands as real numbers: stored integers, scale, zero point."""
+    """Dequantize three operands: stored integers, scale and zero point."""
     x, scale, zero_point = operation.value(first), operation.value(first + 1), first + 2
     return dequantized(operation, x, scale, operation.optional(zero_point), axis)
 
 
 def _result(operation: Operation, real: Value, first: int, like: Value) -> Value:
-    """Real numbers stored by two operands, scale and zero point, else as integers like another."""
+    """Quantize by two operands, scale and zero point; the element type is that of `like`."""
     scale, zero_point = operation.value(first), operation.optional(first + 1)
     return quantized(operation, real, scale, zero_point, dtype=like.type.dtype)
 
 
 def _image(operation: Operation) -> Value:
-    """The first operand as real numbers, channels first, which channels_last says it is not."""
+    """Dequantize the first operand, and return it channels first (see `channels_last`)."""
     x = operation.value(0)
     x = operation.channels_first(x) if operation.flag("channels_last") else x
     return dequantized(operation, x, operation.value(1), operation.optional(2))
 
 
 def _image_result(operation: Operation, real: Value, first: int) -> Value:
-    """An image of real numbers stored as `_result` does, in the layout of the first operand."""
+    """Quantize an image as `_result` does, and return it in the layout of the first operand."""
     stored = _result(operation, real, first, operation.value(0))
     return operation.channels_last(stored) if operation.flag("channels_last") else stored
 
 
 def _standard_attributes(operation: Operation) -> list[onnx.AttributeProto]:
-    """The attributes less those that onnxruntime's operators alone have."""
+    """Return the attributes without those that only onnxruntime's operators have."""
     return [a for a in operation.proto.attribute if a.name not in ("channels_last", "opset")]
 
 
@@ -96,7 +97,7 @@ def _qlinear_matmul(operation: Operation) -> Value:
 
 
 def _qgemm(operation: Operation) -> Value:
-    """`alpha · A · B + C`; the bias C has the scale of the product."""
+    """Convert QGemm, `alpha · A · B + C`; the bias C has the scale of the product."""
     axis = 0 if operation.flag("transB") else 1
     inputs = [_operand(operation, 0), _operand(operation, 3, axis)]
     if operation.optional(6) is not None:
@@ -120,7 +121,7 @@ def _binary(kind: str) -> OnnxConverter:
 
 
 def _unary(kind: str) -> OnnxConverter:
-    """Of one tensor; attributes are those of the operator on real numbers."""
+    """Return a converter for one operand; attributes are those of the float operator."""
 
     def convert(operation: Operation) -> Value:
         attributes = _standard_attributes(operation)
@@ -140,14 +141,14 @@ def _pool(kind: str) -> OnnxConverter:
 
 
 def _nhwc_max_pool(operation: Operation) -> Value:
-    """MaxPool of stored integers whose channels are the last axis."""
+    """Convert NhwcMaxPool: MaxPool of stored integers with channels last."""
     image = operation.channels_first(operation.value(0))
     (y,) = operation.apply("MaxPool", image, attributes=operation.proto.attribute)
     return operation.channels_last(y)
 
 
 def _softmax(operation: Operation) -> Value:
-    """QLinearSoftmax, whose `opset` tells which Softmax is meant."""
+    """Convert QLinearSoftmax; its attribute `opset` selects the version of Softmax."""
     (y,) = operation.apply(
         "Softmax",
         _operand(operation, 0),
@@ -158,16 +159,18 @@ def _softmax(operation: Operation) -> Value:
 
 
 def _concat(operation: Operation) -> Value:
-    """QLinearConcat: scale and zero point of the output, then three operands a tensor."""
+    """Convert QLinearConcat: scale and zero point of the output, then 3 operands per tensor."""
     if operation.count < 5 or operation.count % 3 != 2:
-        raise operation.wrong(f"it has {operation.count} inputs, not three for each tensor and two")
+        raise operation.wrong(
+            f"it has {operation.count} inputs, but must have two, and three for each tensor"
+        )
     parts = [_operand(operation, first) for first in range(2, operation.count, 3)]
     (y,) = operation.apply("Concat", *parts, attributes=operation.proto.attribute)
     return _result(operation, y, 0, operation.value(2))
 
 
 def _where(operation: Operation) -> Value:
-    """QLinearWhere: condition, then three operands a tensor."""
+    """Convert QLinearWhere: a condition, then 3 operands for each tensor."""
     (y,) = operation.apply(
         "Where", operation.value(0), _operand(operation, 1), _operand(operation, 4)
     )

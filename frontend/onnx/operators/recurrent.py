@@ -1,4 +1,7 @@
-"""LSTM, GRU and RNN: a dense layer over all time steps, then a `Recurrence` a direction."""
+"""Converters of LSTM, GRU and RNN.
+
+Each becomes a dense layer over all time steps, and a `Recurrence` for each direction.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +24,21 @@ _DIRECTIONS = {
     "reverse": (True,),
     "bidirectional": (False, True),
 }
-"""Of each direction, whether the last time step comes first."""
+"""For each direction, whether the last time step is computed first."""
 
 _USUAL = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "rnn": ("tanh",)}
 
 _ALPHA = frozenset(("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"))
 _BETA = frozenset(("affine", "scaledtanh", "hardsigmoid"))
-"""Activations that take the next of the file's constants."""
+"""Activations that use the file's next constant alpha, or beta."""
 
 _NO_DEFAULT = frozenset(("affine", "scaledtanh"))
-"""Activations for whose constants the standard has no default: its operator sets lack them."""
+"""Activations with constants for which the standard has no default."""
 
 
 @dataclass(frozen=True)
 class _RecurrentLayer:
-    """A recurrent operator: what its directions share. `x` is `[steps, batch, inputs]`."""
+    """A recurrent operator, as its directions share it. `x` is `[steps, batch, inputs]`."""
 
     operation: Operation
     kind: str
@@ -48,17 +51,20 @@ class _RecurrentLayer:
         return self.operation.value(2).type.shape[-1]
 
     def part(self, index: int, direction: int, axis: int = 0) -> Value | None:
-        """What an operand has for a direction; None where it is left out."""
+        """Return a direction's part of an operand; None if the operand is omitted."""
         value = self.operation.optional(index)
         if value is None:
             return None
         return self.cut(value, axis, direction, 1, drop=True)
 
     def cut(self, value: Value, axis: int, start: int, size: int, *, drop: bool = False) -> Value:
-        """Some elements along an axis, which is dropped if they are one and `drop` says so."""
+        """Return elements along an axis; `drop` removes the axis if there is one element."""
         shape = value.type.shape
         if axis >= len(shape) or start + size > shape[axis]:
-            raise self.operation.wrong(f"'{value.name}' of {value.type} is too small")
+            raise self.operation.wrong(
+                f"'{value.name}' {value.type} needs at least {start + size} elements along axis "
+                f"{axis}"
+            )
         if shape[axis] != size:
             value = self.operation.emit(Slice.along(axis, start, size, shape), value)
         if not drop:
@@ -71,10 +77,15 @@ def _recurrent(kind: str) -> OnnxConverter:
         layer = _layer(operation, kind)
         direction = operation.text("direction", "forward")
         if direction not in _DIRECTIONS:
-            raise operation.wrong(f"direction '{direction}' is none of {', '.join(_DIRECTIONS)}")
+            raise operation.wrong(
+                f"direction '{direction}' does not exist; use one of {', '.join(_DIRECTIONS)}"
+            )
         reverse = _DIRECTIONS[direction]
         if operation.value(1).type.shape[0] != len(reverse):
-            raise operation.wrong(f"weights {operation.value(1).type} are not '{direction}'")
+            raise operation.wrong(
+                f"weights {operation.value(1).type} do not fit direction '{direction}': axis 0 "
+                f"must have {len(reverse)} elements"
+            )
         gates = tuple(_gates(operation, kind, len(reverse)))
         sequence = bool(operation.outputs[0])
         found = [
@@ -96,12 +107,15 @@ def _layer(operation: Operation, kind: str) -> _RecurrentLayer:
     if x.type.dtype is not DType.FLOAT32:
         raise operation.refuse(f"its input is {x.type}: export the network in float32")
     if len(weights.type.shape) != 3 or len(recurrent.type.shape) != 3:
-        raise operation.wrong(f"weights {weights.type} and {recurrent.type} must have rank 3")
+        raise operation.wrong(f"weights {weights.type} and {recurrent.type} must have 3 dimensions")
     if operation.optional(3) is not None:
         operation.weights(3, "bias")
     units = recurrent.type.shape[-1]
     if operation.integer("hidden_size", units) != units:
-        raise operation.wrong(f"hidden_size does not fit recurrent weights {recurrent.type}")
+        raise operation.wrong(
+            f"hidden_size {operation.integer('hidden_size', units)} contradicts recurrent weights "
+            f"{recurrent.type}"
+        )
     if 0 in x.type.shape:
         raise operation.refuse(f"its input {x.type} is empty")
     _refuse_projection(operation, kind, units)
@@ -115,7 +129,7 @@ def _layer(operation: Operation, kind: str) -> _RecurrentLayer:
 
 
 def _refuse_projection(operation: Operation, kind: str, units: int) -> None:
-    """Refuse what exporters make of a recurrence whose output is projected to a smaller size."""
+    """Refuse a recurrence with a projection of its output to a smaller size."""
     recurrent = operation.value(2).type
     states = [operation.optional(5), operation.optional(6) if kind == "lstm" else None]
     wrong = [
@@ -127,29 +141,33 @@ def _refuse_projection(operation: Operation, kind: str, units: int) -> None:
         wrong.append(f"recurrent weights {recurrent}")
     if wrong:
         raise operation.wrong(
-            f"{wrong[0]} does not fit hidden_size {units}. ONNX has no {operation.kind} with a "
-            "projection (proj_size): export the network without one"
+            f"{wrong[0]} does not fit hidden_size {units}. ONNX does not support {operation.kind} "
+            "with a projection (proj_size): export the network without one"
         )
 
 
 def _gates(operation: Operation, kind: str, directions: int) -> Iterator[tuple[Gate, ...]]:
-    """The activations of each direction. Constants go to those that use one, in their order."""
+    """Yield the activations of each direction; constants are assigned in the file's order."""
     names = tuple(name.lower() for name in operation.texts("activations"))
     names = names or _USUAL[kind] * directions
     count = ACTIVATIONS[kind]
     if len(names) != count * directions:
-        raise operation.wrong(f"{len(names)} activations are given, {count * directions} needed")
+        raise operation.wrong(f"it has {len(names)} activations, but needs {count * directions}")
     alphas = iter(operation.reals("activation_alpha", ()))
     betas = iter(operation.reals("activation_beta", ()))
     gates: list[Gate] = []
     for name in names:
         if name not in GATE_DEFAULTS:
-            raise operation.refuse(f"activation '{name}' is not one of {', '.join(GATE_DEFAULTS)}")
+            raise operation.refuse(
+                f"activation '{name}' is not supported; use one of {', '.join(GATE_DEFAULTS)}"
+            )
         alpha, beta = GATE_DEFAULTS[name]
         alpha = next(alphas, None if name in _NO_DEFAULT else alpha) if name in _ALPHA else alpha
         beta = next(betas, None if name in _NO_DEFAULT else beta) if name in _BETA else beta
         if alpha is None or beta is None:
-            raise operation.refuse(f"activation '{name}' needs activation_alpha and _beta")
+            raise operation.refuse(
+                f"activation '{name}' needs attributes activation_alpha and activation_beta"
+            )
         gates.append(Gate(name, alpha, beta))
     for start in range(0, len(gates), count):
         yield tuple(gates[start : start + count])
@@ -158,7 +176,7 @@ def _gates(operation: Operation, kind: str, directions: int) -> Iterator[tuple[G
 def _direction(
     layer: _RecurrentLayer, index: int, reverse: bool, gates: tuple[Gate, ...], sequence: bool
 ) -> tuple[Value, ...]:
-    """The results of one direction; see `Recurrence`."""
+    """Return the results of one direction; see `Recurrence`."""
     operation, kind = layer.operation, layer.kind
     reset_after = kind == "gru" and operation.flag("linear_before_reset")
     op = Recurrence(
@@ -190,7 +208,7 @@ def _direction(
 def _biases(
     layer: _RecurrentLayer, index: int, reset_after: bool
 ) -> tuple[Value | None, Value | None]:
-    """The sum of the input's and the recurrent biases, and what stays of the latter apart."""
+    """Return the sum of input and recurrent biases, and a GRU's separate recurrent bias."""
     both = layer.part(3, index)
     if both is None:
         return None, None
@@ -208,7 +226,7 @@ def _biases(
 
 
 def _projected(layer: _RecurrentLayer, weights: Value | None, bias: Value | None) -> Value:
-    """What the input of all time steps adds to the gates."""
+    """Return the contribution of the input to the gates, for all time steps."""
     operation, x = layer.operation, layer.x
     if weights is None:
         raise operation.wrong("it has no weights")
@@ -219,7 +237,7 @@ def _projected(layer: _RecurrentLayer, weights: Value | None, bias: Value | None
 
 
 def _joined(layer: _RecurrentLayer, parts: Sequence[Value], *, is_sequence: bool) -> Value:
-    """A result of all directions in one tensor, in ONNX's order of axes."""
+    """Join a result of all directions to one tensor, in ONNX's order of axes."""
     operation, shape = layer.operation, parts[0].type.shape
     axis = len(shape) - 1 if layer.batch_first else len(shape) - 2
     apart = [operation.reshape(part, (*shape[:axis], 1, *shape[axis:])) for part in parts]

@@ -1,4 +1,4 @@
-"""Reductions over axes, and cumulative sums and products along one."""
+"""Converters of reductions, and of cumulative sums and products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resize and Upsample."""
+"""Converters of Resize and Upsample."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from smelt.ops.tensor.resample import Resample
 from smelt.ops.tensor.resize import Resize
 
 _FLAGS = ((False, False), (True, False), (False, True))
-"""Aligned corners and half-pixel centres of a `Resize`."""
+"""Values of `align_corners` and `half_pixel_centers` of a `Resize`."""
 
 
 _EACH = 8
-"""Elementary operations that a tap takes."""
+"""Elementary operations for each tap."""
 
 
 @dataclass(frozen=True)
 class _ResizedAxis:
-    """An axis that is resized, its output size, and the output's over the input's."""
+    """An axis to resize, its input and output size, and their scale (output / input)."""
 
     axis: int
     size: int
@@ -101,20 +101,22 @@ def _table(
 
 def _one_of(operation: Operation, name: str, given: str, known: Sequence[str]) -> str:
     if given not in known:
-        raise operation.wrong(f"there is no {name} '{given}'; see {', '.join(known)}")
+        raise operation.wrong(f"{name} '{given}' does not exist; use one of {', '.join(known)}")
     return given
 
 
 def _sizes(
     operation: Operation, x: Value, axes: Sequence[int], scales: int
 ) -> tuple[_ResizedAxis, ...]:
-    """The axes by the operand of scales, or where that is empty by the one of sizes after it."""
+    """Return the axes to resize, from the operand `scales` or, if it is empty, from sizes."""
     given = operation.optional(scales)
     if given is not None and given.type.size:
         return _scaled(operation, x, axes, operation.constant(scales, "scales"))
     sizes = operation.given("", scales + 1)
     if sizes is None or len(sizes) != len(axes) or min(sizes, default=1) < 1:
-        raise operation.wrong(f"its sizes are {sizes} for {len(axes)} axes of {x.type}")
+        raise operation.wrong(
+            f"its sizes {sizes} must be at least 1, one for each of {len(axes)} axes of {x.type}"
+        )
     shape = [x.type.shape[axis] for axis in axes]
     policy = operation.text("keep_aspect_ratio_policy", "stretch")
     _one_of(
@@ -142,10 +144,13 @@ def _scaled(
 ) -> tuple[_ResizedAxis, ...]:
     factors = np.asarray(scales, np.float32).ravel()
     if len(factors) != len(axes) or not (np.isfinite(factors) & (factors > 0)).all():
-        raise operation.wrong(f"its scales are {factors.tolist()} for {len(axes)} axes of {x.type}")
+        raise operation.wrong(
+            f"its scales {factors.tolist()} must be positive and finite, one for each of "
+            f"{len(axes)} axes of {x.type}"
+        )
     _refuse_empty(operation, x)
     sizes = [x.type.shape[axis] for axis in axes]
-    # In float64, since a product in float32, as sizes are, may be infinite.
+    # Compute in float64, because a float32 product, which gives the sizes, may be infinite.
     for factor, size in zip(factors.tolist(), sizes, strict=True):
         if factor * size > LARGEST:
             raise operation.refuse(f"scale {factor:.6g} makes an axis of {size} too large")
@@ -154,32 +159,37 @@ def _scaled(
         for axis, size, factor in zip(axes, sizes, factors, strict=True)
     )
     if any(a.outputs < 1 for a in found):
-        raise operation.wrong(f"scales {factors.tolist()} leave nothing of {x.type}")
+        raise operation.wrong(f"scales {factors.tolist()} give {x.type} a size of 0")
     return _limited(operation, found)
 
 
 def _keeps_shape(axes: tuple[_ResizedAxis, ...]) -> bool:
-    """Whether nothing is resized; ONNX Runtime then copies, whatever fraction the scales have."""
+    """Return whether no axis is resized; onnxruntime then copies, even if a scale is not 1."""
     return all(a.size == a.outputs for a in axes)
 
 
 def _limited(operation: Operation, axes: tuple[_ResizedAxis, ...]) -> tuple[_ResizedAxis, ...]:
     largest = max((a.outputs for a in axes), default=0)
     if largest > LARGEST:
-        raise operation.refuse(f"an axis of {largest} elements is too large")
+        raise operation.refuse(
+            f"an axis of {largest:,} elements is not supported; at most {LARGEST:,} are"
+        )
     return axes
 
 
 def _refuse_empty(operation: Operation, x: Value) -> None:
     if x.type.size == 0:
-        raise operation.refuse(f"{x.type} holds nothing to resize")
+        raise operation.refuse(f"there is nothing to resize: '{x.name}' {x.type} is empty")
 
 
 def _roi(operation: Operation, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
-    """Begin and end of the region of interest along each axis."""
+    """Return begin and end of the region of interest along each axis."""
     given = operation.constant(1, "region of interest").ravel()
     if len(given) != 2 * len(axes) or not np.isfinite(given).all():
-        raise operation.wrong(f"its region of interest is {given.tolist()} for {len(axes)} axes")
+        raise operation.wrong(
+            f"its region of interest {given.tolist()} must be finite, with two numbers for each of "
+            f"{len(axes)} axes"
+        )
     halves = given[: len(axes)].tolist(), given[len(axes) :].tolist()
     return dict(zip(axes, zip(*halves, strict=True), strict=True))
 
@@ -190,10 +200,10 @@ def _emit(
     interpolation: Interpolation,
     tables: dict[_ResizedAxis, InterpolationTable],
 ) -> Value:
-    """An image is resized at once where a `Resize` does the same; else axis by axis."""
+    """Resize an image by one `Resize` if that gives the same result, else axis by axis."""
     nearest = interpolation.mode == "nearest"
     if not nearest and x.type.dtype is not DType.FLOAT32:
-        raise operation.refuse(f"{x.type} can only be resized with mode 'nearest'")
+        raise operation.refuse(f"{x.type} can be resized only with mode 'nearest'")
     if not tables:
         return x
     image = len(x.type.shape) > 2 and min(a.axis for a in tables) >= 2
@@ -203,7 +213,7 @@ def _emit(
     y = _at_once(operation, x, interpolation, tables)
     if y is None:
         y = x
-        # The smaller the sooner, so that what is between is small.
+        # Begin with the axis that shrinks most, so that intermediate results are small.
         for a, table in sorted(tables.items(), key=lambda item: item[0].outputs / item[0].size):
             op = Resample(a.axis, operation.real("extrapolation_value", 0.0))
             operands = [operation.literal(table.positions.astype(np.int32))]
@@ -214,7 +224,7 @@ def _emit(
 
 
 def _moved(a: _ResizedAxis) -> _ResizedAxis:
-    """The axis after channels have gone last."""
+    """Return the axis after channels were moved last."""
     return _ResizedAxis(a.axis - 1, a.size, a.outputs, a.scale)
 
 
@@ -224,7 +234,7 @@ def _at_once(
     interpolation: Interpolation,
     tables: dict[_ResizedAxis, InterpolationTable],
 ) -> Value | None:
-    """The image resized along rows and columns by one operator, if that has the same tables."""
+    """Resize rows and columns of an image by one operator; None if its tables differ."""
     axes = {a.axis: (a, table) for a, table in tables.items()}
     if len(x.type.shape) != 4 or not axes.keys() <= {1, 2} or interpolation.mode == "cubic":
         return None
@@ -238,7 +248,7 @@ def _at_once(
 
 
 def _agrees(op: Resize, a: _ResizedAxis, table: InterpolationTable) -> bool:
-    """Whether the operator has that table, up to the rounding of coordinates."""
+    """Return whether the operator has the same table, up to the rounding of coordinates."""
     if (table.positions < 0).any():
         return False
     if op.kind == "nearest":
@@ -254,7 +264,7 @@ def _agrees(op: Resize, a: _ResizedAxis, table: InterpolationTable) -> bool:
 
 
 def _matrix(positions: Array, weights: Array, size: int) -> Array:
-    """The table as a matrix `[o,size]`."""
+    """Return the table as a matrix `[o,size]`."""
     matrix = np.zeros((len(positions), size))
     np.add.at(matrix, (np.arange(len(positions))[:, None], positions), weights)
     return matrix

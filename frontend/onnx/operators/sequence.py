@@ -1,7 +1,7 @@
-"""Sequences and optionals, which exist at compile time only.
+"""Converters of sequences and optionals, which exist only at compile time.
 
-How many tensors a sequence has and which one is meant is known while the network is imported, so
-that nothing is left of it in the graph. An optional is what it holds.
+The number of tensors in a sequence, and which one is selected, is known at import, so the graph has
+no sequences. An optional is replaced by its content.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _empty(operation: Operation) -> TensorSequence:
 def _construct(operation: Operation) -> TensorSequence:
     values = operation.values()
     if not values:
-        raise operation.wrong("a sequence is made of one tensor at least")
+        raise operation.wrong("it has no inputs, but a sequence needs at least one tensor")
     return _of(operation, values[0].type.dtype, values)
 
 
@@ -36,7 +36,7 @@ def _of(operation: Operation, dtype: DType, items: Sequence[Value]) -> TensorSeq
     other = next((v for v in items if v.type.dtype is not dtype), None)
     if other is not None:
         raise operation.wrong(
-            f"'{other.name}' is {other.type}, the elements of the sequence are {dtype.value}"
+            f"'{other.name}' is {other.type}, but the elements of the sequence are {dtype.value}"
         )
     return TensorSequence(dtype, tuple(items))
 
@@ -65,15 +65,17 @@ def _erase(operation: Operation) -> TensorSequence:
 
 
 def _position(operation: Operation, index: int, length: int, last: int | None = None) -> int:
-    """The position that an operand says, at most `last`, as one that does not count from the end.
+    """Return the position that an operand gives, counted from 0; it is at most `last`.
 
     Raises:
-        UnsupportedError: it is computed as the network runs.
+        UnsupportedError: it is computed at run time.
     """
     position = operation.whole_number(index, "position in a sequence")
     last = length - 1 if last is None else last
     if not -length <= position <= last:
-        raise operation.wrong(f"position {position} of a sequence of {length} tensors")
+        raise operation.wrong(
+            f"position {position} does not exist in a sequence of {length} tensors"
+        )
     return position + length if position < 0 else position
 
 
@@ -84,7 +86,7 @@ def _length(operation: Operation) -> Value:
 def _concat(operation: Operation) -> Value:
     sequence = operation.sequence(0)
     if not sequence.items:
-        raise operation.wrong("there is nothing to join: the sequence is empty")
+        raise operation.wrong("its sequence is empty: it must have at least one tensor to join")
     values, axis = list(sequence.items), operation.integer("axis")
     if operation.flag("new_axis"):
         axis = operation.axis(axis, len(values[0].type.shape) + 1)
@@ -113,7 +115,10 @@ def _split(operation: Operation) -> TensorSequence:
 
 
 def _sizes(operation: Operation, size: int) -> tuple[int, ...]:
-    """Sizes of the parts: as a vector says; a number's, the last part smaller; or 1."""
+    """Return the sizes of the parts: from a vector, or from a number (the last may be smaller).
+
+    The default is 1 for each.
+    """
     given = operation.given("", 1)
     if given is None:
         require_size(size)
@@ -121,7 +126,7 @@ def _sizes(operation: Operation, size: int) -> tuple[int, ...]:
     if not operation.value(1).type.shape:
         (part,) = given
         if part < 1:
-            raise operation.wrong(f"parts of {part} elements")
+            raise operation.wrong(f"its parts have {part} elements; they must have at least 1")
         require_size(-(-size // part))
         return tuple(min(part, size - start) for start in range(0, size, part))
     if min(given, default=0) < 0 or sum(given) != size:
@@ -130,7 +135,7 @@ def _sizes(operation: Operation, size: int) -> tuple[int, ...]:
 
 
 def _optional(operation: Operation) -> OnnxValue:
-    """What an optional holds stands for the optional; an empty one has no such thing."""
+    """Return the content of an optional; an empty one is refused."""
     if not operation.has_operand(0):
         raise operation.refuse("an empty optional is not supported: leave it out of the network")
     return operation.operand(0)
@@ -153,4 +158,4 @@ CONVERTERS: dict[str, OnnxConverter] = {
     "OptionalGetElement": _optional,
     "OptionalHasElement": _has_element,
 }
-"""Operator's name to its converter."""
+"""Converter of each operator, by name."""

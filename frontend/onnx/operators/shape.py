@@ -1,4 +1,4 @@
-"""Operators that give a tensor another shape or order, join tensors, and take them apart."""
+"""Converters of operators that reshape, transpose, join, split and repeat tensors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import ceil, inf, isfinite, prod
 
 import numpy as np
 
+from smelt.formatting import number
 from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import DType, Value
@@ -15,25 +16,24 @@ from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.pad import Pad
 from smelt.ops.tensor.slice import Slice
 from smelt.ops.tensor.tile import Tile
-from smelt.wording import number
 
 
 def _reshape(operation: Operation) -> Value:
     x = operation.value(0)
     wanted = operation.given("shape", 1)
     if wanted is None:
-        raise operation.wrong("no shape is given")
+        raise operation.wrong("it has no shape")
     return operation.reshape(x, _completed(operation, x, wanted))
 
 
 def _completed(operation: Operation, x: Value, wanted: Sequence[int]) -> tuple[int, ...]:
-    """The shape with what 0 and -1 stand for: the input's own dimension, and what is left."""
+    """Return the shape with 0 replaced by the input's dimension, and -1 by the remaining size."""
     shape = list(wanted)
     if not operation.flag("allowzero"):
         for axis, size in enumerate(wanted):
             if size == 0 and axis >= len(x.type.shape):
                 raise operation.wrong(
-                    f"shape {list(wanted)} copies a dimension that {x.type} lacks"
+                    f"shape {list(wanted)} copies dimension {axis}, which {x.type} does not have"
                 )
             shape[axis] = size or x.type.shape[axis]
     if shape.count(-1) == 1:
@@ -41,7 +41,10 @@ def _completed(operation: Operation, x: Value, wanted: Sequence[int]) -> tuple[i
         if known > 0 and x.type.size % known == 0:
             shape[shape.index(-1)] = x.type.size // known
     if min(shape, default=0) < 0 or prod(shape) != x.type.size:
-        raise operation.wrong(f"'{x.name}' is {x.type}, which has no shape {list(wanted)}")
+        raise operation.wrong(
+            f"'{x.name}' {x.type} cannot be reshaped to {list(wanted)}: the number of elements "
+            "differs"
+        )
     return tuple(shape)
 
 
@@ -68,11 +71,11 @@ def _unsqueeze(operation: Operation) -> Value:
     x = operation.value(0)
     given = operation.given("axes", 1)
     if given is None:
-        raise operation.wrong("no axes are given")
+        raise operation.wrong("it has no axes")
     rank = len(x.type.shape) + len(given)
     added = set(operation.axes(given, rank))
     if len(added) != len(given):
-        raise operation.wrong(f"axes {list(given)} name one of {rank} twice")
+        raise operation.wrong(f"axes {list(given)} contain one of the {rank} axes twice")
     own = iter(x.type.shape)
     return operation.reshape(x, [1 if i in added else next(own) for i in range(rank)])
 
@@ -84,20 +87,22 @@ def _transpose(operation: Operation) -> Value:
     if permutation is None:
         permutation = tuple(reversed(range(rank)))
     elif sorted(permutation) != list(range(rank)):
-        raise operation.wrong(f"perm {list(permutation)} is no order of the axes of {x.type}")
+        raise operation.wrong(
+            f"perm {list(permutation)} is not a permutation of the axes of {x.type}"
+        )
     return operation.transpose(x, permutation)
 
 
 def _concat(operation: Operation) -> Value:
     values = operation.values()
     if not values:
-        raise operation.wrong("there is nothing to join")
+        raise operation.wrong("it has no inputs, but needs at least one tensor to join")
     return joined(operation, values, axis_of(operation, values[0], 1))
 
 
 def joined(operation: Operation, values: Sequence[Value], axis: int) -> Value:
-    """One or more tensors, one after the other along an axis."""
-    # Empty tensors, which shape arithmetic makes, have no array in C.
+    """Join one or more tensors along an axis."""
+    # Skip empty tensors, which shape arithmetic makes: they have no array in C.
     values = [value for value in values if value.type.size] or values[:1]
     if len(values) == 1:
         return values[0]
@@ -105,7 +110,7 @@ def joined(operation: Operation, values: Sequence[Value], axis: int) -> Value:
 
 
 def axis_of(operation: Operation, x: Value, default: int) -> int:
-    """The attribute `axis`, an axis of `x`, counted from 0."""
+    """Return the attribute `axis`, an axis of `x`, counted from 0."""
     if not x.type.shape:
         raise operation.wrong(f"'{x.name}' is {x.type}, which has no axes")
     return operation.axis(operation.integer("axis", default), len(x.type.shape))
@@ -119,11 +124,16 @@ def _split(operation: Operation) -> list[Value]:
     if sizes is None:
         count = operation.integer("num_outputs", len(operation.outputs))
         if not 0 < count == len(operation.outputs):
-            raise operation.wrong(f"{count} parts, but {len(operation.outputs)} outputs")
+            raise operation.wrong(
+                f"num_outputs is {count}, but it has {len(operation.outputs)} outputs"
+            )
         part = -(-size // count)
         sizes = tuple(max(0, min(part, size - i * part)) for i in range(count))
     if min(sizes, default=0) < 0 or sum(sizes) != size or len(sizes) != len(operation.outputs):
-        raise operation.wrong(f"{x.type} cannot be split along axis {axis} into {list(sizes)}")
+        raise operation.wrong(
+            f"axis {axis} of {x.type} cannot be split into {list(sizes)} for "
+            f"{len(operation.outputs)} outputs"
+        )
     starts = accumulate(sizes, initial=0)
     return [
         x if part == size else slice_along(operation, x, axis, start, part)
@@ -134,7 +144,7 @@ def _split(operation: Operation) -> list[Value]:
 def slice_along(
     operation: Operation, x: Value, axis: int, start: int, size: int, step: int = 1
 ) -> Value:
-    """`size` elements along one axis, all along the others."""
+    """Return `size` elements along one axis, and all along the others."""
     start = start if size else 0
     op = Slice.along(axis, start, size, x.type.shape, step)
     return operation.emit(op, x, quant=x.type.quant)
@@ -143,12 +153,12 @@ def slice_along(
 def _expand(operation: Operation) -> Value:
     shape = operation.given("", 1)
     if shape is None or min(shape, default=0) < 0:
-        raise operation.wrong("a shape without negative dimensions must be given")
+        raise operation.wrong(f"its shape is {shape}; dimensions must be at least 0")
     return expanded(operation, operation.value(0), shape)
 
 
 def expanded(operation: Operation, x: Value, shape: Sequence[int]) -> Value:
-    """The value repeated to what numpy broadcasts its shape and `shape` to."""
+    """Repeat the value to the shape that numpy would broadcast its shape and `shape` to."""
     try:
         target = np.broadcast_shapes(x.type.shape, tuple(shape))
     except ValueError as error:
@@ -165,12 +175,15 @@ def _tile(operation: Operation) -> Value:
     x = operation.value(0)
     repeats = operation.given("", 1)
     if repeats is None or len(repeats) != len(x.type.shape) or min(repeats, default=0) < 0:
-        raise operation.wrong(f"{x.type} cannot be repeated {repeats} times")
+        raise operation.wrong(
+            f"repeats {repeats} must be at least 0, one for each of the "
+            f"{len(x.type.shape)} dimensions of {x.type}"
+        )
     return tiled(operation, x, repeats)
 
 
 def tiled(operation: Operation, x: Value, multiples: Sequence[int]) -> Value:
-    """The value so many times along each axis."""
+    """Repeat the value along each axis; 0 makes it empty."""
     if all(times == 1 for times in multiples):
         return x
     shape = [n * times for n, times in zip(x.type.shape, multiples, strict=True)]
@@ -181,10 +194,11 @@ def tiled(operation: Operation, x: Value, multiples: Sequence[int]) -> Value:
 
 
 def require_size(operation: Operation, shape: Sequence[int]) -> None:
-    """Refuse a result that no device can hold, before anything is computed of it."""
+    """Refuse a result that is too large for any device, before it is computed."""
     if prod(shape) > _MOST_ELEMENTS:
         raise operation.refuse(
-            f"its result of shape {list(shape)} would have {number(prod(shape))} elements"
+            f"its result of shape {list(shape)} has {number(prod(shape))} elements; at most "
+            f"{_MOST_ELEMENTS:,} are supported"
         )
 
 
@@ -192,11 +206,13 @@ _MOST_ELEMENTS = 2**28
 
 
 def _space_to_depth(operation: Operation) -> Value:
-    """`[n, c, h, w]` to `[n, block * block * c, h / block, w / block]`."""
+    """Convert SpaceToDepth: `[n, c, h, w]` to `[n, block * block * c, h / block, w / block]`."""
     x = operation.image(0)
     block, (n, c, h, w) = _block(operation), x.type.shape
     if h % block or w % block:
-        raise operation.wrong(f"blocks of {block} do not fill {x.type}")
+        raise operation.wrong(
+            f"height and width of {x.type} are not multiples of blocksize {block}"
+        )
     split = operation.reshape(x, (n, c, h // block, block, w // block, block))
     order = (0, 1, 3, 5, 2, 4) if operation.text("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
     shape = (n, c * block * block, h // block, w // block)
@@ -204,11 +220,13 @@ def _space_to_depth(operation: Operation) -> Value:
 
 
 def _depth_to_space(operation: Operation) -> Value:
-    """`[n, block * block * c, h, w]` to `[n, c, block * h, block * w]`."""
+    """Convert DepthToSpace: `[n, block * block * c, h, w]` to `[n, c, block * h, block * w]`."""
     x = operation.image(0)
     block, (n, depth, h, w) = _block(operation), x.type.shape
     if depth % (block * block):
-        raise operation.wrong(f"blocks of {block} do not divide the channels of {x.type}")
+        raise operation.wrong(
+            f"the {depth} channels of {x.type} are not a multiple of blocksize {block} squared"
+        )
     c = depth // (block * block)
     if operation.text("mode", "DCR") == "CRD":
         split, order = (n, c, block, block, h, w), (0, 1, 4, 2, 5, 3)
@@ -221,7 +239,7 @@ def _depth_to_space(operation: Operation) -> Value:
 def _block(operation: Operation) -> int:
     block = operation.integer("blocksize")
     if block < 1:
-        raise operation.wrong(f"blocksize is {block}")
+        raise operation.wrong(f"attribute 'blocksize' is {block}; it must be at least 1")
     return block
 
 
@@ -231,7 +249,9 @@ def _center_crop_pad(operation: Operation) -> Value:
     axes = operation.axes(operation.integers("axes", tuple(range(rank))), rank)
     wanted = operation.given("", 1)
     if wanted is None or len(wanted) != len(axes) or min(wanted, default=0) < 0:
-        raise operation.wrong(f"shape {wanted} for axes {list(axes)}")
+        raise operation.wrong(
+            f"shape {wanted} must have a size of at least 0 for each of the axes {list(axes)}"
+        )
     starts, sizes, padding = [0] * rank, list(x.type.shape), [(0, 0)] * rank
     for axis, size in zip(axes, wanted, strict=True):
         more = size - x.type.shape[axis]
@@ -247,10 +267,10 @@ def _center_crop_pad(operation: Operation) -> Value:
 def _constant_of_shape(operation: Operation) -> Value:
     shape = operation.given("", 0)
     if shape is None or min(shape, default=0) < 0:
-        raise operation.wrong(f"shape {shape}")
+        raise operation.wrong(f"its shape is {shape}; dimensions must be at least 0")
     fill = operation.tensor("value") if operation.has("value") else np.zeros(1, np.float32)
     if fill.size != 1:
-        raise operation.wrong(f"its value has {fill.size} elements, not one")
+        raise operation.wrong(f"its value has {fill.size} elements, but must have one")
     return operation.filled(shape, fill.reshape(()).item(), DType.of(fill))
 
 
@@ -269,7 +289,7 @@ def _range(operation: Operation) -> Value:
     start, limit, delta = (operation.number(index, role) for index, role in enumerate(roles))
     steps = (limit - start) / delta if delta else inf
     if not isfinite(steps):
-        raise operation.wrong(f"numbers from {start} to {limit} in steps of {delta}")
+        raise operation.wrong(f"a range from {start} to {limit} in steps of {delta} is not finite")
     count = max(0, ceil(steps))
     operation.afford((count,))
     values = start + np.arange(count) * delta

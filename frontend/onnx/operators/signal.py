@@ -1,4 +1,4 @@
-"""Transforms of signals as products with constant matrices, and determinants of small matrices."""
+"""Converters of signal transforms (products with constant matrices) and of determinants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import pi
 import numpy as np
 
 from smelt.frontend.onnx.operation import OnnxConverter, Operation
-from smelt.frontend.onnx.operators.products import dense
+from smelt.frontend.onnx.operators.matmul import dense
 from smelt.ir import Array, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import Conv2D
@@ -17,23 +17,23 @@ from smelt.ops.tensor.gather import Gather
 from smelt.ops.tensor.slice import Slice
 
 _MOST_ELEMENTS = 1 << 24
-"""What a matrix of a transform may have."""
+"""Largest number of elements of a transform's matrix."""
 
 _EACH = 8
-"""Elementary operations that an element of a matrix takes: angles, sines, cosines."""
+"""Elementary operations for each element of a matrix: angle, sine, cosine."""
 
 _EACH_INDEX = 2
-"""Elementary operations that the place of an element of a frame takes."""
+"""Elementary operations for the index of each element of a frame."""
 
 _LARGEST_DETERMINANT = 4
 
 
 def _matrix(operation: Operation, shape: tuple[int, int, int, int]) -> Array:
-    """Zeros of that shape, if they are not too many."""
+    """Return zeros of that shape, or refuse it if it is too large."""
     if np.prod(shape, dtype=np.float64) > _MOST_ELEMENTS:
         raise operation.refuse(
-            f"a transform of {shape[0]} elements is computed as a product with a matrix, which "
-            "would be too large: use a shorter one"
+            f"a transform of {shape[0]} elements needs a matrix of more than {_MOST_ELEMENTS:,} "
+            "elements, which is not supported: use a shorter transform"
         )
     operation.afford(shape, _EACH)
     return np.zeros(shape)
@@ -42,9 +42,10 @@ def _matrix(operation: Operation, shape: tuple[int, int, int, int]) -> Array:
 def _transform(
     operation: Operation, given: int, parts: int, length: int, *, inverse: bool, onesided: bool
 ) -> Array:
-    """The matrix `[given, parts, results, 2]` of a discrete Fourier transform of `length` elements.
+    """Return the matrix `[given, parts, results, 2]` of a discrete Fourier transform.
 
-    Elements are real (`parts` 1) or complex (2); what is missing of `length` is zero.
+    The transform has `length` elements, real (`parts` 1) or complex (2). If fewer are `given`, the
+    others are zero.
     """
     results = length // 2 + 1 if onesided else length
     matrix = _matrix(operation, (given, parts, results, 2))
@@ -58,9 +59,9 @@ def _transform(
 
 
 def _real_inverse(operation: Operation, given: int, length: int) -> Array:
-    """The matrix `[given, 2, length, 1]` from the first half of a spectrum to a real signal.
+    """Return the matrix `[given, 2, length, 1]` from the first half of a spectrum to a signal.
 
-    The other half mirrors it, so that all but the ends count twice.
+    The signal is real, so the other half mirrors the first; all but the ends count twice.
     """
     matrix = _matrix(operation, (given, 2, length, 1))
     used = min(given, length // 2 + 1)
@@ -75,7 +76,7 @@ def _real_inverse(operation: Operation, given: int, length: int) -> Array:
 
 
 def _angles(times: int, frequencies: int, length: int) -> Array:
-    """`2π · time · frequency / length`, with whole turns taken off."""
+    """Return `2π · time · frequency / length`, modulo 2π."""
     turns = np.outer(np.arange(times), np.arange(frequencies)) % length
     return turns * (2 * pi / length)
 
@@ -84,23 +85,26 @@ def _dft(operation: Operation) -> Value:
     x, rank = operation.value(0), len(operation.value(0).type.shape)
     shape = x.type.shape
     if rank < 2 or shape[-1] not in (1, 2) or not x.type.dtype.is_float:
-        raise operation.wrong(f"{x.type} is no signal: its last axis must have 1 or 2 elements")
+        raise operation.wrong(
+            f"{x.type} is not a signal: it needs floats in at least 2 dimensions, the last of them "
+            "with 1 or 2 elements"
+        )
     axis = operation.integer("axis", 1)
     if operation.version >= 20:
         axis = -2 if operation.optional(2) is None else operation.whole_number(2, "axis")
     axis = operation.axis(axis, rank)
     if axis == rank - 1:
-        raise operation.wrong("its axis is that of real and imaginary parts")
+        raise operation.wrong(f"its axis {axis} is that of real and imaginary parts")
     inverse, onesided = operation.flag("inverse"), operation.flag("onesided")
     given, parts = shape[axis], shape[-1]
     length = 2 * (given - 1) if inverse and onesided else given
     if operation.optional(1) is not None:
         length = operation.whole_number(1, "dft_length")
     if length < 1:
-        raise operation.wrong(f"a transform of {length} elements cannot be")
+        raise operation.wrong(f"its transform has {length} elements; it needs at least 1")
     if inverse and onesided:
         if parts != 2:
-            raise operation.wrong(f"{x.type} is no spectrum: its last axis must have 2 elements")
+            raise operation.wrong(f"{x.type} is not a spectrum: its last axis must have 2 elements")
         matrix = _real_inverse(operation, given, length)
     else:
         matrix = _transform(operation, given, parts, length, inverse=inverse, onesided=onesided)
@@ -114,7 +118,7 @@ def _dft(operation: Operation) -> Value:
 
 
 def _stft(operation: Operation) -> Value:
-    """Transforms of overlapping frames: a convolution, where the window is known."""
+    """Convert STFT: transforms of overlapping frames; a convolution if the window is constant."""
     x = operation.image(0, 3)
     batch, size, parts = x.type.shape
     step = operation.whole_number(1, "frame step")
@@ -136,7 +140,7 @@ def _stft(operation: Operation) -> Value:
         weights = operation.literal(np.ascontiguousarray(kernel, np.float32))
         image = operation.reshape(x, (batch, 1, size, parts))
         image = operation.emit(Conv2D(stride=(1, step)), image, weights)
-        # A window that is shorter than a frame leaves positions behind the last frame.
+        # If the window is shorter than a frame, there are positions after the last frame.
         cut = image if image.type.shape[2] == frames else _first(operation, image, frames)
         return operation.reshape(cut, shape)
     operation.afford((frames, given), _EACH_INDEX)
@@ -149,10 +153,10 @@ def _stft(operation: Operation) -> Value:
 
 
 def _window(operation: Operation) -> None:
-    """HannWindow and its like are left to their functions, which take a negative size for none."""
+    """Check the size of HannWindow and others; their functions treat a negative size as 0."""
     size = operation.whole_number(0, "size")
     if size < 0:
-        raise operation.wrong(f"a window of {size} elements cannot be")
+        raise operation.wrong(f"its size is {size}; it must be at least 0")
 
 
 def _first(operation: Operation, image: Value, frames: int) -> Value:
@@ -160,14 +164,15 @@ def _first(operation: Operation, image: Value, frames: int) -> Value:
 
 
 def _det(operation: Operation) -> Value:
-    """Leibniz' formula: products of elements, one of each row and column, with their signs."""
+    """Convert Det by Leibniz' formula: signed products of an element of each row and column."""
     x = operation.value(0)
     *stack, rows, columns = x.type.shape if len(x.type.shape) > 1 else (0, 1)
     if rows != columns:
-        raise operation.wrong(f"{x.type} is no stack of square matrices")
+        raise operation.wrong(f"{x.type} is not a stack of square matrices")
     if not 1 <= rows <= _LARGEST_DETERMINANT:
         raise operation.refuse(
-            f"determinants of {rows} rows are not supported, only of 1 to {_LARGEST_DETERMINANT}"
+            f"determinants of {rows}x{rows} matrices are not supported; at most "
+            f"{_LARGEST_DETERMINANT}x{_LARGEST_DETERMINANT} are"
         )
     chosen = list(permutations(range(rows)))
     positions = np.asarray(chosen, np.int64) + np.arange(rows) * rows

@@ -1,4 +1,4 @@
-"""Softmax and its kin, along any axis."""
+"""Converters of Softmax, LogSoftmax and Hardmax along any axis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from smelt.ir import Op, Value
 from smelt.ops.core.softmax import Hardmax, LogSoftmax, Softmax
 
 _ALONG_ONE_AXIS = 13
-"""The operator set before which all axes from the given one on were taken as one."""
+"""First operator set with a single axis; before, all axes from the given one on were joined."""
 
 
 def _softmax(op: Op) -> OnnxConverter:

@@ -1,4 +1,4 @@
-"""Operators that read an image where others say: grids, boxes, offsets."""
+"""Converters of operators that sample an image at positions from grids, boxes or offsets."""
 
 from __future__ import annotations
 
@@ -18,20 +18,26 @@ from smelt.ops.tensor.grid_sample import PADDINGS, TAPS, GridSample
 from smelt.ops.tensor.roi_align import RoiAlign
 
 _OLD_MODES = {"bilinear": "linear", "bicubic": "cubic"}
-"""What modes were called before operator set 20."""
+"""Names of modes before operator set 20."""
 
 _EACH = 32
-"""Elementary operations that a position takes: each is computed by itself."""
+"""Elementary operations for each position, which is computed in Python."""
 
 
 def _affine_grid(operation: Operation) -> Value:
-    """The positions of an image's pixels, homogeneous, times the matrices."""
+    """Convert AffineGrid: homogeneous positions of pixels times the matrices."""
     theta, size = operation.value(0), operation.given("", 1)
     rank = len(size or ()) - 2
     if size is None or rank not in (2, 3) or theta.type.shape != (size[0], rank, rank + 1):
-        raise operation.wrong(f"matrices {theta.type} do not fit an image of {size}")
+        raise operation.wrong(
+            f"matrices {theta.type} do not fit an image of size {size}: they must be "
+            "[n, axes, axes + 1], for 2 or 3 spatial axes"
+        )
     if not 1 <= prod(size) <= LARGEST:
-        raise operation.refuse(f"an image of {list(size)} holds nothing, or too much")
+        raise operation.refuse(
+            f"an image of size {list(size)} is not supported: it must have from 1 to {LARGEST:,} "
+            "elements"
+        )
     operation.afford((*size[2:], rank + 1))
     axes = [_normalized(n, corners=operation.flag("align_corners")) for n in size[2:]]
     places = np.meshgrid(*axes, indexing="ij")
@@ -42,7 +48,7 @@ def _affine_grid(operation: Operation) -> Value:
 
 
 def _normalized(size: int, *, corners: bool) -> Array:
-    """Pixels' centres, where -1 and 1 are those of the first and last or their outer edges."""
+    """Return the centers of pixels; -1 and 1 are the first and last center, or the outer edges."""
     if corners:
         return np.linspace(-1, 1, size) if size > 1 else np.zeros(1)
     return (2 * np.arange(size) + 1) / size - 1
@@ -54,10 +60,10 @@ def _grid_sample(operation: Operation) -> Value:
     padding = operation.text("padding_mode", "zeros")
     for given, known in ((mode, TAPS), (padding, PADDINGS)):
         if given not in known:
-            raise operation.wrong(f"there is no '{given}'; see {', '.join(known)}")
+            raise operation.wrong(f"'{given}' does not exist; use one of {', '.join(known)}")
     x, grid = operation.value(0), operation.value(1)
     if x.type.size == 0 or grid.type.size == 0:
-        raise operation.refuse(f"{x.type} and grid {grid.type} hold nothing to sample")
+        raise operation.refuse(f"there is nothing to sample: {x.type} or grid {grid.type} is empty")
     op = GridSample(mode, padding, "corners" if operation.flag("align_corners") else "edges")
     return operation.channels_first(operation.emit(op, operation.channels_last(x), grid))
 
@@ -80,24 +86,31 @@ def _roi_align(operation: Operation) -> Value:
 
 
 def _deform_conv(operation: Operation) -> Value:
-    """Each tap's image, read where the offsets say, then a convolution over the taps."""
+    """Convert DeformConv: sample each tap's image at the offsets, then convolve over the taps."""
     x, weights, offsets = operation.image(0), operation.weights(1), operation.value(2)
     n, channels, *size = x.type.shape
     if len(weights.type.shape) != 4:
-        raise operation.wrong(f"weights {weights.type} must have four dimensions")
+        raise operation.wrong(f"weights {weights.type} must have 4 dimensions")
     outputs, depth, *kernel = weights.type.shape
     if operation.integers("kernel_shape", tuple(kernel)) != tuple(kernel):
-        raise operation.wrong(f"weights {weights.type} do not fit {x.type}")
+        raise operation.wrong(
+            f"kernel_shape {list(operation.integers('kernel_shape'))} contradicts weights "
+            f"{weights.type}"
+        )
     groups, parts = operation.integer("group", 1), operation.integer("offset_group", 1)
     window, taps = OnnxWindow.of(operation, size, kernel), prod(kernel)
     height, width = window.outputs
     fits = min(groups, parts) > 0 and channels == depth * groups and outputs % groups == 0
     if not fits or channels % parts or 0 in x.type.shape:
         raise operation.wrong(
-            f"weights {weights.type} do not fit {x.type}, {groups} groups and {parts} of offsets"
+            f"weights {weights.type} do not fit input {x.type} with {groups} groups and {parts} "
+            "groups of offsets"
         )
     if offsets.type.shape != (n, parts * taps * 2, height, width):
-        raise operation.wrong(f"offsets {offsets.type} do not fit windows {window.outputs}")
+        raise operation.wrong(
+            f"offsets are {offsets.type}; for windows {list(window.outputs)} their shape must be "
+            f"{[n, parts * taps * 2, height, width]}"
+        )
     grid = operation.reshape(offsets, (n * parts, taps, 2, height, width))
     grid = operation.transpose(grid, (0, 3, 4, 1, 2))
     grid = operation.emit(Binary("add"), grid, operation.literal(_tap_positions(operation, window)))
@@ -123,7 +136,7 @@ def _deform_conv(operation: Operation) -> Value:
 
 
 def _tap_positions(operation: Operation, window: OnnxWindow) -> Array:
-    """Row and column of every window's every tap: float32 `[1,h,w,taps,2]`."""
+    """Return row and column of each tap of each window: float32 `[1,h,w,taps,2]`."""
 
     def along(axis: int) -> Sequence[int]:
         return range(window.outputs[axis])

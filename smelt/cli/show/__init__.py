@@ -1,4 +1,4 @@
-"""What commands show: tables for the terminal, pages of HTML, records for machines.
+"""Presentation of results: terminal tables, HTML pages and JSON records.
 
 May import everything; `cli` and `bench` may import it.
 """

@@ -1,16 +1,16 @@
-"""What `smelt boards`, `smelt targets` and `smelt board check` print."""
+"""Tables that `smelt boards`, `smelt targets` and `smelt board check` print."""
 
 from __future__ import annotations
 
 from rich.console import Console
 
 from smelt import targets as catalogue
-from smelt.boards import Board, available, computer_called, computers, load
+from smelt.boards import Board, available, computers, find_computer, load
 from smelt.cli.show.tables import TextTable
 
 
 def boards() -> TextTable:
-    """Every board that comes with Smelt."""
+    """Return a table of the boards that are part of Smelt."""
     rows: list[tuple[object, ...]] = []
     for name in available():
         board = load(name)
@@ -27,7 +27,7 @@ def boards() -> TextTable:
             )
         )
     for name in computers():
-        computer = computer_called(name)
+        computer = find_computer(name)
         if computer is not None:
             what = f"a computer: {computer.gpu}"
             rows.append((name, computer.target, "-", what, "-", "-", computer.verified))
@@ -36,7 +36,7 @@ def boards() -> TextTable:
 
 
 def board(console: Console, found: Board) -> None:
-    """What a board file says, and what it does without."""
+    """Print the contents of a board file, and which optional parts it lacks."""
     rows: list[tuple[object, ...]] = [
         ("board", f"{found.name}: {found.description}"),
         ("target", f"{found.target} at {found.clock_hz / 1e6:g} MHz"),
@@ -48,16 +48,16 @@ def board(console: Console, found: Board) -> None:
         ("UART", f"{found.uart.driver} at {found.uart.base:#010x}, {found.uart.baud:,} baud"),
         ("timer", found.timer.driver),
         ("setup", f"{len(found.setup)} registers"),
-        ("flashed by", ", ".join(way.runner for way in found.flash) or "--gdb HOST:PORT only"),
-        ("port", ", ".join(found.usb) or "not found by itself: name it with --port or --on"),
-        ("QEMU", "nothing stands in for it" if found.qemu is None else found.qemu.machine),
+        ("flashed by", ", ".join(way.runner for way in found.flash) or "only --gdb HOST:PORT"),
+        ("port", ", ".join(found.usb) or "not auto-detected: give --port or --on"),
+        ("QEMU", "not simulated" if found.qemu is None else found.qemu.machine),
         ("verified on", found.verified),
     ]
     TextTable(("", ""), tuple(rows)).print(console)
 
 
 def targets() -> TextTable:
-    """Every target."""
+    """Return a table of all targets."""
     rows = tuple(
         (
             t.name,

@@ -1,4 +1,4 @@
-"""What `smelt inspect` prints: inputs, outputs and layers of a network."""
+"""Output of `smelt inspect`: the inputs, outputs and layers of a network."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from smelt.api.report import lengths
 from smelt.cli.output import say
 from smelt.cli.show.report import length_range
 from smelt.cli.show.tables import TextTable
+from smelt.formatting import counted
 from smelt.frontend import Imported
 from smelt.ir import TensorType
-from smelt.wording import counted
 
 
 def description(imported: Imported) -> dict[str, Any]:
-    """`smelt inspect --json`."""
+    """Return the JSON record that `smelt inspect --json` prints."""
     graph = imported.graph
     return {
         "name": graph.name,
@@ -31,7 +31,7 @@ def description(imported: Imported) -> dict[str, Any]:
 
 
 def show(console: Console, imported: Imported) -> None:
-    """`smelt inspect`."""
+    """Print the tables of `smelt inspect`."""
     graph = imported.graph
     rows = [("input", v) for v in graph.inputs] + [("output", v) for v in graph.outputs]
     TextTable(

@@ -1,4 +1,4 @@
-"""What `smelt profile` shows: a table for the terminal, and a page of HTML."""
+"""Output of `smelt profile`: a terminal table and an HTML page."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from rich.console import Console
 
 from smelt.cli.output import say
-from smelt.cli.show.pages import page
+from smelt.cli.show.html import page
 from smelt.cli.show.tables import TextTable
 from smelt.codegen.text.parameters import Parameters
 from smelt.files import write_files
 
 _COLUMNS = ("step", "layer", "operator", "backend", "kernel")
-_FIGURES = ("instructions", "share", "a MAC", "planned cycles")
+_FIGURES = ("instructions", "share", "per MAC", "planned cycles")
 _CYCLES = ("cycles", "ms")
 OUTSIDE = "between the kernels"
-"""Name of the row of operands, copies, loops and interrupts."""
+"""Row for instructions outside kernels: passing operands, copies, loops and interrupts."""
 
 
 def layers(report: Mapping[str, Any]) -> TextTable:
-    """One row a layer, one for what is between them, and the sum."""
+    """Return a table with one row per layer, one for the code between kernels, and the total."""
     profile = report["profile"]
     timed = "cycles" in profile
     rows: list[tuple[object, ...]] = [
@@ -48,7 +48,7 @@ def layers(report: Mapping[str, Any]) -> TextTable:
 
 
 def _estimate(report: Mapping[str, Any]) -> int | None:
-    """The plan's cycles of all layers; None where it cannot say for one of them."""
+    """Return the plan's cycles summed over all layers, or None if a layer has no estimate."""
     known = [layer.get("estimate") for layer in report["layers"]]
     return None if None in known or not known else round(sum(known))
 
@@ -68,7 +68,7 @@ def _or_dash(value: object, form: str) -> str:
 
 
 def show(console: Console, report: Mapping[str, Any]) -> None:
-    """Print the table, and what the cycles are worth."""
+    """Print the table, and remarks on the origin of the cycles."""
     table = layers(report)
     figures = range(len(_COLUMNS), len(table.columns))
     widths = {i: max(len(str(row[i])) for row in (table.columns, *table.rows)) for i in figures}
@@ -81,17 +81,17 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
 
 
 def _right(cells: Sequence[object], widths: Mapping[int, int]) -> tuple[str, ...]:
-    """The cells as text, figures to the right."""
+    """Return the cells as text, with figures aligned right."""
     return tuple(str(cell).rjust(widths.get(index, 0)) for index, cell in enumerate(cells))
 
 
 def remarks(report: Mapping[str, Any]) -> Iterator[str]:
-    """What must be known to read the figures."""
+    """Yield remarks that explain the figures."""
     profile = report["profile"]
     if any(layer["instructions"] is None for layer in report["layers"]):
         yield (
-            "instructions -: the compiler removed the layer's call, because it can never be "
-            "reached, or made one of it and another layer's, where it is counted"
+            "instructions -: the compiler removed the layer's call as unreachable, or merged it "
+            "into another layer's call, where it is counted"
         )
     if "cycles" not in profile:
         return
@@ -106,7 +106,7 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
     if profile["unknown_mnemonics"]:
         yield (
             "warning: no timings are known for "
-            f"{', '.join(profile['unknown_mnemonics'])}; each counts as one cycle"
+            f"{', '.join(profile['unknown_mnemonics'])}; each is counted as one cycle"
         )
 
 
@@ -115,13 +115,13 @@ class ProfileParameters(Parameters):
     """Variables of `report/profile.html.j2`.
 
     Attributes:
-        network, hash, target, board, optimize, smelt: what was profiled, and by which version.
-        instructions: of an inference.
-        macs: multiply-accumulates of it.
-        arena_bytes: that it takes.
+        network, hash, target, board, optimize, smelt: the profiled network and Smelt's version.
+        instructions: instructions of one inference.
+        macs: multiply-accumulates of one inference.
+        arena_bytes: size of the arena in bytes.
         remarks: one paragraph each.
-        columns: headings; the first `texts` of them are not of figures.
-        rows: cells of each layer, with the width of its bar in percent.
+        columns: headings; the first `texts` of them are columns of text, not figures.
+        rows: cells of each layer, and the width of its bar in percent.
         total: cells of the last row.
     """
 
@@ -142,7 +142,7 @@ class ProfileParameters(Parameters):
 
 
 def html(report: Mapping[str, Any]) -> str:
-    """One page that needs no other file."""
+    """Return a self-contained HTML page of the profile."""
     rows = layers(report).rows
     shares = [layer["share"] or 0.0 for layer in report["layers"]]
     shares.append(report["profile"]["outside"]["share"])
@@ -168,7 +168,7 @@ def html(report: Mapping[str, Any]) -> str:
 
 
 def write_html(path: Path, report: Mapping[str, Any]) -> None:
-    """Write the page so that it appears whole or not at all.
+    """Write the HTML page atomically.
 
     Raises:
         ConfigError: the file cannot be written.

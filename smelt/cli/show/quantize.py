@@ -1,4 +1,4 @@
-"""What `smelt quantize` shows: tables for the terminal, a page of HTML, records for machines."""
+"""Output of `smelt quantize`: terminal tables, an HTML page and JSON records."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from rich.console import Console
 from smelt.api.quantization_cost import island_costs
 from smelt.api.quantize import Comparison, Quantization
 from smelt.cli.output import say
-from smelt.cli.show.pages import page
+from smelt.cli.show.html import page
 from smelt.cli.show.tables import TextTable
 from smelt.codegen.text.parameters import Parameters
+from smelt.formatting import counted
 from smelt.ir import TensorType
-from smelt.quant.quantized import Layer, hurting
+from smelt.quant.result import Layer, noisiest_layers
 from smelt.version import __version__
-from smelt.wording import counted
 
 _COLUMNS = ("layer", "operator", "type", "SQNR", "adds", "range", "seen", "")
 _LOSS = 0.1
-"""dB from which on a step that made the outputs worse is explained."""
+"""Explain a step that lowers the outputs' SQNR by at least this many dB."""
 
 _WIDTH, _HEIGHT = 220.0, 70.0
-"""Of a histogram, in the units of its drawing."""
+"""Width and height of a histogram in SVG units."""
 
 
 def report(quantization: Quantization, comparison: Comparison, measured_on: str) -> dict[str, Any]:
-    """Everything that is known, as JSON has it; what is infinite is None.
+    """Return the full report as JSON-compatible data; infinite numbers become None.
 
     Args:
-        quantization: the networks.
-        comparison: what running both found.
+        quantization: the float and the quantized network.
+        comparison: results of running both networks.
         measured_on: name of the samples that were compared.
     """
     quantized = quantization.quantized
@@ -67,7 +67,7 @@ def report(quantization: Quantization, comparison: Comparison, measured_on: str)
         },
         "exceptions": [asdict(island) for island in quantized.exceptions],
         "costs": [asdict(cost) | {"text": str(cost)} for cost in island_costs(quantized)],
-        "hurting": hurting(quantized.layers),
+        "hurting": noisiest_layers(quantized.layers),
         "layers": [_layer(layer) for layer in quantized.layers],
     }
 
@@ -120,7 +120,7 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def steps(found: Mapping[str, Any]) -> TextTable:
-    """What each step of the recipe brought."""
+    """Return a table of the quantization steps and their gains in dB."""
     rows: list[tuple[object, ...]] = []
     before: float | None = None
     for step in found["steps"]:
@@ -128,11 +128,11 @@ def steps(found: Mapping[str, Any]) -> TextTable:
         gain = "" if before is None or now is None else f"{now - before:+.1f} dB"
         rows.append((step["name"], decibels(now), gain))
         before = now
-    return TextTable(("step", "SQNR", "brought"), tuple(rows))
+    return TextTable(("step", "SQNR", "gain"), tuple(rows))
 
 
 def losses(found: Mapping[str, Any]) -> Iterator[str]:
-    """Why a step may have made the outputs worse, one sentence a line."""
+    """Yield sentences that explain why a step may have made the outputs worse."""
     pairs = [(step["name"], step["sqnr_db"]) for step in found["steps"]]
     lost = [
         f"'{name}' costs {before - now:.1f} dB"
@@ -141,14 +141,14 @@ def losses(found: Mapping[str, Any]) -> Iterator[str]:
     ]
     if lost:
         yield (
-            f"{' and '.join(lost)} on the calibration samples: each step is measured with the "
-            "nearest rounding of weights until theirs comes, and ranges are chosen to hold for "
-            "samples not seen before; --test measures on these"
+            f"{' and '.join(lost)} on the calibration samples. Until the weight rounding step, "
+            "each step is measured with weights rounded to nearest. Ranges are chosen to suit "
+            "unseen samples; use --test to measure on these"
         )
 
 
 def layers(found: Mapping[str, Any]) -> TextTable:
-    """One row a stored tensor."""
+    """Return a table with one row per stored tensor."""
     worst = found["hurting"]
     return TextTable(
         _COLUMNS,
@@ -180,12 +180,12 @@ def _range(low: float | None, high: float | None) -> str:
 
 
 def decibels(number: float | None) -> str:
-    """A ratio as text; one without noise as `exact`."""
+    """Format a ratio in dB, or `exact` if there is no noise."""
     return "exact" if number is None else f"{number:.1f} dB"
 
 
 def summary(found: Mapping[str, Any]) -> Iterator[str]:
-    """What it comes to, one sentence a line."""
+    """Yield sentences that sum up the result."""
     measured = found["measured"]
     yield (
         f"SQNR of the outputs {decibels(measured['sqnr_db'])} on "
@@ -212,15 +212,15 @@ def summary(found: Mapping[str, Any]) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class RangePlot:
-    """A drawing of what a layer's outputs are, lengths as SVG has them.
+    """Histogram of a layer's outputs, with lengths formatted as SVG text.
 
     Attributes:
-        name, operator: of the layer.
+        name, operator: name and operator of the layer.
         bars: left, width, top and height of each bar of the histogram.
-        range: where the range of the integers begins and ends; None where there is none.
-        shaded: how wide it is.
-        zero: where zero is; empty where that is outside.
-        chosen, seen: the range in words, and what was seen.
+        range: left and right end of the range of the integers, or None if there is none.
+        shaded: width of that range.
+        zero: position of zero, or empty if zero is outside the drawing.
+        chosen, seen: the chosen range and the observed range as text.
     """
 
     name: str
@@ -238,15 +238,15 @@ class QuantizeParameters(Parameters):
     """Variables of `report/quantize.html.j2`.
 
     Attributes:
-        network, smelt: what was quantized, and by which version.
-        samples: of the calibration.
-        recipe: names of choices, with what was chosen.
+        network, smelt: the network and Smelt's version.
+        samples: number of calibration samples.
+        recipe: names and values of the recipe's settings.
         summary, losses: one paragraph each.
-        steps: cells of each step, with the width of its bar in percent.
-        columns: headings of the layers.
-        rows: cells of each layer, with the widths of its bars: of all noise, and of its own.
-        histograms: one a layer.
-        width, height: of a histogram, in the units of its drawing.
+        steps: cells of each step, and the width of its bar in percent.
+        columns: headings of the layers' table.
+        rows: cells of each layer, and the widths of its two bars: total noise and added noise.
+        histograms: one per layer.
+        width, height: size of a histogram in SVG units.
     """
 
     network: str
@@ -264,7 +264,7 @@ class QuantizeParameters(Parameters):
 
 
 def html(found: Mapping[str, Any]) -> str:
-    """One page that needs no other file."""
+    """Return a self-contained HTML page of the report."""
     table = layers(found)
     noise, added = (
         _widths([layer[key] for layer in found["layers"]]) for key in ("sqnr_db", "added_db")
@@ -293,17 +293,17 @@ def _bars(
 
 
 def _widths(numbers: Sequence[float | None]) -> list[str]:
-    """Bars of decibels, in percent of the longest; what has no noise is as long as that."""
+    """Return bar widths for dB values, in percent of the longest; None (exact) gives 100 %."""
     known = [max(number, 0.0) for number in numbers if number is not None]
     most = max(known, default=0.0) or 1.0
     return [f"{100.0 if x is None else 100.0 * max(x, 0.0) / most:.2f}" for x in numbers]
 
 
 def _histogram(layer: Mapping[str, Any]) -> RangePlot:
-    """A drawing: bars of counts over what was seen, and where the range begins and ends.
+    """Draw the histogram of a layer's outputs, and the ends of the range of its integers.
 
-    Heights are square roots of the counts: tails, which the range may cut off, stay visible. The
-    tallest bar, of zeros often, is cut to the second.
+    Heights are square roots of the counts, so that tails beyond the range stay visible. The
+    tallest bar, often that of zeros, is cut to the height of the second tallest.
     """
     ends = [layer[key] for key in ("least", "greatest", "low", "high") if layer[key] is not None]
     left, right = min(ends, default=0.0), max(ends, default=1.0)

@@ -1,4 +1,4 @@
-"""What commands print of a report: kernels of layers, memory, flash, time, outputs."""
+"""Printed parts of a report: kernels of the layers, memory, flash, time and outputs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rich.console import Console
 from smelt.api.report import measured_elsewhere
 from smelt.cli.output import say
 from smelt.cli.show.tables import TextTable
+from smelt.formatting import counted
 from smelt.ir import Array, DType
-from smelt.wording import counted
 
 _SAMPLES_SHOWN = 8
 
 
 def build(console: Console, directory: Path, report: Mapping[str, Any]) -> None:
-    """What `smelt build` says when it is done."""
+    """Print the result of `smelt build`."""
     partition(console, report)
     console.print()
     measured(console, report)
@@ -29,7 +29,7 @@ def build(console: Console, directory: Path, report: Mapping[str, Any]) -> None:
 def run(
     console: Console, outputs: Mapping[str, Array], report: Mapping[str, Any], *, batched: bool
 ) -> None:
-    """What `smelt run` says: the figures, and the outputs of the first samples."""
+    """Print the result of `smelt run`: the figures and the outputs of the first samples."""
     measured(console, report)
     rows: list[tuple[object, ...]] = []
     for name, array in outputs.items():
@@ -41,11 +41,11 @@ def run(
 
 
 def partition(console: Console, report: Mapping[str, Any], *, candidates: bool = False) -> None:
-    """Which backend serves each layer; with `candidates` also the kernels that were not taken.
+    """Print which backend runs each layer; with `candidates`, also the rejected kernels.
 
-    Sentences that say why a preferred backend does not serve a layer stand below the table. Beside
-    a GPU, what each layer takes there and on the CPU is shown in place of cycles; what is stored as
-    float16 says so.
+    Notes below the table say why a preferred backend does not run a layer. If the target has a
+    GPU, the table shows each layer's time on the GPU and on the CPU instead of cycles. Layers
+    stored as float16 are marked `f16`.
     """
     notes: dict[str, int] = {}
     rows: list[tuple[object, ...]] = []
@@ -63,7 +63,7 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
                 ("", "", f"not {c['backend']}", *_lost(c, beside), "") for c in layer["candidates"]
             ]
     costs = ("us on GPU", "us on CPU") if beside else ("cycles (estimate)",)
-    columns = ("", "layer", "backend", "form of kernel", *costs, "why")
+    columns = ("", "layer", "backend", "kernel variant", *costs, "note")
     TextTable(columns, tuple(rows)).print(console)
     for sentence, number in notes.items():
         say(console, f"{number}: {sentence}")
@@ -72,31 +72,31 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
 
 
 def _legalized(console: Console, report: Mapping[str, Any]) -> None:
-    """Which operators were rewritten for a backend, and why; that none are where sizes are open."""
+    """Print the operators that were rewritten for a backend, or why none were."""
     for one in report["legalized"]:
         text = f"{one['operator']} of {one['origin']}: {one['rewrite']}. {one['why']}"
         say(console, f"rewritten: {text}")
     lengths = ", ".join(f"--dim {length['name']}" for length in report["network"]["lengths"])
     if lengths:
         why = f"sizes are known at run time only ({lengths})"
-        say(console, f"note: no layer is rewritten for a backend: {why}")
+        say(console, f"note: no layer is rewritten for a backend, because {why}")
 
 
 def _microseconds(beside: Mapping[str, Any]) -> tuple[str, str]:
-    """What a layer takes on the GPU and on the CPU, an estimate with a tilde."""
+    """Return a layer's microseconds on the GPU and on the CPU; `~` marks estimates."""
     about = "" if beside["measured"] else "~"
     here = "-" if beside["cpu"] is None else f"{about}{beside['cpu']:.1f}"
     return f"{about}{beside['gpu']:.1f}", here
 
 
 def _lost(candidate: Mapping[str, Any], beside: bool) -> tuple[object, ...]:
-    """A kernel that was not taken; beside a GPU its costs stand in the layer's own row."""
+    """Return cells of a rejected kernel. Beside a GPU, the layer's own row has the costs."""
     form, estimate = candidate["form"] or "general", candidate["estimate"]
     return (form, "", "") if beside else (form, "-" if estimate is None else estimate)
 
 
 def measured(console: Console, report: Mapping[str, Any]) -> None:
-    """The figures of a report: memory, flash, instructions."""
+    """Print the figures of a report: memory, flash, instructions and time."""
     arena, flash, inference = report["arena"], report["flash"], report["inference"]
     proof = "optimal" if arena["optimal"] else f"lower bound {arena['lower_bound']:,}"
     rows: list[tuple[object, ...]] = [
@@ -109,7 +109,7 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
     if removed["channels"]:
         count = sum(r["constant"] + r["unread"] for r in removed["channels"])
         layers = counted(len(removed["channels"]), "layer")
-        why = f"{counted(count, 'channel')} of {layers}, constant or never read"
+        why = f"{counted(count, 'channel')} of {layers}, constant or unused"
         rows.append(("removed", f"{removed['macs']:,} MACs: {why}"))
     if report["state"]["bytes"]:
         rows.append(("state", f"{report['state']['bytes']:,} bytes"))
@@ -117,13 +117,14 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
     if elsewhere and flash["network"] is not None:
         rows.append(("measured on", f"{elsewhere}, not on {report['board']}"))
     if flash["network"] is not None:
-        rows.append(("flash", f"{flash['network']:,} bytes network, {flash['elf']:,} firmware"))
+        firmware = "" if flash["elf"] is None else f", {flash['elf']:,} firmware"
+        rows.append(("flash", f"{flash['network']:,} bytes network{firmware}"))
     if report["ram"]["variables"] is not None:
         rows.append(("RAM", f"{report['ram']['variables']:,} bytes of variables and arena"))
     if inference["instructions"] is not None:
         rows.append(("inference", f"{inference['instructions']:,} instructions"))
     if inference["gpu"] is not None:
-        rows.append(("GPU", inference["gpu"] or "none: the CPU computed everything"))
+        rows.append(("GPU", inference["gpu"] or "none: the CPU computed all layers"))
     if inference["latency"] is not None:
         rows.append(("latency", f"{1e3 * inference['latency']['seconds']['mean']:.4g} ms"))
     if inference["stack"] is not None:
@@ -134,8 +135,8 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
 
 
 def length_range(length: Mapping[str, Any]) -> str:
-    """One line about a dimension whose size is known at run time."""
+    """Return a line about a dimension with a size that is known only at run time."""
     return (
         f"dimension {length['name']}: from {length['minimum']} to {length['maximum']}, known at "
-        "run time; types have the largest"
+        "run time; the types show the maximum"
     )

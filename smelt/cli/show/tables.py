@@ -1,4 +1,4 @@
-"""Tables: for people on a terminal, for pages in Markdown, for machines as records."""
+"""Tables that can be printed on a terminal, as Markdown, or as JSON records."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from smelt.terminal import one_line
 
 @dataclass(frozen=True)
 class TextTable:
-    """Rows under headings; numbers stand to the right."""
+    """Rows under headings. Columns of integers are aligned right."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     title: str = ""
 
     def records(self) -> list[dict[str, object]]:
-        """One dictionary a row."""
+        """Return one dictionary per row."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def markdown(self) -> str:
-        """The table in Markdown, ending in a line break."""
+        """Return the table as Markdown that ends in a line break."""
         lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
         return "".join(f"| {' | '.join(_cell(x) for x in line)} |\n" for line in lines)
 
     def print(self, console: Console) -> None:
-        """Print it as a table."""
+        """Print the table."""
         table = Table(
             title=self.title or None,
             title_justify="left",
@@ -41,7 +41,7 @@ class TextTable:
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*(one_line(_cell(x)) for x in row))
-        if not console.is_terminal:  # There is no edge that lines should be folded at.
+        if not console.is_terminal:  # A file or pipe has no width at which lines must be wrapped.
             console.width = _PAGE_WIDTH
         console.print(table, highlight=False, markup=False)
 

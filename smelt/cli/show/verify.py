@@ -1,4 +1,4 @@
-"""What `smelt verify` and `smelt deploy` show: a line, tables, and a page of HTML."""
+"""Output of `smelt verify` and `smelt deploy`: a summary line, tables and an HTML page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from smelt.api.report import HERE, measured_elsewhere
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND
-from smelt.cli.show.pages import page
+from smelt.cli.show.html import page
 from smelt.cli.show.tables import TextTable
 from smelt.codegen.text.parameters import Parameters
 from smelt.files import write_files
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def headline(report: Mapping[str, Any]) -> str:
-    """Whether it passed, and what it takes, in a line."""
+    """Return one line with the verdict and the main figures."""
     where = _with_gpu(report["measured_on"], report)
     figures = ", ".join(f"{value} {name}".strip() for name, value in _headlines(report))
     verdict = report["verification"]["message"]
@@ -30,7 +30,7 @@ def headline(report: Mapping[str, Any]) -> str:
 
 
 def place(artefact: Artefact, on: str | None, report: Mapping[str, Any]) -> str:
-    """Where a network ran; `on` is of a `Rig`."""
+    """Return where a network ran; `on` is that of a `Rig`."""
     where = artefact.on if on is None else on
     if where == "host":
         return _with_gpu(HERE, report)
@@ -38,12 +38,12 @@ def place(artefact: Artefact, on: str | None, report: Mapping[str, Any]) -> str:
     if where == "qemu" and board is not None and board.qemu is not None:
         machine = board.qemu.machine
         return f"{name} in QEMU" if machine == name else f"{name} in QEMU ({machine})"
-    return f"{name} at {'its port' if where == 'board' else where}"
+    return f"{name} at {'its serial port' if where == 'board' else where}"
 
 
 def _with_gpu(where: str, report: Mapping[str, Any]) -> str:
     gpu = report["inference"]["gpu"]
-    return where if gpu is None else f"{where} ({gpu or 'no GPU: the CPU computed everything'})"
+    return where if gpu is None else f"{where} ({gpu or 'no GPU: the CPU computed all layers'})"
 
 
 def _headlines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -69,32 +69,35 @@ def _duration(seconds: float) -> str:
 
 
 def figures(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Everything that was measured: names and values for people."""
+    """Yield the names and formatted values of all measurements."""
     inference, latency = report["inference"], report["inference"]["latency"]
     if latency is not None:
         seconds = latency["seconds"]
         spread = f"{_duration(seconds['least'])} to {_duration(seconds['greatest'])}"
-        yield "latency", f"{_duration(seconds['mean'])} ({spread}, {latency['inferences']} times)"
+        yield (
+            "latency",
+            f"{_duration(seconds['mean'])} ({spread}, {latency['inferences']} inferences)",
+        )
         if latency["per_second"] is not None:
-            yield "throughput", f"{latency['per_second']:.4g} inferences a second"
+            yield "throughput", f"{latency['per_second']:.4g} inferences per second"
         if latency["cycles"] is not None:
             yield "cycles", f"{latency['cycles']:,}"
     if inference["instructions"] is not None:
         yield "instructions", f"{inference['instructions']:,}"
     if inference["energy_j"] is not None:
-        yield "energy", f"{1e3 * inference['energy_j']:.4g} mJ an inference"
+        yield "energy", f"{1e3 * inference['energy_j']:.4g} mJ per inference"
     if inference["stack"] is not None:
         yield "stack", f"{inference['stack']:,} bytes"
     if report["ram"]["variables"] is not None:
-        yield "RAM", f"{report['ram']['variables']:,} bytes of variables, the arena among them"
+        yield "RAM", f"{report['ram']['variables']:,} bytes of variables, including the arena"
     yield "arena", f"{report['arena']['bytes']:,} bytes"
     if report["flash"]["elf"] is not None:
         flash = report["flash"]
-        yield "flash", f"{flash['elf']:,} bytes, {flash['network']:,} of them the network's"
+        yield "flash", f"{flash['elf']:,} bytes, of which {flash['network']:,} are the network"
 
 
 def layers(report: Mapping[str, Any]) -> TextTable:
-    """What each layer takes on the device; the report must be one of `time_layers`."""
+    """Return a table of each layer's cost on the device; the report must be from `time_layers`."""
     timer = report["timer"]
     total = sum(layer["ticks"] or 0 for layer in report["layers"]) or 1
     rows: list[tuple[object, ...]] = []
@@ -107,12 +110,12 @@ def layers(report: Mapping[str, Any]) -> TextTable:
             figures = (taken, f"{layer['ticks'] / total:.1%}")
         rows.append((layer["step"], layer["name"], layer["op"], layer["backend"], *figures))
     tick = max(1, INSTRUCTIONS_PER_SECOND // timer["hz"])
-    taken = f"instructions, to {tick}" if timer["simulated"] else "time"
+    taken = f"instructions (±{tick})" if timer["simulated"] else "time"
     return TextTable(("step", "layer", "operator", "backend", taken, "share"), tuple(rows))
 
 
 def farm(outcomes: Sequence[Outcome]) -> TextTable:
-    """One row a board."""
+    """Return a table with one row per board."""
     rows: list[tuple[object, ...]] = []
     for outcome in outcomes:
         report = outcome.report if outcome.passed else None
@@ -139,11 +142,11 @@ class VerifyParameters(Parameters):
     """Variables of `report/verify.html.j2`.
 
     Attributes:
-        network, hash, target, measured_on, optimize, smelt: what ran, where, and by which version.
-        macs: multiply-accumulates of an inference.
+        network, hash, target, measured_on, optimize, smelt: the network, the device, the version.
+        macs: multiply-accumulates of one inference.
         passed, message: the verdict.
-        figures: names, with what was measured.
-        layers: what each takes; None where that was not measured.
+        figures: names and values of the measurements.
+        layers: cost of each layer, or None if it was not measured.
     """
 
     network: str
@@ -160,7 +163,7 @@ class VerifyParameters(Parameters):
 
 
 def html(report: Mapping[str, Any]) -> str:
-    """One page that needs no other file."""
+    """Return a self-contained HTML page of the verdict."""
     network, verification = report["network"], report["verification"]
     parameters = VerifyParameters(
         network=network["name"],
@@ -179,5 +182,5 @@ def html(report: Mapping[str, Any]) -> str:
 
 
 def write_html(path: Path, report: Mapping[str, Any]) -> None:
-    """Write the page so that it appears whole or not at all; `ConfigError` if it cannot be."""
+    """Write the HTML page atomically. Raise a `ConfigError` if it cannot be written."""
     write_files({path: html(report).encode()})

@@ -1,7 +1,7 @@
 """Transcendental functions in 32-bit fixed point, as gemmlowp defines them.
 
 A Q`n` number is an int32 with `n` integer bits: its real value is `raw / 2^(31-n)`. Arrays are
-int64 and hold raw values within int32. Source: gemmlowp's `fixedpoint.h`, and the functions
+int64 and contain raw values in int32's range. Source: gemmlowp's `fixedpoint.h`, and the functions
 that TensorFlow Lite builds on it (reciprocal, logarithm, inverse square root).
 """
 
@@ -19,16 +19,19 @@ from smelt.ops.arithmetic.fixed_point import (
 )
 
 ONE = INT32_MAX
-"""The largest Q0 number stands for 1."""
+"""The largest Q0 number, which represents 1."""
 
 
 def _q0(real: float) -> int:
-    """A constant in [-1, 1) as Q0, to nearest."""
+    """Return a constant in [-1, 1) as the nearest Q0 number."""
     return round(real * 2.0**31)
 
 
 def shift_left_saturating(x: Array, bits: Array | int) -> Array:
-    """`x · 2^bits`, saturated; gemmlowp saturates already at minus its positive threshold."""
+    """Return `x · 2^bits`, saturated.
+
+    As in gemmlowp, the negative threshold is minus the positive one, so it saturates one earlier.
+    """
     x = np.asarray(x, np.int64)
     threshold = (np.int64(1) << (31 - np.asarray(bits, np.int64))) - 1
     shifted = np.clip(x << bits, INT32_MIN, INT32_MAX)
@@ -36,31 +39,31 @@ def shift_left_saturating(x: Array, bits: Array | int) -> Array:
 
 
 def rescale(x: Array, source: int, target: int) -> Array:
-    """A Q`source` number as Q`target`: rounding right, saturating left."""
+    """Convert Q`source` numbers to Q`target`; right shifts round, left shifts saturate."""
     if target >= source:
         return rounding_shift_right(x, target - source)
     return shift_left_saturating(x, source - target)
 
 
 def rounding_half_sum(a: Array, b: Array | int) -> Array:
-    """`(a + b) / 2`, ties away from zero."""
+    """Return `(a + b) / 2`, ties away from zero."""
     total = np.asarray(a, np.int64) + b
     return np.where(total >= 0, (total + 1) >> 1, -((1 - total) >> 1))
 
 
 def count_leading_zeros(x: Array) -> Array:
-    """Leading zeros of 32-bit unsigned numbers; 32 for zero."""
+    """Count the leading zeros of 32-bit unsigned numbers; 32 for zero."""
     return 32 - np.frexp(np.asarray(x, np.float64))[1].astype(np.int64)
 
 
 def count_leading_sign_bits(x: Array) -> Array:
-    """How far an int32 can be shifted left without losing its sign; 31 for zero."""
+    """Return by how many bits an int32 can be shifted left without overflow; 31 for zero."""
     x = np.asarray(x, np.int64)
     return count_leading_zeros(np.where(x < 0, ~x, x)) - 1
 
 
 def _exp_near_zero(a: Array) -> Array:
-    """The exponential of Q0 numbers in [-1/4, 0): a Taylor expansion around -1/8."""
+    """Return exp(a) of Q0 numbers in [-1/4, 0), by a Taylor expansion around -1/8."""
     x = a + (1 << 28)
     x2 = doubling_high_multiply(x, x)
     x3 = doubling_high_multiply(x2, x)
@@ -72,9 +75,10 @@ def _exp_near_zero(a: Array) -> Array:
 
 
 def exp_on_negative_values(a: Array, integer_bits: int) -> Array:
-    """The exponential of Q`integer_bits` numbers ≤ 0 (at most 5 integer bits), as Q0.
+    """Return exp(a) of Q`integer_bits` numbers ≤ 0 (at most 5 integer bits), as Q0.
 
-    The part below a quarter by expansion; then one multiplication per set bit of the rest.
+    The remainder modulo 1/4 is computed by a Taylor expansion. For each set bit of the other bits,
+    the result is multiplied by a constant.
     """
     a = np.asarray(a, np.int64)
     fraction_bits = 31 - integer_bits
@@ -90,7 +94,7 @@ def exp_on_negative_values(a: Array, integer_bits: int) -> Array:
 
 
 def _half_reciprocal(a: Array) -> Array:
-    """`2 / (1 + a)` of Q0 numbers in [0, 1], as Q2: Newton-Raphson division, three steps."""
+    """Return `2 / (1 + a)` of Q0 numbers in [0, 1], as Q2, by three Newton-Raphson steps."""
     half_denominator = rounding_half_sum(a, ONE)
     one = 1 << 29
     x = 1515870810 + doubling_high_multiply(half_denominator, -1010580540)
@@ -101,34 +105,34 @@ def _half_reciprocal(a: Array) -> Array:
 
 
 def one_over_one_plus(a: Array) -> Array:
-    """`1 / (1 + a)` of Q0 numbers in [0, 1], as Q0."""
+    """Return `1 / (1 + a)` of Q0 numbers in [0, 1], as Q0."""
     return shift_left_saturating(_half_reciprocal(a), 1)
 
 
 def one_minus_over_one_plus(a: Array) -> Array:
-    """`(1 - a) / (1 + a)` of Q0 numbers in [0, 1], as Q0."""
+    """Return `(1 - a) / (1 + a)` of Q0 numbers in [0, 1], as Q0."""
     return shift_left_saturating(_half_reciprocal(a) - (1 << 29), 2)
 
 
 def logistic(a: Array, integer_bits: int) -> Array:
-    """`1 / (1 + exp(-a))` of Q`integer_bits` numbers, as Q0."""
+    """Return `1 / (1 + exp(-a))` of Q`integer_bits` numbers, as Q0."""
     a = np.asarray(a, np.int64)
     positive = one_over_one_plus(exp_on_negative_values(-np.abs(a), integer_bits))
     return np.where(a == 0, 1 << 30, np.where(a > 0, positive, ONE - positive))
 
 
 def tanh(a: Array, integer_bits: int) -> Array:
-    """Hyperbolic tangent of Q`integer_bits` numbers (at most 4 integer bits), as Q0."""
+    """Return the hyperbolic tangent of Q`integer_bits` numbers (at most 4 integer bits), as Q0."""
     a = np.asarray(a, np.int64)
-    # The raw number read with one more integer bit is twice as large.
+    # A raw number interpreted with one more integer bit is twice as large.
     t = one_minus_over_one_plus(exp_on_negative_values(-np.abs(a), integer_bits + 1))
     return np.where(a == 0, 0, np.where(a < 0, -t, t))
 
 
 def reciprocal(x: Array, integer_bits: int) -> tuple[Array, Array]:
-    """`1 / x` of positive Q`integer_bits` numbers.
+    """Return `1 / x` of positive Q`integer_bits` numbers.
 
-    Returns `(r, bits)`: the reciprocal is `r · 2^-bits`, r being Q0 in [1/2, 1].
+    The result is `(r, bits)`: the reciprocal is `r · 2^-bits`, with r a Q0 number in [1/2, 1].
     """
     x = np.asarray(x, np.int64)
     headroom = count_leading_zeros(x)
@@ -137,10 +141,10 @@ def reciprocal(x: Array, integer_bits: int) -> tuple[Array, Array]:
 
 
 def log(x: Array, input_bits: int, output_bits: int) -> Array:
-    """Natural logarithm of Q`input_bits` numbers ≥ 1, as Q`output_bits`.
+    """Return the natural logarithm of Q`input_bits` numbers ≥ 1, as Q`output_bits`.
 
-    Range reduction by the two candidates x and x·√½, then a rational approximation around
-    2^(-1/4). TensorFlow Lite's LOG_SOFTMAX.
+    The range is reduced by choosing between x and x·√½, then a rational function approximates the
+    logarithm around 2^(-1/4). TensorFlow Lite uses this in LOG_SOFTMAX.
     """
     x = np.asarray(x, np.int64)
     accumulator_bits = output_bits + 1
@@ -171,9 +175,10 @@ def log(x: Array, input_bits: int, output_bits: int) -> Array:
 
 
 def inverse_sqrt(value: int) -> tuple[int, int]:
-    """`1 / √value` of an integer ≥ 1 as `(multiplier, shift)`, value `multiplier · 2^(shift-31)`.
+    """Return `1 / √value` of an integer ≥ 1 as `(multiplier, shift)`.
 
-    Five Newton-Raphson steps from 1, in Q3. TensorFlow Lite's RSQRT and L2_NORMALIZATION.
+    The result is `multiplier · 2^(shift-31)`, computed in Q3 by five Newton-Raphson steps from 1.
+    TensorFlow Lite uses this in RSQRT and L2_NORMALIZATION.
     """
     if value <= 1:
         return INT32_MAX, 0

@@ -1,8 +1,8 @@
-"""If, While and Loop: operators that hold graphs.
+"""If, While and Loop: operators that contain graphs.
 
-The graphs are closed: they see their own inputs and constants only, and keep no state from one
-inference to the next (what a loop carries are its operands). TensorFlow Lite's IF and WHILE;
-ONNX's If, Loop and Scan.
+The graphs are closed: they use only their own inputs and constants, and keep no state from one
+inference to the next. What a loop carries is passed as operands. These operators implement IF and
+WHILE of TensorFlow Lite, and If, Loop and Scan of ONNX.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from smelt.ops.control.loop_form import LoopForm, Order
 
 @dataclass(frozen=True)
 class If(Op):
-    """Operands `(condition: bool of one element, *arguments)`: one graph runs on the arguments.
+    """Run one of two graphs. Operands: `(condition: bool of one element, *arguments)`.
 
-    Both graphs take all the arguments (and need not use them) and give results of equal types.
+    Both graphs take all the arguments, even if they do not use them, and have results of equal
+    types.
     """
 
     then_graph: Graph
@@ -33,7 +34,9 @@ class If(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         types = _present(self, inputs)
         if not types or not _is_condition(types[0]):
-            raise ModelError(f"If needs a condition of one bool first, got {_list(types)}")
+            raise ModelError(
+                f"If needs a condition of one bool as its first operand, got {_list(types)}"
+            )
         for graph in self.subgraphs:
             _check_closed(self, graph)
             _match(f"If passes to '{graph.name}'", types[1:], graph.inputs)
@@ -42,7 +45,7 @@ class If(Op):
         return _bare(outputs)
 
     def check(self, node: Node) -> None:
-        """Both graphs have the quantization of the operands and the results."""
+        """Check that both graphs have the quantization of the node's operands and results."""
         for graph in self.subgraphs:
             _check_quant(node, _types(node.inputs)[1:], graph.inputs)
             _check_quant(node, _types(node.outputs), graph.outputs)
@@ -66,22 +69,25 @@ class If(Op):
         ]
 
     def invariants(self, node: Node) -> int:
-        """All arguments."""
+        """Return the number of arguments: all of them."""
         return len(node.inputs) - 1
 
     def macs(self, node: Node) -> int:
-        """Multiply-accumulates of the costlier graph."""
+        """Return the multiply-accumulates of the more expensive graph."""
         return max(graph.macs for graph in self.subgraphs)
 
     def effort(self, node: Node) -> int | None:
-        """That of the costlier graph."""
+        """Return the effort of the more expensive graph."""
         ours, theirs = self.then_graph.effort, self.else_graph.effort
         return None if ours is None or theirs is None else max(ours, theirs)
 
 
 @dataclass(frozen=True)
 class While(Op):
-    """Operands are carried: while `condition` says true, `body` makes the next from the last."""
+    """Repeat `body` while `condition` is true. Both get the carried values, first the operands.
+
+    The results of `body` are the carried values of the next iteration.
+    """
 
     condition: Graph
     body: Graph
@@ -96,13 +102,13 @@ class While(Op):
         results = _types(self.condition.outputs)
         if len(results) != 1 or not _is_condition(results[0]):
             raise ModelError(
-                f"While needs one bool of its condition '{self.condition.name}', "
-                f"got {_list(results)}"
+                f"While needs a condition graph '{self.condition.name}' with one bool as its "
+                f"output, got {_list(results)}"
             )
         return _bare(types)
 
     def check(self, node: Node) -> None:
-        """Operands and results have the quantization of what the graphs take and give."""
+        """Check that operands, results and the graphs' inputs and outputs are quantized alike."""
         operands = _types(node.inputs)
         for values in (node.outputs, self.condition.inputs, self.body.inputs, self.body.outputs):
             _check_quant(node, operands, values)
@@ -115,7 +121,7 @@ class While(Op):
         return tuple(carried)
 
     def form(self, node: Node) -> LoopForm:
-        """What the node repeats, and on what; of a verified node."""
+        """Return the loop in the form that While and Loop share; the node must be verified."""
         return LoopForm(
             test=self.condition,
             body=self.body,
@@ -129,37 +135,39 @@ class While(Op):
         return self.form(node).handed_over(node.outputs)
 
     def macs(self, node: Node) -> int:
-        """Multiply-accumulates of one turn: how many there are is known at run time only."""
+        """Return the multiply-accumulates of one iteration; their number is unknown."""
         return self.condition.macs + self.body.macs
 
     def effort(self, node: Node) -> int | None:
-        """How many turns there are is known when they have been made."""
+        """Return None, because the number of iterations is unknown before running the loop."""
         return None
 
 
 @dataclass(frozen=True)
 class Loop(Op):
-    """A counted loop: the body makes what is carried anew in every turn.
+    """Repeat `body`, up to a given number of iterations; it may have scanned and stacked tensors.
 
     - Operands: `(limit, condition, *carried, *scanned, *invariant)`. `limit` (int64, one element)
       and `condition` (bool, one element) may be absent.
-    - Inputs of the body: `(turn, *carried, *slices, *invariant)`: the turn's number from 0 (int64,
-      one element), and of every scanned operand the turn's slice along axis 0.
-    - Outputs of the body: `(*carried, *slices)`, with a bool of one element before them if it
-      `stops`: whether there is another turn.
-    - Results: `(*carried, *stacked)`: the slices of all turns, along a new axis 0.
+    - Inputs of the body: `(number, *carried, *slices, *invariant)`: the iteration's number from 0
+      (int64, one element), and for each scanned operand its slice along axis 0.
+    - Outputs of the body: `(*carried, *slices)`. If the loop `stops`, a bool of one element comes
+      first: whether there is another iteration.
+    - Results: `(*carried, *stacked)`. Stacked results have the slices of all iterations along a
+      new axis 0.
 
-    There are `turns` turns or, where that is None, `limit`, or no limit if that is absent; none at
-    all if `condition` is false. What is scanned or stacked needs `turns`; what is stacked needs a
-    loop that cannot end early: tensors have one shape.
+    There are `turns` iterations or, if that is None, `limit`; without a limit, only `condition` and
+    the body's bool end the loop. If `condition` is false, there is no iteration. Scanned and
+    stacked tensors require `turns`. Stacked tensors also require a loop that cannot end early,
+    because a tensor has one shape.
 
     Attributes:
-        body: what is computed in a turn.
-        carried: how many operands are carried.
-        turns: how many turns there are, at most, where that is known at compile time.
+        body: the graph of an iteration.
+        carried: number of carried operands.
+        turns: the largest number of iterations if it is known at compile time, else None.
         stops: whether the body's first output can end the loop.
-        scans: of each scanned operand, which slice comes first.
-        stacks: of each stacked result, which slice comes first.
+        scans: for each scanned operand, which slice comes first.
+        stacks: for each stacked result, which slice comes first.
     """
 
     body: Graph
@@ -175,31 +183,38 @@ class Loop(Op):
         operands = _present(self, inputs[2:])
         _check_closed(self, self.body)
         if self.turns is not None and self.turns < 0:
-            raise ModelError(f"Loop cannot have {self.turns} turns")
+            raise ModelError(f"Loop has {self.turns} iterations; the number must not be negative")
         if self.turns is not None and limit is not None:
-            raise ModelError(f"Loop of {self.turns} turns cannot have a limit of {limit} too")
+            raise ModelError(
+                f"Loop has both a fixed number of iterations, {self.turns}, and a limit operand, "
+                f"{limit}; only one of them is allowed"
+            )
         if self.turns is None and limit is None and not self.stops:
-            raise ModelError("Loop never ends: it has no limit, and its body makes no condition")
+            raise ModelError("Loop never ends: it has no limit, and its body has no condition")
         if (self.scans or self.stacks) and self.turns is None:
             raise UnsupportedError(
-                "Loop scans or stacks tensors in a number of turns that is known at run time only; "
-                "make the trip count a constant"
+                "Loop scans or stacks tensors, but its number of iterations is known only at run "
+                "time; make the trip count a constant"
             )
         if self.stacks and (self.stops or condition is not None):
             raise UnsupportedError(
-                "Loop stacks the results of its turns, but a condition can end it early: their "
-                "shape would be known at run time only; carry a tensor of the largest size instead"
+                "Loop stacks the results of its iterations, but a condition can end it early, so "
+                "their shape is known only at run time; carry a tensor of the largest size instead"
             )
         carried = operands[: self.carried]
         scanned = operands[self.carried : self.carried + len(self.scans)]
         invariant = operands[self.carried + len(self.scans) :]
         for type_ in scanned:
             if not type_.shape or type_.shape[0] != self.turns:
-                raise ModelError(f"Loop of {self.turns} turns cannot scan {type_} along axis 0")
+                raise ModelError(
+                    f"Loop of {self.turns} iterations cannot scan {type_}: axis 0 must have as "
+                    "many elements as there are iterations"
+                )
         turn = _types(self.body.inputs[:1])
         if not turn or turn[0].dtype is not DType.INT64 or turn[0].size != 1:
             raise ModelError(
-                f"Loop passes one i64 to '{self.body.name}' first, which has {_list(turn)}"
+                f"Loop passes one i64 first to '{self.body.name}', but its first input is "
+                f"{_list(turn)}"
             )
         slices = [type_.with_shape(type_.shape[1:]) for type_ in scanned]
         passed = (*carried, *slices, *invariant)
@@ -209,20 +224,24 @@ class Loop(Op):
         stacked = _types(outputs[self.carried :])
         if len(stacked) != len(self.stacks):
             raise ModelError(
-                f"Loop stacks {len(self.stacks)} results, '{self.body.name}' makes {len(stacked)}"
+                f"Loop stacks {len(self.stacks)} results, but '{self.body.name}' makes "
+                f"{len(stacked)}"
             )
         turns = self.turns or 0
         return _bare((*carried, *(t.with_shape((turns, *t.shape)) for t in stacked)))
 
     def check(self, node: Node) -> None:
-        """Operands and results have the quantization of what the body takes and gives."""
+        """Check that operands, results and the body's inputs and outputs are quantized alike."""
         operands = _types(node.inputs[2:])
         _check_quant(node, operands, self.body.inputs[1:])
         _check_quant(node, _types(node.outputs), self._body_outputs())
         scanned = operands[self.carried : self.carried + len(self.scans)]
         for type_ in (*scanned, *_types(node.outputs[self.carried :])):
             if type_.quant is not None and not type_.quant.is_per_tensor:
-                raise ModelError(f"{node.origin}: {type_} in slices has scales along an axis")
+                raise ModelError(
+                    f"{node.origin}: Loop cannot scan or stack {type_}, because it is quantized "
+                    "per channel; quantize it per tensor"
+                )
 
     @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -251,7 +270,7 @@ class Loop(Op):
         return (*carried, *(self._stack(stacked, i, v) for i, v in enumerate(results)))
 
     def form(self, node: Node) -> LoopForm:
-        """What the node repeats, and on what; of a verified node."""
+        """Return the loop in the form that While and Loop share; the node must be verified."""
         (limit, condition), operands = node.inputs[:2], _given(node.inputs[2:])
         middle, end = self.carried, self.carried + len(self.scans)
         outputs = self.body.outputs
@@ -276,15 +295,15 @@ class Loop(Op):
         return self.form(node).handed_over(node.outputs)
 
     def invariants(self, node: Node) -> int:
-        """What is neither carried nor scanned."""
+        """Return the number of operands that are neither carried nor scanned."""
         return len(self.form(node).invariant)
 
     def macs(self, node: Node) -> int:
-        """Multiply-accumulates of all turns, or of one where their number is not known."""
+        """Return the multiply-accumulates of all iterations, or of one if the number is unknown."""
         return self.body.macs * (1 if self.turns is None else self.turns)
 
     def effort(self, node: Node) -> int | None:
-        """That of all turns, and of what they stack."""
+        """Return the effort of all iterations and of stacking their results."""
         limit, turn = node.inputs[0], self.body.effort
         turns = self.turns
         if limit is not None and limit.data is not None:
@@ -296,11 +315,11 @@ class Loop(Op):
     def _heads(
         self, inputs: Sequence[TensorType | None]
     ) -> tuple[TensorType | None, TensorType | None]:
-        """The types of `limit` and `condition`."""
+        """Check and return the types of `limit` and `condition`."""
         if len(inputs) < 2 + self.carried + len(self.scans) or self.carried < 0:
             raise ModelError(
-                f"Loop needs a limit, a condition (or that they are absent), {self.carried} "
-                f"carried and {len(self.scans)} scanned operands; got {len(inputs)} operands"
+                f"Loop needs a limit, a condition (each may be absent), {self.carried} carried "
+                f"and {len(self.scans)} scanned operands; got {len(inputs)} operands"
             )
         limit, condition = inputs[:2]
         if limit is not None and (limit.dtype is not DType.INT64 or limit.size != 1):
@@ -310,13 +329,14 @@ class Loop(Op):
         return limit, condition
 
     def _body_outputs(self) -> tuple[Value, ...]:
-        """What the body makes, without the bool that can end the loop."""
+        """Return the body's outputs, without the bool that can end the loop."""
         outputs = self.body.outputs
         if not self.stops:
             return outputs
         if not outputs or not _is_condition(outputs[0].type):
             raise ModelError(
-                f"Loop needs one bool of '{self.body.name}' first, got {_list(_types(outputs))}"
+                f"Loop needs one bool as the first output of '{self.body.name}', got "
+                f"{_list(_types(outputs))}"
             )
         return outputs[1:]
 
@@ -378,8 +398,8 @@ def _check_quant(node: Node, types: Sequence[TensorType], values: Sequence[Value
     for type_, value in zip(types, values, strict=True):
         if type_.quant != value.type.quant:
             raise ModelError(
-                f"{node.origin}: {type_} has {type_.quant} where '{value.name}' of a graph in "
-                f"{node.op.name} has {value.type.quant}"
+                f"{node.origin}: {type_} has {type_.quant}, but '{value.name}' of a graph in "
+                f"{node.op.name} has {value.type.quant}; they must be equal"
             )
 
 

@@ -1,4 +1,4 @@
-"""What While and Loop have in common: how a graph is repeated, and what is passed to it."""
+"""Common description of While and Loop: the repeated graph, and the values passed to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from smelt.ir import Graph, Value
 
 
 class Order(Enum):
-    """The order in which a loop's turns take or make the slices of a tensor."""
+    """The order in which the iterations of a loop read or write the slices of a tensor."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -18,11 +18,11 @@ class Order(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class LoopForm:
-    """A node that repeats a graph: its operands by their roles, and its graphs.
+    """A node that repeats a graph: its graphs, and its operands by their roles.
 
-    `test`, if any, says before every turn whether it takes place; it is passed what is carried.
-    `number`, `entries` and `again`, `results` are the inputs and outputs of `body`: the turn's
-    number and what it is passed; whether there is another turn, and what it makes.
+    `test`, if any, is a graph that gets the carried values before each iteration; if its result is
+    false, the loop ends. The inputs of `body` are `number` (the iteration's number) and `entries`.
+    Its outputs are `again` (whether there is another iteration) and `results`.
     """
 
     body: Graph
@@ -41,7 +41,10 @@ class LoopForm:
     again: Value | None = None
 
     def handed_over(self, outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
-        """What becomes what: operands and results of the body, entries and the node's `outputs`."""
+        """Return pairs of values that pass data on, as `Op.handed_over`.
+
+        `outputs` are those of the node.
+        """
         count = len(self.carried)
         tested = () if self.test is None else self.test.inputs
         pairs = [

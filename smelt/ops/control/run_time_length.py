@@ -1,7 +1,7 @@
-"""Sizes that are known at run time: as a tensor, and operators that must be told one.
+"""Operators for sizes that are known only at run time.
 
-Tensors have the largest sizes in their types; in memory, those of another size fill the start.
-`smelt.ops.lengths` tells which dimensions these are.
+Types have the largest sizes. A tensor of a smaller size is stored at the start of its buffer.
+`smelt.ops.run_time_lengths` finds the dimensions that depend on such a size.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from smelt.ops.tensor.transpose import Transpose
 class LengthOf(Op):
     """The size of dimension `length` (see `Graph.lengths`), `count` times: int32 `[count]`.
 
-    `size` is what it is where the graph is evaluated: the largest one, unless the graph has been
-    brought to another.
+    `size` is the result of the reference. It is the largest size, unless the graph was made for
+    another one.
     """
 
     length: str
@@ -42,14 +42,14 @@ class LengthOf(Op):
 
 
 FILLS: dict[str, float] = {"zero": 0, "one": 1, "lowest": -np.inf, "highest": np.inf}
-"""What may be in rows that are not there."""
+"""Names of what `FillRows` may write to rows beyond the length."""
 
 
 @dataclass(frozen=True)
 class FillRows(Op):
-    """`size` rows: the first ones of the operand, and `fill` in place of what is beyond a length.
+    """`size` rows: those of the operand up to the length, then rows of `fill`.
 
-    Operands: a tensor whose axes before `axis` are of size 1, and the length, int32 `[1]`.
+    Operands: a tensor, with all axes before `axis` of size 1; and the length, int32 `[1]`.
     """
 
     size: int
@@ -64,12 +64,12 @@ class FillRows(Op):
         axis_in_range(self, self.axis, len(x.shape))
         _require_length(self, length)
         if self.fill not in FILLS or prod(x.shape[: self.axis]) != 1 or x.dtype is DType.BOOL:
-            raise ModelError(f"FillRows along axis {self.axis} of {x} with '{self.fill}'")
+            raise ModelError(f"FillRows along axis {self.axis} of {x} with fill '{self.fill}'")
         shape = (*x.shape[: self.axis], self.size, *x.shape[self.axis + 1 :])
         return (TensorType(shape, x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's."""
+        """Return the quantization of the input."""
         return operands(self, inputs, 2)[0].quant
 
     @override
@@ -90,21 +90,22 @@ class FillRows(Op):
 
     @override
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Those that are there are the operand's."""
+        """Return True: a row up to the length is the same row of the operand."""
         return True
 
 
 def fill_of(fill: str, dtype: DType) -> float:
-    """The element that a key of `FILLS` stands for."""
+    """Return the element that a key of `FILLS` stands for."""
     value = FILLS[fill]
     return value if dtype.is_float or np.isfinite(value) else dtype.limits[value > 0]
 
 
 @dataclass(frozen=True)
 class TransposeLength(Op):
-    """Transposition of a tensor that has a length along `axis`, `factor` times.
+    """Transpose of a tensor with a run-time length: `axis` has `factor` times the length.
 
-    Operands: the tensor, and the length, int32 `[1]`. Both tensors fill the start of theirs.
+    Operands: the tensor, and the length, int32 `[1]`. Operand and result are stored at the start of
+    their buffers.
     """
 
     permutation: tuple[int, ...]
@@ -119,7 +120,9 @@ class TransposeLength(Op):
         axis_in_range(self, self.axis, len(x.shape))
         _require_length(self, length)
         if x.shape[self.axis] % self.factor:
-            raise ModelError(f"TransposeLength of {x}: axis {self.axis} is not {self.factor} times")
+            raise ModelError(
+                f"TransposeLength of {x}: axis {self.axis} is not a multiple of {self.factor}"
+            )
         return Transpose(self.permutation).infer((x,))
 
     @override
@@ -131,7 +134,7 @@ class TransposeLength(Op):
         Transpose(self.permutation).check(node)
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """Of tensors that have the length, as all have while a graph is evaluated at one size."""
+        """Transpose a tensor that already has the length's size, as the evaluated graph's do."""
         x, _ = arrays(node, inputs, 2)
         return (np.ascontiguousarray(x.transpose(self.permutation)),)
 

@@ -17,29 +17,29 @@ from smelt.ops.constraints import arrays, operands, quantized, same_dtype
 
 @dataclass(frozen=True)
 class AddN(Op):
-    """Tensors of one shape and element type, added element by element. Integers wrap."""
+    """Element-by-element sum of tensors with one shape and element type. Integers wrap."""
 
     elementwise = True
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """The type of every operand."""
+        """Return the type of the operands, which all have the same shape and element type."""
         given = operands(self, inputs, len(inputs))
         if not given:
-            raise ModelError("AddN needs an operand")
+            raise ModelError("AddN needs at least one operand")
         dtype = same_dtype(self, given)
         if dtype is DType.BOOL:
             raise ModelError("AddN cannot add bool tensors")
         shapes = {x.shape for x in given}
         if len(shapes) > 1:
-            raise ModelError(f"AddN cannot add tensors of shapes {sorted(shapes)}")
+            raise ModelError(f"AddN needs tensors of one shape, got shapes {sorted(shapes)}")
         return (TensorType(given[0].shape, dtype),)
 
     def check(self, node: Node) -> None:
-        """Nothing is requantized."""
+        """Check that nothing is quantized: AddN does not requantize."""
         quantized(node, (), len(node.inputs))
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """Floats are added in double precision."""
+        """Return the sum; floats are added in double precision."""
         dtype = node.output.type.dtype
         wide = np.float64 if dtype.is_float else dtype.numpy
         terms = [x.astype(wide) for x in arrays(node, inputs, len(inputs))]
@@ -47,11 +47,11 @@ class AddN(Op):
             return (np.asarray(reduce(np.add, terms)).astype(dtype.numpy),)
 
     def onnx_form(self, node: Node) -> OnnxForm | None:
-        """Of floats only."""
+        """Return ONNX's Sum, which adds floats only."""
         return OnnxForm("Sum") if node.output.type.dtype.is_float else None
 
     def is_identity(self, node: Node) -> bool:
-        """Of one tensor."""
+        """Return whether there is a single operand."""
         return len(node.inputs) == 1
 
 

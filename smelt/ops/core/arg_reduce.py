@@ -1,4 +1,4 @@
-"""ArgReduce: where the greatest or least element along an axis stands."""
+"""ArgReduce: the index of the largest or smallest element along an axis."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from smelt.ops.tensor.indices import INDEX_TYPES
 class ArgReduce(Op):
     """The index of the extremum (`kind` "max" or "min") along `axis`, of element type `index`.
 
-    Of several equal extrema the first, or the last with `last`; NaN is more extreme than any
-    number. With `keep_dims` the axis stays, with size 1.
+    If several elements are equal, the result is the index of the first or, with `last`, of the
+    last. NaN counts as more extreme than any number. With `keep_dims`, the axis stays with size 1.
     """
 
     kind: str
@@ -42,9 +42,13 @@ class ArgReduce(Op):
         (x,) = operands(self, inputs, 1)
         axis_in_range(self, self.axis, len(x.shape))
         if self.kind not in ("max", "min") or self.index not in INDEX_TYPES:
-            raise ModelError(f"ArgReduce has kind '{self.kind}', index {self.index.value}")
+            raise ModelError(
+                f"ArgReduce has kind '{self.kind}' and indices of {self.index.value}; supported "
+                f"are kinds 'max' and 'min' and indices of "
+                f"{' or '.join(d.value for d in INDEX_TYPES)}"
+            )
         if x.shape[self.axis] == 0:
-            raise ModelError(f"{self.name} of {x} along axis {self.axis}, which has no elements")
+            raise ModelError(f"{self.name}: axis {self.axis} of {x} has no elements to search")
         kept = (1,) if self.keep_dims else ()
         shape = (*x.shape[: self.axis], *kept, *x.shape[self.axis + 1 :])
         return (TensorType(shape, self.index),)
@@ -62,11 +66,11 @@ class ArgReduce(Op):
         return (np.asarray(found, self.index.numpy),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Rows are not compared."""
+        """Return whether rows lie along another axis than the one that is searched."""
         return axes[0] != self.axis
 
     def axes_rule(self, node: Node) -> Axes:
-        """The result may lack the one that is searched."""
+        """Return the correspondence of axes; without `keep_dims`, the result lacks one axis."""
         gone = () if self.keep_dims else (self.axis,)
         return reduced(node, gone, lambda order: replace(self, axis=order.index(self.axis)))
 

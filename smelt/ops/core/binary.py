@@ -1,7 +1,7 @@
-"""Binary elementwise operators: one table row a kind.
+"""Binary elementwise operators, in a table with one row for each kind.
 
-The integer arithmetic of quantized tensors is in `binary_integer`; that of integers as they are,
-and of floats, in `binary_plain`. Broadcasting follows numpy.
+`binary_integer` has the integer arithmetic of quantized tensors, `binary_plain` the arithmetic of
+floats and unquantized integers. Broadcasting follows numpy.
 """
 
 from __future__ import annotations
@@ -48,9 +48,13 @@ _BOOL = frozenset({DType.BOOL})
 class BinaryKind:
     """A row of the table.
 
-    `real` computes floats (given as float64) and unquantized integers, of the element types
-    `serves`; `integer` quantized tensors of `dtypes` (none: not quantized). `rescales` is False
-    where stored integers are merely selected, `compares` is True where the result is bool.
+    Attributes:
+        real: computes floats (as float64) and unquantized integers.
+        integer: computes quantized tensors; None if they are not supported.
+        dtypes: the supported element types of quantized tensors.
+        rescales: False if the result is one of the stored operands, so that nothing is rescaled.
+        serves: the element types that `real` supports.
+        compares: whether the result is bool.
     """
 
     real: Callable[[Array, Array], Array]
@@ -97,33 +101,33 @@ BINARY: dict[str, BinaryKind] = {
 
 
 class BinaryChannels(ChannelsAlike["Binary"]):
-    """The extremes are where each operand is at one of its own."""
+    """Channel rule: bounds of the result are found by trying the bounds of both operands."""
 
     def serves(self, node: Node[Binary]) -> bool:
-        """Results grow or fall steadily with each operand."""
+        """Return whether the result is monotonic in each operand."""
         return node.op.kind in ("add", "sub", "mul", "maximum", "minimum")
 
     def corners(
         self, node: Node[Binary], operands: Sequence[Bounds | None]
     ) -> Iterator[Sequence[Array | None]]:
-        """Every choice of ends."""
+        """Yield every combination of lower and upper bounds of the operands."""
         pairs = [(v, b) for v, b in zip(node.inputs, operands, strict=True) if v and b]
         for ends in product((False, True), repeat=len(pairs)):
             yield [filled(v, b, end) for (v, b), end in zip(pairs, ends, strict=True)]
 
     def reach(self, node: Node[Binary]) -> float:
-        """Products reach farther than an operand."""
+        """Return a bound of the results' magnitude; that of a product includes both operands."""
         reach, other = super().reach(node), node.input(1).type
         return reach * (other.scale * levels(other)) if node.op.kind == "mul" else reach
 
 
 _ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum", "squared_difference")
-"""Kinds whose results kernels clamp too."""
+"""Kinds with a result that kernels can clamp."""
 
 
 @dataclass(frozen=True)
 class Binary(Op):
-    """Two tensors of one element type, broadcast against each other; `kind` is in `BINARY`."""
+    """Two tensors of one element type, broadcast to each other; `kind` is a key of `BINARY`."""
 
     kind: str
     activation: Activation = Activation.NONE
@@ -134,7 +138,7 @@ class Binary(Op):
 
     @property
     def fused_activation(self) -> Activation | None:
-        """Of arithmetic."""
+        """The clamp at the end; only arithmetic kinds have one."""
         return self.activation if self.kind in _ARITHMETIC else None
 
     @override
@@ -149,15 +153,25 @@ class Binary(Op):
     @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         if self.kind not in BINARY:
-            raise ModelError(f"there is no binary operator '{self.kind}'; see {sorted(BINARY)}")
+            raise ModelError(
+                f"there is no binary operator '{self.kind}'; the kinds are "
+                f"{', '.join(sorted(BINARY))}"
+            )
         a, b = operands(self, inputs, 2)
         dtype = same_dtype(self, (a, b))
         row = BINARY[self.kind]
         if dtype not in row.serves:
-            raise ModelError(f"{self.name} cannot be computed on {a}")
+            names = ", ".join(d.value for d in DType if d in row.serves)
+            raise ModelError(
+                f"{self.name} does not support element type {dtype.value} (operands {a} and {b}); "
+                f"it supports {names}"
+            )
         result = DType.BOOL if row.compares else dtype
         if result is DType.BOOL and self.activation is not Activation.NONE:
-            raise ModelError(f"{self.name} gives bool, which no activation can be fused to")
+            raise ModelError(
+                f"{self.name} has a bool result, which cannot be clamped by activation "
+                f"'{self.activation.value}'"
+            )
         try:
             shape = np.broadcast_shapes(a.shape, b.shape)
         except ValueError as error:
@@ -165,7 +179,7 @@ class Binary(Op):
         return (TensorType(shape, result),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The first input's, where stored integers are merely selected."""
+        """Return the quantization of the first input if the result is one of the inputs."""
         a = operands(self, inputs, 2)[0]
         return None if BINARY[self.kind].rescales else a.quant
 
@@ -181,16 +195,16 @@ class Binary(Op):
         if requantizing_rounding(node) is Rounding.ONNX:
             return
         a, b, y = node.input(0).type, node.input(1).type, node.output.type
-        # Beyond this the sum's multiplier exceeds one, which the integer arithmetic excludes.
+        # With larger scales the sum's multiplier would exceed 1, which is not supported.
         limit = y.scale * (2.0**14 if y.dtype is DType.INT16 else 2.0**19)
         if self.kind in ("add", "sub") and max(a.scale, b.scale) >= limit:
             raise ModelError(
-                f"{node.origin}: input scales {a.scale} and {b.scale} are too large for the "
-                f"output scale {y.scale}"
+                f"{node.origin}: input scales {a.scale} and {b.scale} are too large for output "
+                f"scale {y.scale}; they must be below {limit:.7g}"
             )
 
     def overhead(self, node: Node) -> int:
-        """Powers of integers are products, one for each bit of the exponent."""
+        """Return 16 operations per element for powers, which multiply once per exponent bit."""
         return 16 * node.output.type.size if self.kind == "pow" else 0
 
     @override
@@ -210,7 +224,7 @@ class Binary(Op):
         return (np.asarray(clamped, y.dtype.numpy),)
 
     def _onnx(self, node: Node, a: Array, b: Array) -> Array:
-        """Dequantized, computed in float32, quantized."""
+        """Dequantize, compute in float32, and quantize."""
         x0, x1, y = node.input(0).type.quant, node.input(1).type.quant, node.output.type
         if x0 is None or x1 is None or y.quant is None:
             raise ModelError(f"{node.origin}: {self.name} needs quantized operands")
@@ -234,14 +248,16 @@ class Binary(Op):
 
     @override
     def selects(self, node: Node) -> int:
-        """Maxima and minima are one of the operands."""
+        """Return 2 for maximum and minimum, as their result is one of the two operands."""
         chooses = self.kind in ("maximum", "minimum") and self.activation is Activation.NONE
         return 2 if chooses else 0
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Terms have the same factors, of which constants take theirs; products have those of one.
+        """Return how factors propagate.
 
-        One constant for all channels cannot have a factor of each.
+        In sums, both terms must have the same factors, so constant terms are scaled. A constant of
+        one element cannot be scaled per channel, unless it is 0. In products and in quotients with
+        a constant divisor, one operand has the factors.
         """
         if not self.activation.is_homogeneous:
             return ()
@@ -257,7 +273,7 @@ class Binary(Op):
         return (Homogeneity(links),) if self.kind == "mul" or divides else ()
 
     def grows(self, node: Node) -> bool:
-        """Squares do."""
+        """Return whether the operator squares its operand."""
         square = self.kind == "mul" and node.input(0) is node.input(1)
         return square or self.kind == "squared_difference"
 
@@ -279,7 +295,7 @@ _SAMPLES = frozenset(
     {DType.FLOAT32, DType.FLOAT64, DType.INT8, DType.UINT8, DType.INT32, DType.UINT64, DType.BOOL}
 )
 _WHOLE = (-(2.0**63), 2.0**64)
-"""Beyond the range of every integer type: cases draw of all they have."""
+"""Beyond the range of every integer type, so that cases use the whole range of each type."""
 
 
 def _plain_case(
@@ -289,7 +305,7 @@ def _plain_case(
     b: tuple[float, float],
     dtypes: frozenset[DType] | None = None,
 ) -> Case:
-    """A case over floats, integers and bool as they are, as far as the kind serves them."""
+    """Return a case for floats, unquantized integers and bool, as far as the kind supports them."""
     served = BINARY[kind].serves & _SAMPLES if dtypes is None else dtypes
     return Case(
         f"{kind}_{name}",

@@ -1,7 +1,7 @@
 """Quantized arithmetic of the binary operators, exactly as TensorFlow Lite Micro computes it.
 
-Sums bring both inputs to a common scale with `left_shift` guard bits before they add; products
-and quotients requantize once.
+Sums rescale both inputs to a common scale with `left_shift` guard bits before they are added.
+Products and quotients requantize once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from smelt.ops.arithmetic.fixed_point import (
 from smelt.ops.arithmetic.gemmlowp import count_leading_sign_bits, reciprocal
 
 Multiplier = tuple[int, int]
-"""Fixed-point multiplier and left shift, see `rescale_multiplier`."""
+"""Fixed-point multiplier and left shift; see `rescale_multiplier`."""
 
 
 @dataclass(frozen=True)
 class CommonScale:
-    """How a sum brings its inputs together: `(x - zero point) << left_shift`, times a or b.
+    """Multipliers of a sum.
 
-    `output` then scales the sum (or squared difference) to the output.
+    Each input becomes `((x - zero point) << left_shift) * multiplier`, with multiplier `a` or `b`.
+    `output` rescales the sum (or the squared difference) to the output's scale.
     """
 
     left_shift: int
@@ -40,7 +41,7 @@ class CommonScale:
 
 
 def add_scaling(a: TensorType, b: TensorType, y: TensorType) -> CommonScale:
-    """Scaling of ADD, in double precision."""
+    """Return the multipliers of ADD, computed in double precision."""
     shift = 15 if y.dtype is DType.INT16 else 20
     twice = 2.0 * max(a.scale, b.scale)
     return CommonScale(
@@ -52,7 +53,7 @@ def add_scaling(a: TensorType, b: TensorType, y: TensorType) -> CommonScale:
 
 
 def sub_scaling(a: TensorType, b: TensorType, y: TensorType) -> CommonScale:
-    """Scaling of SUB: ADD's, but with every quotient rounded to float32."""
+    """Return the multipliers of SUB: as for ADD, but each quotient is rounded to float32."""
     shift = 15 if y.dtype is DType.INT16 else 20
     one = np.float32
     twice = one(2) * one(max(a.scale, b.scale))
@@ -65,7 +66,10 @@ def sub_scaling(a: TensorType, b: TensorType, y: TensorType) -> CommonScale:
 
 
 def squared_difference_scaling(a: TensorType, b: TensorType, y: TensorType) -> CommonScale:
-    """Scaling of SQUARED_DIFFERENCE; 7 guard bits let the square of 8-bit data fit 32 bits."""
+    """Return the multipliers of SQUARED_DIFFERENCE.
+
+    For 8-bit data there are 7 guard bits, so that the square fits in 32 bits.
+    """
     shift = 0 if y.dtype is DType.INT16 else 7
     twice = 2.0 * max(a.scale, b.scale)
     return CommonScale(
@@ -77,22 +81,22 @@ def squared_difference_scaling(a: TensorType, b: TensorType, y: TensorType) -> C
 
 
 def mul_scaling(a: TensorType, b: TensorType, y: TensorType) -> Multiplier:
-    """Multiplier of MUL, in double precision."""
+    """Return the multiplier of MUL, computed in double precision."""
     return rescale_multiplier(a.scale * b.scale / y.scale)
 
 
 def div_scaling(a: TensorType, b: TensorType, y: TensorType) -> Multiplier:
-    """Multiplier of DIV, rounded to float32."""
+    """Return the multiplier of DIV, rounded to float32."""
     product = np.float32(b.scale) * np.float32(y.scale)
     return quantize_multiplier(float(np.float32(a.scale) / product))
 
 
 BinaryArithmetic = Callable[[Array, Array, TensorType, TensorType, TensorType], Array]
-"""Quantized arithmetic: int64 inputs and results, all with their zero points taken off."""
+"""Quantized arithmetic: int64 inputs and results, all without their zero points."""
 
 
 def _align(scaling: CommonScale, a: Array, b: Array) -> tuple[Array, Array]:
-    """Both inputs on the common scale."""
+    """Return both inputs on the common scale."""
     return (
         multiply_by_quantized_multiplier(a << scaling.left_shift, *scaling.a),
         multiply_by_quantized_multiplier(b << scaling.left_shift, *scaling.b),
@@ -100,21 +104,21 @@ def _align(scaling: CommonScale, a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def add(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    """Both on a common scale, then requantized."""
+    """Add both inputs on a common scale, and requantize."""
     scaling = add_scaling(x0, x1, y)
     left, right = _align(scaling, a, b)
     return multiply_by_quantized_multiplier(left + right, *scaling.output)
 
 
 def sub(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    """As `add`, with the scaling of SUB."""
+    """Subtract as `add` does, with the multipliers of SUB."""
     scaling = sub_scaling(x0, x1, y)
     left, right = _align(scaling, a, b)
     return multiply_by_quantized_multiplier(left - right, *scaling.output)
 
 
 def squared_difference(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    """The square wraps in 32 bits."""
+    """Square the difference, which wraps in 32 bits, and requantize."""
     scaling = squared_difference_scaling(x0, x1, y)
     left, right = _align(scaling, a, b)
     square = wrap_int32((left - right) * (left - right))
@@ -122,12 +126,15 @@ def squared_difference(a: Array, b: Array, x0: TensorType, x1: TensorType, y: Te
 
 
 def mul(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    """The product of the stored integers, requantized."""
+    """Multiply the stored integers, and requantize."""
     return multiply_by_quantized_multiplier(a * b, *mul_scaling(x0, x1, y))
 
 
 def div(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    """Reciprocal in fixed point; a divisor of zero gives what a shift by 32 to zero would."""
+    """Multiply by a fixed-point reciprocal.
+
+    For a divisor of 0, the result is that of a shift by 32 bits to 0 in TensorFlow Lite Micro.
+    """
     multiplier, shift = div_scaling(x0, x1, y)
     a, b = np.broadcast_arrays(np.where(b < 0, -a, a), np.abs(b))
     inverse, bits = reciprocal(b, 31)
@@ -138,10 +145,10 @@ def div(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Ar
 
 
 def maximum(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    """The greater stored integer."""
+    """Return the larger stored integer."""
     return np.maximum(a, b)
 
 
 def minimum(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    """The smaller stored integer."""
+    """Return the smaller stored integer."""
     return np.minimum(a, b)

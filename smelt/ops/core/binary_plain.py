@@ -1,7 +1,8 @@
-"""Arithmetic of the binary operators on floats, and on integers that are not quantized.
+"""Arithmetic of the binary operators on floats and unquantized integers.
 
-Integers wrap as unsigned ones of their width do in C. What C leaves undefined is defined: a
-quotient or a remainder by zero is 0; a shift by less than 0 is one by the width.
+Integers wrap like unsigned integers of the same width in C. Where C's behavior is undefined, it is
+defined here: a quotient or remainder by zero is 0; a shift by a negative number is a shift by the
+integer's width.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from smelt.ir import Array
 
 
 def divide(a: Array, b: Array) -> Array:
-    """Quotient; of integers truncated towards zero, as in C (and 0 where b is 0)."""
+    """Divide; integer quotients are truncated towards zero as in C, and are 0 if `b` is 0."""
     if a.dtype.kind == "f":
         return a / b
     floor = a // b
@@ -21,29 +22,32 @@ def divide(a: Array, b: Array) -> Array:
 
 
 def floor_divide(a: Array, b: Array) -> Array:
-    """Quotient, rounded down (and 0 where integers are divided by 0)."""
+    """Divide and round down; integer quotients are 0 if `b` is 0."""
     if a.dtype.kind == "f":
         return np.floor(a / b)
     return np.where(b == 0, 0, a // b).astype(a.dtype)
 
 
 def square_of_difference(a: Array, b: Array) -> Array:
-    """`(a - b)²`."""
+    """Return `(a - b)²`."""
     return (a - b) * (a - b)
 
 
 def modulo(a: Array, b: Array) -> Array:
-    """Remainder with the sign of b, as Python's `%`."""
+    """Return the remainder with the sign of `b`, as Python's `%`."""
     return np.mod(a, b)
 
 
 def remainder(a: Array, b: Array) -> Array:
-    """Remainder with the sign of a, as C's `%` and `fmod`."""
+    """Return the remainder with the sign of `a`, as C's `%` and `fmod`."""
     return np.fmod(a, b)
 
 
 def power(a: Array, b: Array) -> Array:
-    """`a` to the power of `b`; of integers by repeated squaring, truncated where b is negative."""
+    """Return `a` to the power of `b`.
+
+    Integer powers use repeated squaring; those with a negative exponent are truncated.
+    """
     if a.dtype.kind == "f":
         return np.power(a, b)
     base, exponent = (np.asarray(x) for x in np.broadcast_arrays(a, b))
@@ -61,13 +65,16 @@ def power(a: Array, b: Array) -> Array:
 
 
 def shift_left(a: Array, b: Array) -> Array:
-    """Towards the highest bit; 0 where b is negative or the width at least."""
+    """Shift left; the result is 0 if `b` is negative or at least the integer's width."""
     inside, distance = _distance(a, b)
     return np.where(inside, a << distance, 0).astype(a.dtype)
 
 
 def shift_right(a: Array, b: Array) -> Array:
-    """Copies of the sign follow; they are all that is left of a shift by the width or more."""
+    """Shift right arithmetically.
+
+    If `b` is negative or at least the integer's width, all bits are copies of the sign.
+    """
     inside, distance = _distance(a, b)
     signs = (0 - (a < 0).astype(np.int64)).astype(a.dtype)
     return np.where(inside, a >> distance, signs)

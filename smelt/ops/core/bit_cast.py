@@ -1,4 +1,4 @@
-"""BitCast: the same bits as elements of another type."""
+"""BitCast: reinterprets the bits of each element as another type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smelt.ops.constraints import arrays, operands
 
 @dataclass(frozen=True)
 class BitCast(Op):
-    """The bits of each element as one of type `to`, of the same size; nothing is quantized."""
+    """The bits of each element as one of type `to`, which has the same size; not quantized."""
 
     to: DType
 
@@ -26,10 +26,13 @@ class BitCast(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         (x,) = operands(self, inputs, 1)
         if x.quant is not None or x.dtype.size != self.to.size:
-            raise ModelError(f"BitCast cannot make {self.to.value} of {x}: sizes must be equal")
+            raise ModelError(
+                f"BitCast cannot reinterpret {x} as {self.to.value}: the input must not be "
+                "quantized, and both types must have the same size"
+            )
         if self.to is DType.BOOL:
             raise ModelError(
-                "BitCast cannot make bool: only two of its bit patterns mean something"
+                "BitCast cannot reinterpret bits as bool, which has only two valid bit patterns"
             )
         return (TensorType(x.shape, self.to),)
 

@@ -1,4 +1,4 @@
-"""Cast: elements in another element type."""
+"""Cast: converts elements to another element type."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from smelt.ops.constraints import arrays, operands
 class Cast(Op):
     """Each element converted to element type `to`; operand and result are not quantized.
 
-    Floats are truncated towards zero and saturated to integers, NaN becomes 0 (as ARM's
-    instructions convert). Integers that do not fit wrap. Everything but 0 is true.
+    Floats become integers by truncation towards zero and saturation, and NaN becomes 0, as by
+    Arm's instructions. Integers that do not fit wrap. As bool, everything but 0 is true.
     """
 
     to: DType
@@ -31,7 +31,7 @@ class Cast(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         (x,) = operands(self, inputs, 1)
         if x.quant is not None:
-            raise ModelError(f"Cast cannot take quantized data {x}")
+            raise ModelError(f"Cast does not support quantized data ({x}); dequantize it first")
         return (TensorType(x.shape, self.to),)
 
     @override
@@ -46,7 +46,7 @@ class Cast(Op):
 def _integers(x: Array, to: DType) -> Array:
     least, greatest = to.limits
     inside = (x > least - 1) & (x < greatest + 1)
-    # Python's integers are exact where float64 cannot hold the limits.
+    # The limits are Python integers, because float64 cannot represent those of 64-bit types.
     beyond = np.where(x > 0, np.array(greatest, to.numpy), np.array(least, to.numpy))
     stored = np.where(inside, np.trunc(np.where(inside, x, 0)), 0).astype(to.numpy)
     return np.where(inside, stored, np.where(np.isnan(x), np.array(0, to.numpy), beyond))

@@ -1,8 +1,8 @@
-"""What convolutions and fully-connected layers do to channels.
+"""Channel rules of convolutions and fully-connected layers.
 
-Accumulators are bounded by interval arithmetic. A constant channel that every window covers alike
-goes into the bias: where windows reach into the padding, which counts as zero, it stays unless it
-is zero itself.
+The bounds of accumulators come from interval arithmetic. The product of a constant input channel
+is added to the bias, if it is the same for every output pixel. Where windows reach into padding,
+which counts as zero, this holds only for channels that are always zero themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from smelt.ops.arithmetic.fixed_point import (
 class ProductChannels(ChannelRule[OpT_contra]):
     """Sums of products with constant weights, requantized.
 
-    Subclasses see the weights as `[outputs, taps, inputs]`, without their zero points.
+    Subclasses have weights as `[outputs, taps, inputs]`, without their zero points.
     """
 
     @override
@@ -44,7 +44,7 @@ class ProductChannels(ChannelRule[OpT_contra]):
     def _accumulated(
         self, node: Node[OpT_contra], weights: Array, low: Array, high: Array, axes: tuple[int, ...]
     ) -> Bounds:
-        """The result's bounds: products of weights and inputs, from `low` to `high`, summed."""
+        """Return bounds of the requantized sums, for inputs from `low` to `high`."""
         least = np.where(weights > 0, weights * low, weights * high).sum(axis=axes)
         greatest = np.where(weights > 0, weights * high, weights * low).sum(axis=axes)
         bias = node.optional(2)
@@ -60,11 +60,11 @@ class ProductChannels(ChannelRule[OpT_contra]):
         return Bounds(stored[0], stored[1])
 
     def _pads(self, node: Node[OpT_contra]) -> bool:
-        """Whether windows reach beyond the image, or between pixels."""
+        """Return whether windows reach beyond the image, or between its pixels."""
         return not weights_rule(node.op).meets_everywhere(node)
 
     def _around_zero(self, node: Node[OpT_contra], given: Bounds | None) -> tuple[Array, Array]:
-        """The least and greatest of what is multiplied, zero included where there is padding."""
+        """Return bounds of the inputs without zero point; if there is padding, they include 0."""
         assert given is not None
         zero = node.input(0).type.zero_point
         low, high = given.low - zero, given.high - zero
@@ -72,14 +72,14 @@ class ProductChannels(ChannelRule[OpT_contra]):
 
 
 def _centred(weights: Value) -> Array:
-    """Weights without their zero points: int64."""
+    """Return weights without their zero points, as int64."""
     quant = weights.type.quant
     zero = 0 if quant is None else along_axis(quant, len(weights.type.shape))[1]
     return weights.array.astype(np.int64) - zero
 
 
 def _picked(value: Value, data: Array, quant_axis: int, to: Narrowing) -> Value:
-    """A constant with other data, of whose scales along an axis some are left."""
+    """Return a constant with other data; its scales along `quant_axis` are reduced likewise."""
     quant = value.type.quant
     if quant is not None and quant.axis == quant_axis and len(quant.scale) > 1:
         quant = Quant(
@@ -91,9 +91,9 @@ def _picked(value: Value, data: Array, quant_axis: int, to: Narrowing) -> Value:
 
 
 def _bias(node: Node, added: Array, to: Narrowing) -> tuple[Value, ...]:
-    """The operand of the bias with what constant channels add; none where there is none.
+    """Return the bias with the products of constant channels added; empty if there is none.
 
-    Sums of 64 bits may need a bias of as many.
+    Accumulators of 64 bits may need a 64-bit bias.
     """
     bias = node.optional(2)
     if bias is None and not added.any():
@@ -107,7 +107,7 @@ def _bias(node: Node, added: Array, to: Narrowing) -> tuple[Value, ...]:
 
 
 class MixingChannels(ProductChannels[OpT_contra]):
-    """Every output is a sum over all inputs: convolution of one group, fully-connected."""
+    """Channel rule if each output sums over all inputs: one-group convolution, fully-connected."""
 
     chooses = True
 
@@ -146,29 +146,32 @@ class MixingChannels(ProductChannels[OpT_contra]):
         return node.op, (x, self._left(weights, mask, to), *_bias(node, added, to))
 
     def _depth(self, node: Node[OpT_contra]) -> int:
-        """How many inputs each output has at a tap."""
+        """Return the number of inputs that each output uses at a tap."""
         return node.input(1).type.shape[-1]
 
     def _taps(self, node: Node[OpT_contra]) -> Array:
-        """Weights as `[outputs, taps, inputs]`."""
+        """Return the weights as `[outputs, taps, inputs]`."""
         weights = _centred(node.input(1))
         return weights.reshape(len(weights), -1, channels(node.input(0).type))
 
     def _foldable(self, node: Node[OpT_contra], given: Bounds | None) -> Mask:
-        """Input channels that add the same to every output pixel: constant, and zero if padded."""
+        """Return the input channels that add the same number to every pixel of an output.
+
+        These are constant; if there is padding, they must also be zero.
+        """
         assert given is not None
         zero = node.input(0).type.zero_point
         return given.constant & ((given.low == zero) | (not self._pads(node)))
 
     def _left(self, weights: Value, mask: Mask, to: Narrowing) -> Value:
-        """The weights of the inputs that are kept, and of the outputs."""
+        """Return the weights of the inputs and outputs that are kept."""
         stored = weights.array.reshape(len(weights.array), -1, mask.size)[to.result][..., mask]
         shape = (int(to.result.sum()), *weights.array.shape[1:-1], -1)
         return _picked(weights, stored.reshape(shape), 0, to)
 
 
 class TransposedChannels(MixingChannels[OpT_contra]):
-    """The same with weights `[*k, i, o]`, of which each output meets some only."""
+    """Channel rule of transposed convolution: weights `[*k, i, o]`, used only partly per output."""
 
     def _depth(self, node: Node[OpT_contra]) -> int:
         return node.input(1).type.shape[-2]
@@ -183,7 +186,7 @@ class TransposedChannels(MixingChannels[OpT_contra]):
 
 
 class DepthwiseChannels(ProductChannels[OpT_contra]):
-    """Outputs are of one input each, `m` of every input."""
+    """Channel rule of depthwise convolution: each input has `m` outputs of its own."""
 
     @override
     def bounds(self, node: Node[OpT_contra], operands: Sequence[Bounds | None]) -> Bounds:

@@ -1,4 +1,4 @@
-"""What operators do to channels that lie in the same place in operands and results."""
+"""Channel rules of operators that compute each channel from the same channel of the operands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from smelt.ops.arithmetic.fixed_point import INT32_MAX
 
 
 class ChannelsAlike(ChannelRule[OpT_contra]):
-    """Each channel of the result is of the same channel of the operands, and grows with them."""
+    """Channel rule if the result is monotonic in the same channel of each operand."""
 
     @override
     def bounds(self, node: Node[OpT_contra], operands: Sequence[Bounds | None]) -> Bounds:
@@ -36,7 +36,7 @@ class ChannelsAlike(ChannelRule[OpT_contra]):
     def corners(
         self, node: Node[OpT_contra], operands: Sequence[Bounds | None]
     ) -> Iterator[Sequence[Array | None]]:
-        """Inputs among whose results the least and the greatest of every element are."""
+        """Yield inputs; each element of the result is smallest and largest for some of them."""
         for greatest in (False, True):
             yield [
                 None if v is None or b is None else filled(v, b, greatest)
@@ -69,21 +69,21 @@ class ChannelsAlike(ChannelRule[OpT_contra]):
         )
 
     def reach(self, node: Node[OpT_contra]) -> float:
-        """No less than the magnitude of results, in steps of their scale."""
+        """Return an upper bound of the results' magnitude, in units of their scale."""
         x, y = node.input(0).type, node.output.type
         return x.scale / y.scale * levels(x)
 
     def _may_wrap(self, node: Node[OpT_contra]) -> bool:
-        """Whether numbers may leave 32 bits when shifted left: results do not grow then."""
+        """Return whether left shifts may exceed 32 bits; the result is not monotonic then."""
         x, y = node.input(0).type, node.output.type
         if node.rounding is not Rounding.TFLM or not (x.is_quantized and y.is_quantized):
             return False
-        # Shifted left it is at most twice what it is multiplied by.
+        # A left shift gives at most twice the number that is then multiplied.
         return 2 * self.reach(node) > INT32_MAX
 
 
 class ChannelFunction(ChannelsAlike):
-    """Any function of 8-bit elements, looked at for all of them."""
+    """Channel rule for any function of 8-bit elements: it is evaluated for all of them."""
 
     @override
     def serves(self, node: Node) -> bool:
@@ -112,12 +112,12 @@ class ChannelFunction(ChannelsAlike):
 
 
 def levels(type_: TensorType) -> int:
-    """More than the magnitude of any stored number less the zero point."""
+    """Return an upper bound of the magnitude of stored numbers without their zero point."""
     return 1 << (8 * type_.dtype.size)
 
 
 def filled(value: Value, bounds: Bounds, greatest: bool) -> Array:
-    """A tensor that holds the least or the greatest number in each channel; of a constant, it."""
+    """Return a tensor with each channel's lower or upper bound; a constant's own data."""
     if value.data is not None:
         return value.data
     row = bounds.high if greatest else bounds.low
@@ -125,5 +125,5 @@ def filled(value: Value, bounds: Bounds, greatest: bool) -> Array:
 
 
 def _sliced(value: Value, mask: Mask, build: Build) -> Value:
-    """A constant with some of its channels."""
+    """Return a constant with only some of its channels."""
     return value if mask.all() else build(value.name, value.array[..., mask], value.type.quant)

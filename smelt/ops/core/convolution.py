@@ -1,7 +1,7 @@
 """Conv2D and DepthwiseConv2D.
 
-TensorFlow Lite 8-bit quantization specification: int8 weights symmetric per output channel,
-int32 bias of scale `input scale * weight scale`, int8 activations with a zero point.
+They follow the TensorFlow Lite 8-bit quantization specification: int8 weights, symmetric per output
+channel; int32 bias with scale `input scale * weight scale`; int8 data with a zero point.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ NO_PADDING: Padding2D = ((0, 0), (0, 0))
 
 
 def same_padding(size: Pair, window: Pair, stride: Pair, dilation: Pair = (1, 1)) -> Padding2D:
-    """TensorFlow's SAME: output is ceil(size / stride); the odd pixel goes after."""
+    """Return TensorFlow's SAME padding: the output has ceil(size / stride) pixels along each axis.
+
+    If the padding of an axis is odd, the extra pixel comes at the end.
+    """
 
     def axis(n: int, k: int, s: int, d: int) -> Pair:
         total = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
@@ -52,7 +55,7 @@ def same_padding(size: Pair, window: Pair, stride: Pair, dilation: Pair = (1, 1)
 def window_output(
     size: Pair, window: Pair, stride: Pair, padding: Padding2D, dilation: Pair = (1, 1)
 ) -> Pair:
-    """Height and width of the output of a window that slides over a padded image."""
+    """Return height and width of the output of a window that slides over a padded image."""
 
     def axis(n: int, k: int, s: int, pad: Pair, d: int) -> int:
         return (n + sum(pad) - (k - 1) * d - 1) // s + 1
@@ -60,14 +63,17 @@ def window_output(
     height = axis(size[0], window[0], stride[0], padding[0], dilation[0])
     width = axis(size[1], window[1], stride[1], padding[1], dilation[1])
     if height < 1 or width < 1:
-        raise ModelError(f"a {window} window does not fit into an image of {size}")
+        raise ModelError(
+            f"a window of {window[0]}x{window[1]} with dilation {dilation} does not fit into an "
+            f"image of {size[0]}x{size[1]} with padding {padding}"
+        )
     return height, width
 
 
 def patches(
     x: Array, window: Pair, stride: Pair, padding: Padding2D, dilation: Pair, fill: int | float
 ) -> Array:
-    """The windows of an image: `[n, h, w, c]` to `[n, oh, ow, kh, kw, c]`."""
+    """Return the windows of an image: `[n, h, w, c]` to `[n, oh, ow, kh, kw, c]`."""
     n, height, width, c = x.shape
     (top, bottom), (left, right) = padding
     padded = np.full((n, top + height + bottom, left + width + right, c), fill, x.dtype)
@@ -76,19 +82,19 @@ def patches(
     image, row, pixel, channel = padded.strides
     between = row * stride[0], pixel * stride[1]
     within = row * dilation[0], pixel * dilation[1]
-    # numpy's own sliding windows take longer to make than most images to read.
+    # numpy's own sliding_window_view takes longer to set up than most images take to read.
     shape, strides = (n, *count, *window, c), (image, *between, *within, channel)
     return np.ndarray(shape, x.dtype, buffer=padded, strides=strides)
 
 
 def padded_size(x: TensorType, padding: Sequence[Sequence[int]]) -> int:
-    """Elements of images, channels last, with their padding."""
+    """Return the number of elements of channels-last images with their padding."""
     spatial = zip(x.shape[1:-1], padding, strict=True)
     return x.shape[0] * x.shape[-1] * prod(n + sum(pair) for n, pair in spatial)
 
 
 def is_pointwise(axis: int | None, window: Pair, stride: Pair, padding: Padding2D) -> bool:
-    """Whether windows mix no elements along an axis of `[n,h,w,c]`, and take each in turn."""
+    """Return whether windows are one element wide and take every element along an axis of NHWC."""
     if axis not in (1, 2):
         return axis == 0
     return (window[axis - 1], stride[axis - 1], padding[axis - 1]) == (1, 1, (0, 0))
@@ -98,7 +104,7 @@ def is_pointwise(axis: int | None, window: Pair, stride: Pair, padding: Padding2
 class _Convolution(Op):
     """Fields and quantized arithmetic that both convolutions share.
 
-    The output of one of quantized operands with `sums` is the int32 sums, not requantized.
+    With `sums`, operands are quantized and the output is the int32 accumulator, not requantized.
     """
 
     stride: Pair = (1, 1)
@@ -119,31 +125,31 @@ class _Convolution(Op):
         return replace(self, activation=activation)
 
     def check(self, node: Node) -> None:
-        """Quantized input, weights and output come together; sums have no quantization."""
+        """Check that input, weights and output are all quantized, or none; sums never are."""
         if self.sums:
             check_sums(node, self.activation is not Activation.NONE)
             return
         check_quantized_together(node)
         if node.output.type.is_quantized and node.rounding is None:
-            raise ModelError(f"{node.origin}: a quantized {self.name} needs a rounding")
+            raise ModelError(f"{node.origin}: a quantized {self.name} needs a rounding mode")
 
     def overhead(self, node: Node) -> int:
-        """The products, and the input with its padding."""
+        """Return the number of elements of the padded input."""
         return padded_size(node.input(0).type, self.padding)
 
     def windows(self, x: Array, kernel: Pair) -> Array:
-        """What each output's taps meet: `[n,h,w,c]` to `[n,oh,ow,kh,kw,c]`."""
+        """Return the elements that each output's taps use: `[n,h,w,c]` to `[n,oh,ow,kh,kw,c]`."""
         return patches(x, kernel, self.stride, self.padding, self.dilation, 0)
 
     def accumulate(self, x: Array, weights: Array) -> Array:
-        """Sum of products in float64 (exact for integers below 2^53)."""
+        """Return sums of products in float64, which is exact for integers below 2^53."""
         raise NotImplementedError
 
     @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         x, weights, bias = (*inputs, None)[:3]
         if x is None or weights is None:
-            raise ModelError(f"{node.origin}: input or weights are missing")
+            raise ModelError(f"{node.origin}: {self.name} needs an input and weights")
         output = node.output.type
         if output.quant is None and not self.sums:
             acc = self.accumulate(x, weights) + (0.0 if bias is None else bias)
@@ -163,7 +169,7 @@ class _Convolution(Op):
         return (finish(acc, requantize, self.activation, output),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Windows are as high or wide as one element."""
+        """Return whether windows are one element high, or wide, along the axis of rows."""
         height, width = node.input(1).type.shape[1:3]
         return is_pointwise(axes[0], (height, width), self.stride, self.padding)
 
@@ -178,7 +184,7 @@ class Conv2D(_Convolution):
     weights_rule = Conv2DWeights()
 
     def overhead(self, node: Node) -> int:
-        """Each group is a product of its own."""
+        """Return the padded input's elements, plus a fixed cost for the product of each group."""
         return super().overhead(node) + self.groups * OPERATOR
 
     @override
@@ -187,7 +193,8 @@ class Conv2D(_Convolution):
         outputs, height, width, depth = weights.shape
         if x.shape[3] != depth * self.groups or outputs % self.groups:
             raise ModelError(
-                f"Conv2D of {x} with {self.groups} groups cannot use weights {weights}"
+                f"Conv2D of {x} with {self.groups} groups cannot use weights {weights}: they must "
+                "be [outputs, height, width, channels / groups], with outputs a multiple of groups"
             )
         _check_bias(self, inputs, outputs)
         spatial = window_output(
@@ -196,7 +203,7 @@ class Conv2D(_Convolution):
         return (TensorType((x.shape[0], *spatial, outputs), sum_type(x, self.sums)),)
 
     def macs(self, node: Node) -> int:
-        """Multiply-accumulates, padded taps included."""
+        """Return the multiply-accumulates, including those of padding."""
         return node.output.type.size * node.input(1).type.size // node.output.type.shape[3]
 
     @override
@@ -219,7 +226,7 @@ class Conv2D(_Convolution):
 class DepthwiseConv2D(_Convolution):
     """Depthwise convolution: input `[n,h,w,c]`, weights `[1,kh,kw,c*m]`, bias `[c*m]`.
 
-    Output channel `c*m + j` is input channel `c` under filter `j` of its `m`.
+    Output channel `c*m + j` is input channel `c`, filtered by the j-th of its `m` filters.
     """
 
     channel_rule = DepthwiseChannels()
@@ -230,7 +237,10 @@ class DepthwiseConv2D(_Convolution):
         x, weights = _operands(self, inputs)
         one, height, width, outputs = weights.shape
         if one != 1 or not x.shape[3] or outputs % x.shape[3]:
-            raise ModelError(f"DepthwiseConv2D of {x} cannot use weights {weights}")
+            raise ModelError(
+                f"DepthwiseConv2D of {x} cannot use weights {weights}: they must be "
+                "[1, height, width, outputs], with outputs a multiple of the input's channels"
+            )
         _check_bias(self, inputs, outputs)
         spatial = window_output(
             (x.shape[1], x.shape[2]), (height, width), self.stride, self.padding, self.dilation
@@ -238,7 +248,7 @@ class DepthwiseConv2D(_Convolution):
         return (TensorType((x.shape[0], *spatial, outputs), sum_type(x, self.sums)),)
 
     def macs(self, node: Node) -> int:
-        """Multiply-accumulates, padded taps included."""
+        """Return the multiply-accumulates, including those of padding."""
         _, height, width, _ = node.input(1).type.shape
         return node.output.type.size * height * width
 
@@ -261,9 +271,12 @@ def _operands(op: Op, inputs: Sequence[TensorType | None]) -> tuple[TensorType, 
 def _check_bias(op: Op, inputs: Sequence[TensorType | None], outputs: int) -> None:
     bias = inputs[2] if len(inputs) > 2 else None
     if bias is not None and bias.shape != (outputs,):
-        raise ModelError(f"{op.name} with {outputs} output channels has a bias {bias}")
+        raise ModelError(
+            f"{op.name} with {outputs} output channels has a bias {bias}; its shape must be "
+            f"[{outputs}]"
+        )
     if bias is not None and bias.dtype not in (DType.INT32, DType.INT64, DType.FLOAT32):
-        raise ModelError(f"{op.name} has a bias {bias}; int32 or float32 is needed")
+        raise ModelError(f"{op.name} has a bias {bias}; it must be i32, i64 or f32")
 
 
 def _conv(

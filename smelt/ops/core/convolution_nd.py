@@ -1,8 +1,8 @@
-"""Conv3D and ConvTranspose: convolutions whose weights are a matrix `[i,o]` for each tap.
+"""Conv3D and ConvTranspose: convolutions with weights `[*kernel,i,o]`, a matrix for each tap.
 
-ConvTranspose has an integer form too, by the rules of the TensorFlow Lite 8-bit quantization
-specification: int8 weights symmetric per output channel, int32 bias of scale
-`input scale * weight scale`; and with 16-bit activations.
+ConvTranspose can also be quantized, as the TensorFlow Lite 8-bit quantization specification says:
+int8 weights, symmetric per output channel; int32 bias with scale `input scale * weight scale`. Its
+data may also be int16.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class ConvolutionND(Op):
         return replace(self, activation=activation)
 
     def size(self, axis: int, size: int, window: int) -> int:
-        """Size of the output along an axis of the image.
+        """Return the size of the output along an axis of the image.
 
         Args:
-            axis: counted among those of the image.
-            size: the input's.
-            window: from the first tap to just past the last.
+            axis: index among the axes of the image.
+            size: size of the input along it.
+            window: distance from the first tap to the last, plus one.
         """
         raise NotImplementedError(f"{self.name}.size")
 
@@ -84,26 +84,39 @@ class ConvolutionND(Op):
         rank = len(x.shape) - 2
         fields = (self.stride, self.padding, self.dilation)
         if rank < 1 or len(weights.shape) != rank + 2 or any(len(f) != rank for f in fields):
-            raise ModelError(f"{self.name} of {x} cannot use weights {weights} and {fields}")
+            raise ModelError(
+                f"{self.name} of {x} has weights {weights}, stride {self.stride}, padding "
+                f"{self.padding} and dilation {self.dilation}; an input of {rank + 2} dimensions "
+                f"needs weights of as many, and {rank} entries in each of the others"
+            )
         if min(*self.stride, *self.dilation, self.groups) < 1 or x.size == 0:
-            raise ModelError(f"{self.name} cannot be computed on {x} with {fields}")
+            raise ModelError(
+                f"{self.name} of {x} has stride {self.stride}, dilation {self.dilation} and "
+                f"{self.groups} groups; all must be at least 1, and the input must not be empty"
+            )
         depth, outputs = weights.shape[-2:]
         if x.shape[-1] != depth * self.groups or outputs % self.groups or weights.size == 0:
             raise ModelError(
-                f"{self.name} of {x} with {self.groups} groups cannot use weights {weights}"
+                f"{self.name} of {x} with {self.groups} groups cannot use weights {weights}: they "
+                "must be [*kernel, channels / groups, outputs], with outputs a multiple of groups"
             )
         if bias is not None and bias.shape != (outputs,):
-            raise ModelError(f"{self.name} with {outputs} output channels has a bias {bias}")
+            raise ModelError(
+                f"{self.name} with {outputs} output channels has a bias {bias}; its shape must be "
+                f"[{outputs}]"
+            )
         size = tuple(
             self.size(axis, x.shape[axis + 1], (weights.shape[axis] - 1) * self.dilation[axis] + 1)
             for axis in range(rank)
         )
         if min(size) < 1:
-            raise ModelError(f"{self.name} of {x} and weights {weights} has no output")
+            raise ModelError(
+                f"{self.name} of {x} and weights {weights} has an empty output of {list(size)}"
+            )
         return (TensorType((x.shape[0], *size, outputs), self._dtype(x, weights, bias)),)
 
     def _dtype(self, x: TensorType, weights: TensorType, bias: TensorType | None) -> DType:
-        """The element type of the output; sums of float16 are float32, and so may a bias be."""
+        """Return the output's element type. For float16 operands, the bias may be float32."""
         wide = x.dtype is DType.FLOAT16 and bias is not None and bias.dtype is DType.FLOAT32
         return same_dtype(self, [t for t in (x, weights, *(() if wide else (bias,))) if t])
 
@@ -121,7 +134,7 @@ class ConvolutionND(Op):
             zero_points = 0 if quant is None else along_axis(quant, weights.ndim)[1]
             weights = weights.astype(np.int64) - zero_points
         depth, outputs = weights.shape[-2], weights.shape[-1] // self.groups
-        # Exact for integers below 2^53.
+        # float64 is exact for integers below 2^53.
         total = np.zeros(y.shape, np.float64)
         for group in range(self.groups):
             own = slice(group * depth, (group + 1) * depth)
@@ -139,25 +152,28 @@ class ConvolutionND(Op):
         return (np.clip(total, *self.activation.limits).astype(y.dtype.numpy),)
 
     def overhead(self, node: Node) -> int:
-        """Each tap of each group is a product of its own, on an image with its padding."""
+        """Return the padded image's elements, plus a fixed cost for each tap of each group."""
         taps = prod(node.input(1).type.shape[:-2])
         padded = padded_size(self._padded(node), [(abs(a), abs(b)) for a, b in self.padding])
         return self.groups * taps * OPERATOR + padded
 
     def _padded(self, node: Node) -> TensorType:
-        """The image that padding is added to, or cut off."""
+        """Return the type of the image that padding is added to or removed from."""
         return node.input(0).type
 
     def accumulate(self, x: Array, weights: Array, size: Sequence[int]) -> Array:
-        """Sums of products of one group, for an output image of that size."""
+        """Return the sums of products of one group, for an output image of that size."""
         raise NotImplementedError(f"{self.name}.accumulate")
 
     def windows(self, x: Array, kernel: Sequence[int]) -> Array:
-        """What each output's taps meet, zero where nothing: `[n,*size,i]` to `[n,*size,taps,i]`."""
+        """Return the elements that each output's taps use: `[n,*size,i]` to `[n,*size,taps,i]`.
+
+        Taps outside of the input get 0.
+        """
         raise NotImplementedError(f"{self.name}.windows")
 
     def _taps(self, kernel: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Each tap's index, and how far it lies from the first."""
+        """Return each tap's index, and its offset from the first tap."""
         return [
             (tap, tuple(t * d for t, d in zip(tap, self.dilation, strict=True)))
             for tap in product(*map(range, kernel))
@@ -166,16 +182,19 @@ class ConvolutionND(Op):
 
 @dataclass(frozen=True)
 class Conv3D(ConvolutionND):
-    """3-D convolution."""
+    """3-D convolution of images `[n,d,h,w,i]`."""
 
     @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         if len(self.stride) != 3 or min(map(min, self.padding), default=0) < 0:
-            raise ModelError(f"Conv3D has stride {self.stride} and padding {self.padding}")
+            raise ModelError(
+                f"Conv3D has stride {self.stride} and padding {self.padding}; it needs 3 strides, "
+                "and padding that is not negative"
+            )
         return super().infer(inputs)
 
     def macs(self, node: Node) -> int:
-        """Multiply-accumulates, padded taps included."""
+        """Return the multiply-accumulates, including those of padding."""
         return node.output.type.size * prod(node.input(1).type.shape[:-1])
 
     @override
@@ -195,10 +214,11 @@ class Conv3D(ConvolutionND):
 
 @dataclass(frozen=True)
 class ConvTranspose(ConvolutionND):
-    """Transposed convolution, along any number of axes.
+    """Transposed convolution along any number of axes.
 
-    Each input pixel adds its product with every tap to the output pixel `stride` times its own
-    position, plus the tap's; `padding` is what is then cut off (a negative one is added).
+    Each input pixel is multiplied by every tap. The product is added to the output pixel at
+    `stride` times the input pixel's position plus the tap's offset. Then `padding` pixels are
+    removed from the border, or added if it is negative.
     """
 
     channel_rule = TransposedChannels()
@@ -207,17 +227,20 @@ class ConvTranspose(ConvolutionND):
 
     @override
     def _dtype(self, x: TensorType, weights: TensorType, bias: TensorType | None) -> DType:
-        # The bias of integers is longer than they are.
+        # The bias of quantized data has more bits than the data.
         if not x.dtype.is_integer:
             return super()._dtype(x, weights, bias)
         if weights.dtype is not DType.INT8 or x.dtype not in (DType.INT8, DType.INT16):
-            raise ModelError(f"{self.name} of {x} cannot use weights {weights}")
+            raise ModelError(
+                f"{self.name} of {x} cannot use weights {weights}: quantized weights must be i8, "
+                "and data i8 or i16"
+            )
         if bias is not None and bias.dtype not in (DType.INT32, DType.INT64):
-            raise ModelError(f"{self.name} of {x} has a bias {bias}; int32 is needed")
+            raise ModelError(f"{self.name} of {x} has a bias {bias}; it must be i32 or i64")
         return x.dtype
 
     def check(self, node: Node) -> None:
-        """Quantized input, weights and output come together."""
+        """Check that input, weights and output are all quantized, or none of them."""
         is_quantized = quantized(node, (DType.INT8, DType.INT16))
         weights = node.input(1).type
         if weights.is_quantized != is_quantized:
@@ -226,10 +249,10 @@ class ConvTranspose(ConvolutionND):
                 "quantized, or neither"
             )
         if is_quantized and node.rounding is None:
-            raise ModelError(f"{node.origin}: a quantized {self.name} needs a rounding")
+            raise ModelError(f"{node.origin}: a quantized {self.name} needs a rounding mode")
 
     def macs(self, node: Node) -> int:
-        """Multiply-accumulates, those of pixels cut off included."""
+        """Return the multiply-accumulates, including those of pixels that `padding` removes."""
         weights = node.input(1).type
         return node.input(0).type.size * weights.size // weights.shape[-2] // self.groups
 
@@ -263,7 +286,7 @@ class ConvTranspose(ConvolutionND):
         return self._cut(met)
 
     def _cut(self, image: Array) -> Array:
-        """An image, axes of the image second, with what `padding` says cut off and added."""
+        """Apply `padding` to an image `[n,*size,...]`: remove its border, or extend it by 0."""
         for axis, (before, after) in enumerate(self.padding, start=1):
             extra = [(0, 0)] * image.ndim
             extra[axis] = max(-before, 0), max(-after, 0)

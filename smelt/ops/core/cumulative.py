@@ -20,9 +20,9 @@ KINDS = ("sum", "prod")
 
 @dataclass(frozen=True)
 class Cumulative(Op):
-    """Sums or products (`kind`) of the elements up to each along `axis`.
+    """Sums or products (`kind`) along `axis`: each result combines all elements up to its own.
 
-    `exclusive` leaves out the element itself, `reverse` starts at the end. Integers wrap.
+    `exclusive` omits the element itself, `reverse` starts at the end. Integers wrap.
     """
 
     kind: str
@@ -38,11 +38,15 @@ class Cumulative(Op):
     @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         if self.kind not in KINDS:
-            raise ModelError(f"there is no cumulative '{self.kind}'; see {KINDS}")
+            raise ModelError(
+                f"there is no cumulative operator '{self.kind}'; the kinds are {', '.join(KINDS)}"
+            )
         (x,) = operands(self, inputs, 1)
         axis_in_range(self, self.axis, len(x.shape))
         if x.quant is not None or x.dtype is DType.BOOL:
-            raise ModelError(f"{self.name} cannot be computed on {x}")
+            raise ModelError(
+                f"{self.name} does not support {x}: the tensor must not be bool or quantized"
+            )
         return (TensorType(x.shape, x.dtype),)
 
     @override
@@ -64,11 +68,11 @@ class Cumulative(Op):
             return (np.ascontiguousarray(result).astype(x.dtype),)
 
     def axes_rule(self, node: Node) -> Axes:
-        """Operand and result have the same."""
+        """Return that operand and result have the same axes."""
         return alike(node, lambda order: replace(self, axis=order.index(self.axis)))
 
     def onnx_form(self, node: Node) -> OnnxForm | None:
-        """ONNX has no products, and no sums of integers of less than 32 bits."""
+        """Return ONNX's CumSum, which supports sums of floats and of at least 32-bit integers."""
         if self.kind != "sum" or node.output.type.dtype.size < 4:
             return None
         attributes = {"exclusive": int(self.exclusive), "reverse": int(self.reverse)}

@@ -1,7 +1,7 @@
 """FullyConnected: a dense layer.
 
-TensorFlow Lite 8-bit quantization specification, with the scales as TensorFlow Lite Micro
-computes them (see `fully_connected_scales`).
+It follows the TensorFlow Lite 8-bit quantization specification, with scales as TensorFlow Lite
+Micro computes them (see `fully_connected_scales`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from smelt.ops.core.channel_products import MixingChannels
 def fully_connected_scales(
     x: TensorType, weights: TensorType, output: TensorType, rounding: Rounding | None = None
 ) -> tuple[float, ...]:
-    """Accumulator scale over output scale: one for all outputs, or one each.
+    """Return the accumulator's scale divided by the output's scale: one, or one for each output.
 
-    With a single weight scale, the product of input and weight scale is rounded to float32
-    first; with one per output, it is taken in double precision. With ONNX's rounding, they are
-    those of a convolution.
+    If the weights have a single scale, the product of the input's and weights' scales is rounded to
+    float32 first. If they have one for each output, the product is in double precision. With ONNX's
+    rounding, the scales are computed as for a convolution.
     """
     if weights.quant is None:
         raise ValueError(f"weights {weights} are not quantized")
@@ -50,7 +50,7 @@ def fully_connected_scales(
 
 
 class DenseWeights(WeightsRule["FullyConnected"]):
-    """Weights `[O, I]`, for rows of I elements."""
+    """Weights rule of dense layers: weights `[O, I]`, rows of I elements."""
 
     @override
     def output_axis(self, weights: TensorType) -> int:
@@ -66,7 +66,7 @@ class DenseWeights(WeightsRule["FullyConnected"]):
 
     @override
     def keeps_channels(self, node: Node[FullyConnected]) -> bool:
-        """Rows begin with the first channel."""
+        """Return whether every row begins with the first channel."""
         return node.input(1).type.shape[1] % channels(node.input(0).type) == 0
 
     @override
@@ -87,9 +87,9 @@ class DenseWeights(WeightsRule["FullyConnected"]):
 class FullyConnected(Op):
     """Dense layer: input of rows of I elements, weights `[O, I]`, bias `[O]` (optional).
 
-    The output is `[rows, O]`, or the input's shape with its last dimension replaced by O where
-    `keep_dims`. Weights may be computed at run time. With `sums`, the output of quantized
-    operands is the int32 sums, not requantized.
+    The output is `[rows, O]`; with `keep_dims`, it is the input's shape with O as its last
+    dimension. Weights may be computed at run time. With `sums`, operands are quantized and the
+    output is the int32 accumulator, not requantized.
     """
 
     activation: Activation = Activation.NONE
@@ -117,17 +117,23 @@ class FullyConnected(Op):
         outputs, depth = weights.shape
         last = x.shape[-1] if x.shape else 1
         if depth == 0 or x.size % depth or (self.keep_dims and last != depth):
-            raise ModelError(f"FullyConnected of {x} cannot use weights {weights}")
+            raise ModelError(
+                f"FullyConnected of {x} cannot use weights {weights}: rows of the input must have "
+                f"{depth} elements"
+            )
         bias = inputs[2] if len(inputs) > 2 else None
         if bias is not None and bias.size != outputs:
-            raise ModelError(f"FullyConnected with {outputs} outputs has a bias {bias}")
+            raise ModelError(
+                f"FullyConnected with {outputs} outputs has a bias {bias}; it needs {outputs} "
+                "elements"
+            )
         if bias is not None and bias.dtype not in (DType.INT32, DType.INT64, DType.FLOAT32):
-            raise ModelError(f"FullyConnected has a bias {bias}; int32 or float32 is needed")
+            raise ModelError(f"FullyConnected has a bias {bias}; it must be i32, i64 or f32")
         rows = x.shape[:-1] if self.keep_dims else (x.size // depth,)
         return (TensorType((*rows, outputs), sum_type(x, self.sums)),)
 
     def check(self, node: Node) -> None:
-        """Quantized input, weights and output come together; see `Op.check`."""
+        """Check that input, weights and output are all quantized, or none, in supported types."""
         if self.sums:
             check_sums(node, self.activation is not Activation.NONE)
             return
@@ -137,17 +143,21 @@ class FullyConnected(Op):
             return
         if x.dtype not in (DType.INT8, DType.INT16) or weights.dtype is not DType.INT8:
             raise UnsupportedError(
-                f"{node.origin}: FullyConnected of quantized {x.dtype.value} with weights "
-                f"{weights.dtype.value} is not supported; convert the model with int8 "
-                "quantization"
+                f"{node.origin}: FullyConnected does not support quantized {x.dtype.value} with "
+                f"weights of {weights.dtype.value}; convert the model with int8 quantization"
             )
         if weights.quant.axis not in (None, 0):
-            raise ModelError(f"{node.origin}: weights {weights} must be quantized along axis 0")
+            raise ModelError(
+                f"{node.origin}: weights {weights} are quantized along axis {weights.quant.axis}; "
+                "they must be quantized along axis 0, or per tensor"
+            )
         per_channel = len(weights.quant.scale) > 1 and any(weights.quant.zero_point)
         if per_channel and node.rounding is not Rounding.ONNX:
-            raise ModelError(f"{node.origin}: weights quantized per channel must be symmetric")
+            raise ModelError(
+                f"{node.origin}: weights quantized per channel must be symmetric: zero points 0"
+            )
         if node.rounding is None:
-            raise ModelError(f"{node.origin}: a quantized FullyConnected needs a rounding")
+            raise ModelError(f"{node.origin}: a quantized FullyConnected needs a rounding mode")
 
     @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -171,16 +181,16 @@ class FullyConnected(Op):
         return (finish(acc, requantize, self.activation, y).reshape(y.shape),)
 
     def macs(self, node: Node) -> int:
-        """Rows times inputs times outputs."""
+        """Return rows times inputs times outputs."""
         return node.output.type.size * node.input(1).type.shape[1]
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """The elements of the last axis are mixed."""
+        """Return whether rows lie along another axis than the last, which is summed over."""
         rank = len(node.input(0).type.shape)
         return axes[0] is not None and axes[0] != rank - 1
 
     def axes_rule(self, node: Node) -> Axes | None:
-        """The axes before the last are rows, in any order."""
+        """Return that all axes before the last may be permuted; only with `keep_dims`."""
         return along_last(node) if self.keep_dims else None
 
 

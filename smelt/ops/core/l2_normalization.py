@@ -1,6 +1,6 @@
-"""L2Normalization: vectors of length one.
+"""L2Normalization: scales vectors to length 1.
 
-Integer arithmetic: TensorFlow Lite Micro's reference kernel of L2_NORMALIZATION.
+The integer arithmetic is that of TensorFlow Lite Micro's reference kernel of L2_NORMALIZATION.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ _OUTPUT = Quant.per_tensor(1 / 128)
 _OUTPUT_BITS = 7
 
 _DEPTH_LIMIT = 1 << 15
-"""Squares of int8 numbers less a zero point, of which fewer than that fit into 32 bits."""
+"""Fewer squares than this of int8 numbers without zero point have a sum that fits in 32 bits."""
 
 
 @dataclass(frozen=True)
 class L2Normalization(Op):
-    """`x` divided by the root of the sum of its squares along the last axis, at least `least`."""
+    """`x` divided by the square root of the sum of its squares along the last axis.
+
+    The divisor is at least `least`.
+    """
 
     least: float = 1e-6
 
@@ -38,11 +41,14 @@ class L2Normalization(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         (x,) = operands(self, inputs, 1)
         if not x.shape or (x.quant is None and not x.dtype.is_float):
-            raise ModelError(f"{self.name} needs floats or quantized data with an axis, got {x}")
+            raise ModelError(
+                f"{self.name} needs a tensor of floats or quantized data with at least one axis, "
+                f"got {x}"
+            )
         return (TensorType(x.shape, x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The fixed one: [-1, 1) over the whole range."""
+        """Return the fixed quantization of int8 outputs, with range [-1, 1)."""
         return _OUTPUT if operands(self, inputs, 1)[0].dtype is DType.INT8 else None
 
     @override
@@ -58,12 +64,12 @@ class L2Normalization(Op):
             )
         if x.shape[-1] >= _DEPTH_LIMIT:
             raise UnsupportedError(
-                f"{node.origin}: the squares of {x.shape[-1]} int8 numbers may leave 32 bits; keep "
-                "this operator in float"
+                f"{node.origin}: the sum of {x.shape[-1]} squares of int8 numbers may exceed 32 "
+                f"bits; {self.name} supports fewer than {_DEPTH_LIMIT}. Keep this operator in float"
             )
 
     def overhead(self, node: Node) -> int:
-        """Each different sum of squares has a root of its own, in integers."""
+        """Return the cost of integer square roots: one for each different sum of squares."""
         x = node.input(0).type
         return 8 * OPERATOR * x.size // x.shape[-1] if x.is_quantized and x.size else 0
 

@@ -1,4 +1,4 @@
-"""L2Pool2D: the root of the mean square in a window that slides over an image."""
+"""L2Pool2D: the root mean square of a window that slides over an image."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from smelt.ops.core.convolution import (
 
 @dataclass(frozen=True)
 class L2Pool2D(Op):
-    """Images `[n,h,w,c]`. The padding does not count."""
+    """Pooling of images `[n,h,w,c]`. Padding does not count in the mean."""
 
     window: Pair
     stride: Pair = (1, 1)
@@ -34,25 +34,31 @@ class L2Pool2D(Op):
     activation: Activation = Activation.NONE
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """An image, each of whose pixels has a window over the operand."""
+        """Return the type of an image with a pixel for each window of the operand."""
         (x,) = operands(self, inputs, 1)
         if len(x.shape) != 4 or x.dtype is not DType.FLOAT32:
             raise ModelError(f"{self.name} needs float32 [n,h,w,c], got {x}")
         if min(*self.window, *self.stride) < 1:
-            raise ModelError(f"{self.name} has window {self.window} and stride {self.stride}")
+            raise ModelError(
+                f"{self.name} has window {self.window} and stride {self.stride}; both must be at "
+                "least 1"
+            )
         for size, pair in zip(self.window, self.padding, strict=True):
             if min(pair) < 0 or max(pair) >= size:
-                raise ModelError(f"{self.name} has padding {self.padding} of windows {self.window}")
+                raise ModelError(
+                    f"{self.name} has padding {self.padding}; it must be at least 0 and smaller "
+                    f"than the window {self.window}"
+                )
         n, height, width, channels = x.shape
         spatial = window_output((height, width), self.window, self.stride, self.padding)
         return (TensorType((n, *spatial, channels), x.dtype),)
 
     def check(self, node: Node) -> None:
-        """Nothing is quantized."""
+        """Check that nothing is quantized."""
         quantized(node, ())
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """In double precision."""
+        """Compute in double precision."""
         (x,) = arrays(node, inputs, 1)
         wide = x.astype(np.float64)
         with np.errstate(over="ignore"):
@@ -64,12 +70,12 @@ class L2Pool2D(Op):
         return np.asarray(windows.sum(axis=(3, 4)))
 
     def overhead(self, node: Node) -> int:
-        """Every element of every window, and the input with its padding."""
+        """Return the elements of all windows and of the padded input, each used twice."""
         windows = node.output.type.size * prod(self.window)
         return 2 * (windows + padded_size(node.input(0).type, self.padding))
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Windows are as high or wide as one element."""
+        """Return whether windows are one element high, or wide, along the axis of rows."""
         return is_pointwise(axes[0], self.window, self.stride, self.padding)
 
 

@@ -1,7 +1,7 @@
-"""Tables of functions for integer arithmetic, as TensorFlow Lite fills and reads them.
+"""Lookup tables of functions for integer arithmetic, made and read as TensorFlow Lite does.
 
-8-bit functions are tables of 256 results. 16-bit ones are 513 samples, read with linear
-interpolation: nine bits of index, seven of fraction.
+A table of an 8-bit function has 256 results. A table of a 16-bit function has 513 samples, read
+with linear interpolation: nine bits are the index, seven bits the fraction.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from smelt.ir import Array, TensorType
 from smelt.ops.arithmetic.fixed_point import round_half_away
 
 FloatFunction = Callable[[Array], Array]
-"""A real function of float32 arrays with float32 results."""
+"""A real function of float32 arrays, with float32 results."""
 
 
 def table8(transform: FloatFunction, x: TensorType, y: TensorType) -> Array:
-    """Stored outputs (int64, clamped) of a real function for each stored input, lowest first."""
+    """Return the stored outputs of a real function for each stored input, in ascending order.
+
+    They are int64, clamped to the output's element type.
+    """
     low, high = x.dtype.limits
     stored = np.arange(low, high + 1, dtype=np.int64)
     real = np.float32(x.scale) * (stored - x.zero_point).astype(np.float32)
@@ -29,9 +32,9 @@ def table8(transform: FloatFunction, x: TensorType, y: TensorType) -> Array:
 
 
 def table16(transform: FloatFunction, low: float, high: float, unit: float) -> Array:
-    """513 samples (int64) of a function on [low, high], in multiples of `unit`.
+    """Return 513 samples (int64) of a function on [low, high], in multiples of `unit`.
 
-    Each is shifted by half the error that linear interpolation makes in the middle of its step.
+    Each sample is shifted by half the error of linear interpolation in the middle of its interval.
     """
     one = np.float32
     step = (one(high) - one(low)) / one(512)
@@ -52,7 +55,7 @@ def table16(transform: FloatFunction, low: float, high: float, unit: float) -> A
 
 
 def read16(table: Array, x: Array) -> Array:
-    """The function of int16 values by a table of 513 samples."""
+    """Return the function of int16 values, interpolated in a table of 513 samples."""
     index, fraction = 256 + (x >> 7), x & 0x7F
     slope = table[index + 1] - table[index]
     return table[index] + ((slope * fraction + 64) >> 7)
@@ -60,9 +63,9 @@ def read16(table: Array, x: Array) -> Array:
 
 @cache
 def sigmoid_samples() -> Array:
-    """Logistic function of i/24 for i = 0 … 255, in units of 2^-16, corrected like `table16`.
+    """Return samples of the logistic function at i/24 for i = 0 … 255, in units of 2^-16.
 
-    The last sample is where the 16-bit functions saturate.
+    They are corrected as in `table16`. The last sample is where the 16-bit functions saturate.
     """
     i = np.arange(256)
 

@@ -1,8 +1,8 @@
-"""MatMul: products of matrices, stacked and broadcast like those of numpy.
+"""MatMul: products of stacks of matrices, broadcast as in numpy.
 
-ONNX MatMul and Gemm on operands that are computed at run time, and TensorFlow Lite's BATCH_MATMUL;
-a product with constant weights is a `FullyConnected`. Integer arithmetic: TensorFlow Lite Micro's
-reference kernel of BATCH_MATMUL.
+It implements MatMul and Gemm of ONNX for operands computed at run time, and BATCH_MATMUL of
+TensorFlow Lite. A product with constant weights is a `FullyConnected` instead. The integer
+arithmetic is that of TensorFlow Lite Micro's reference kernel of BATCH_MATMUL.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ MATMUL_DTYPES = (
     DType.UINT32,
     DType.UINT64,
 )
-"""Element types that can be multiplied as they are; the sums of integers wrap around."""
+"""Element types that can be multiplied unquantized; sums of integers wrap around."""
 
 DEPTH_LIMIT = 1 << 15
-"""Products of int8 numbers less their zero points, of which fewer than that fit into 32 bits."""
+"""Fewer products than this of int8 numbers without zero points have a sum that fits in 32 bits."""
 
 
 def swapped(rank: int) -> tuple[int, ...]:
-    """The permutation of `rank` axes that exchanges the last two."""
+    """Return the permutation of `rank` axes that exchanges the last two."""
     return (*range(rank - 2), rank - 1, rank - 2)
 
 
 @dataclass(frozen=True)
 class MatMul(Op):
-    """Matrices `[..., m, k]` times `[..., k, n]`, whose leading axes are broadcast.
+    """Matrices `[..., m, k]` times `[..., k, n]`, with leading axes broadcast.
 
     Quantized operands are int8, each with a scale and a zero point; sums are requantized.
 
     Attributes:
-        left: the permutation of axes that makes the first operand `[..., m, k]`; () for none.
-        right: that makes the second operand `[..., k, n]`.
-        result: that makes the output of the product `[..., m, n]`.
+        left: permutation that gives the first operand the shape `[..., m, k]`; () for none.
+        right: permutation that gives the second operand the shape `[..., k, n]`; () for none.
+        result: permutation from the product `[..., m, n]` to the output; () for none.
     """
 
     left: tuple[int, ...] = ()
@@ -71,28 +71,36 @@ class MatMul(Op):
         return (TensorType(shape, dtype),)
 
     def product_shape(self, a: TensorType, b: TensorType) -> tuple[int, ...]:
-        """`[..., m, n]`, before `result`; `ModelError` where the operands do not fit."""
+        """Return the shape `[..., m, n]`, before `result` is applied.
+
+        Raises:
+            ModelError: the operands do not fit each other.
+        """
         left, right = _moved(a.shape, self.left, str(a)), _moved(b.shape, self.right, str(b))
         if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
-            raise ModelError(f"MatMul cannot multiply matrices {left} of {a} by {right} of {b}")
+            raise ModelError(
+                f"MatMul cannot multiply {list(left)} (from {a}) by {list(right)} (from {b}): the "
+                "last axis of the first must be as long as the last but one of the second"
+            )
         try:
             stack = np.broadcast_shapes(left[:-2], right[:-2])
         except ValueError as error:
             raise ModelError(
-                f"MatMul cannot broadcast {left} of {a} with {right} of {b}"
+                f"MatMul cannot broadcast the leading axes of {list(left)} (from {a}) and "
+                f"{list(right)} (from {b})"
             ) from error
         return (*stack, left[-2], right[-1])
 
     def check(self, node: Node) -> None:
-        """Operands and output are all quantized, or none; see `Op.check`."""
+        """Check that operands and output are all quantized, or none; limit the depth of sums."""
         if not quantized(node, (DType.INT8,), 2):
             return
         requantizing_rounding(node)
         depth = self.depth(node.input(0).type)
         if depth >= DEPTH_LIMIT:
             raise UnsupportedError(
-                f"{node.origin}: sums of {depth} products of int8 data may leave 32 bits; keep "
-                f"this operator in float, or split its {depth} products"
+                f"{node.origin}: a sum of {depth} products of int8 data may exceed 32 bits; MatMul "
+                f"supports fewer than {DEPTH_LIMIT}. Keep this operator in float, or split the sum"
             )
 
     @override
@@ -112,15 +120,19 @@ class MatMul(Op):
         return (np.ascontiguousarray(moved),)
 
     def depth(self, a: TensorType) -> int:
-        """How many products make one element; `a` is the first operand."""
+        """Return the number of products in a sum; `a` is the first operand."""
         return a.shape[self.left[-1] if self.left else -1]
 
     def macs(self, node: Node) -> int:
-        """Elements of the output times the depth of a sum."""
+        """Return the elements of the output times the depth of a sum."""
         return node.output.type.size * self.depth(node.input(0).type)
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Of columns on the right that stay channels, or rows on the left that become so."""
+        """Return how factors propagate from one operand's columns or rows to output channels.
+
+        These are columns of the second operand that are channels, or rows of the first operand
+        that become channels.
+        """
         rank = len(node.output.type.shape)
         kept = self.result[-1] if self.result else rank - 1
         for index, order, axis in ((0, self.left, -2), (1, self.right, -1)):
@@ -131,12 +143,12 @@ class MatMul(Op):
         return ()
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """One operand has rows, the other is whole."""
+        """Return whether one operand has rows and the other has none."""
         return sum(axis is not None for axis in axes) == 1
 
 
 def _requantized(node: Node, sums: Array) -> Array:
-    """Stored outputs of sums, which float64 holds exactly."""
+    """Return the stored outputs of sums; float64 represents the sums exactly."""
     types = node.input(0).type, node.input(1).type, node.output.type
     rounding = node.rounding or Rounding.TFLM
     requantize = Requantizer(fully_connected_scales(*types, rounding), rounding)
@@ -144,11 +156,13 @@ def _requantized(node: Node, sums: Array) -> Array:
 
 
 def _moved(shape: tuple[int, ...], permutation: tuple[int, ...], what: str) -> tuple[int, ...]:
-    """A shape with its axes in another order, if one is given."""
+    """Return a shape with its axes permuted, if there is a permutation."""
     if not permutation:
         return shape
     if sorted(permutation) != list(range(len(shape))):
-        raise ModelError(f"{permutation} is no permutation of the axes of {what} {shape}")
+        raise ModelError(
+            f"MatMul: {permutation} is not a permutation of the axes of {what} {list(shape)}"
+        )
     return tuple(shape[axis] for axis in permutation)
 
 

@@ -1,4 +1,4 @@
-"""MaxPoolIndices and MaxUnpool: maxima with where they were found, and the way back."""
+"""MaxPoolIndices (maxima of windows and their indices) and MaxUnpool, its inverse."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from smelt.ops.constraints import arrays, operands, quantized
 from smelt.ops.core.convolution_nd import Pairs
 
 _MOST_TAPS = 1 << 24
-"""What the windows along an axis may look at."""
+"""Largest total number of taps of the windows along an axis."""
 
 
 @dataclass(frozen=True)
 class MaxPoolIndices(Op):
-    """Largest elements of windows over the axes behind the first two, and their indices.
+    """Largest elements of windows over all axes after the first two, and their indices.
 
-    `[n,c,*size]` to `[n,c,*out]` twice: the maxima, and (int64) the index in the flattened input
-    of the first element that is one. Padding never is. With `column_major`, elements of a plane
-    `[*size]` are numbered with the first axis innermost.
+    The input `[n,c,*size]` has two results `[n,c,*out]`: the maxima, and the index (int64) of the
+    first such element in the flattened input. Padding is never a maximum. With `column_major`,
+    elements of a plane `[*size]` are numbered with its first axis innermost.
     """
 
     window: tuple[int, ...]
@@ -44,29 +44,43 @@ class MaxPoolIndices(Op):
         fields = (self.window, self.stride, self.padding, self.dilation)
         rank = len(x.shape) - 2
         if rank < 1 or any(len(f) != rank for f in fields) or x.size == 0:
-            raise ModelError(f"MaxPoolIndices of {x} has windows {fields}")
+            raise ModelError(
+                f"MaxPoolIndices of {x} needs an input with elements and an axis to pool along, "
+                f"and an entry for each such axis in window, stride, padding and dilation; has "
+                f"{fields}"
+            )
         if min(*self.window, *self.stride, *self.dilation) < 1 or min(map(min, self.padding)) < 0:
-            raise ModelError(f"MaxPoolIndices of {x} has windows {fields}")
+            raise ModelError(
+                f"MaxPoolIndices of {x} has window {self.window}, stride {self.stride} and "
+                f"dilation {self.dilation}, which must be at least 1, and padding {self.padding}, "
+                "which must be at least 0"
+            )
         if not (x.dtype.is_float or x.dtype.is_integer):
-            raise ModelError(f"MaxPoolIndices cannot be computed on {x}")
+            raise ModelError(f"MaxPoolIndices does not support element type {x.dtype.value} ({x})")
         windows = [
             (n + sum(p)) // s + 1
             for n, p, s in zip(x.shape[2:], self.padding, self.stride, strict=True)
         ]
         if max(n * k for n, k in zip(windows, self.window, strict=True)) > _MOST_TAPS:
-            raise ModelError(f"MaxPoolIndices of {x}: windows {fields} are too many, or too large")
+            raise ModelError(
+                f"MaxPoolIndices of {x}: window {self.window} with stride {self.stride} and "
+                f"padding {self.padding} has more than {_MOST_TAPS:,} taps along an axis"
+            )
         size = tuple(len(self.taps(axis, n)) for axis, n in enumerate(x.shape[2:]))
         covered = (
             ((taps >= 0) & (taps < n)).any(axis=1).all()
             for n, taps in ((n, self.taps(axis, n)) for axis, n in enumerate(x.shape[2:]))
         )
         if min(size) < 1 or not all(covered):
-            raise ModelError(f"MaxPoolIndices of {x}: windows {fields} lie outside of it")
+            raise ModelError(
+                f"MaxPoolIndices of {x}: a window {self.window} with padding {self.padding} and "
+                f"dilation {self.dilation} contains no element of the input"
+            )
         shape = (*x.shape[:2], *size)
         return TensorType(shape, x.dtype), TensorType(shape, DType.INT64)
 
     def taps(self, axis: int, size: int) -> Array:
-        """Positions along an axis that each window looks at: int64 `[o, k]`."""
+        """Return the positions that each window reads along an axis: int64 `[o, k]`."""
         (before, after), step = self.padding[axis], self.dilation[axis]
         last = size + after - (self.window[axis] - 1) * step
         starts = np.arange(-before, last, self.stride[axis])
@@ -77,7 +91,7 @@ class MaxPoolIndices(Op):
         quantized(node, ())
 
     def overhead(self, node: Node) -> int:
-        """Each window is looked at by itself."""
+        """Return the elements of all windows, plus a fixed cost for each window."""
         _, _, *size = node.outputs[0].type.shape
         windows = node.outputs[0].type.size * prod(self.window)
         return prod(size) * OPERATOR + windows
@@ -107,9 +121,10 @@ class MaxPoolIndices(Op):
 
 @dataclass(frozen=True)
 class MaxUnpool(Op):
-    """Elements put to their indices (int64) in a flattened tensor of `shape`; zeros elsewhere.
+    """Elements written to their indices (int64) in a flattened tensor of `shape`; zeros elsewhere.
 
-    Where an index comes twice, its last element stays; indices beyond the tensor are left out.
+    If an index occurs twice, the later element is stored. Indices outside of the tensor are
+    ignored.
     """
 
     shape: tuple[int, ...]
@@ -118,9 +133,13 @@ class MaxUnpool(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         x, indices = operands(self, inputs, 2)
         if indices.shape != x.shape or indices.dtype is not DType.INT64:
-            raise ModelError(f"MaxUnpool of {x} has indices {indices}")
+            raise ModelError(
+                f"MaxUnpool of {x} has indices {indices}; they must be i64 with the input's shape"
+            )
         if min(self.shape, default=1) < 1:
-            raise ModelError(f"MaxUnpool cannot have the shape {self.shape}")
+            raise ModelError(
+                f"MaxUnpool has output shape {list(self.shape)}; every size must be at least 1"
+            )
         return (TensorType(self.shape, x.dtype),)
 
     @override

@@ -1,4 +1,4 @@
-"""Normalization: mean and variance over some axes become 0 and 1.
+"""Normalization to mean 0 and variance 1 over some axes, and local response normalization.
 
 Sources: Ba et al., "Layer Normalization" (2016); Ulyanov et al., "Instance Normalization" (2016);
 Wu and He, "Group Normalization" (2018); Zhang and Sennrich, "Root Mean Square Layer
@@ -26,9 +26,9 @@ from smelt.ops.constraints import arrays, axis_in_range, operands
 class Normalization(Op):
     """`(x - mean) / sqrt(variance + epsilon) · scale + bias`, over `axes` (ascending).
 
-    Layers, instances, groups: it depends on the axes. Where it is not `centred`, the mean is taken
-    to be 0. Scale and bias are optional operands that are broadcast to x. With `statistics` there
-    are two more results, the mean and the inverse of the root, whose `axes` have size 1.
+    The axes decide whether this is layer, instance or group normalization. Without `centred`, the
+    mean is 0. Scale and bias are optional operands, broadcast to x. With `statistics` there are two
+    more results, in which `axes` have size 1: the mean and the inverse of the square root.
     """
 
     axes: tuple[int, ...]
@@ -71,15 +71,15 @@ class Normalization(Op):
         return tuple(np.asarray(r, x.dtype) for r in results)
 
     def count(self, x: TensorType) -> int:
-        """How many elements of `x` share a mean."""
+        """Return the number of elements of `x` that share a mean."""
         return prod(x.shape[axis] for axis in self.axes)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Rows are not normalized together."""
+        """Return whether rows lie along an axis that is not normalized over."""
         return axes[0] not in self.axes
 
     def axes_rule(self, node: Node) -> Axes:
-        """Factors and terms are broadcast."""
+        """Return that scale and bias are broadcast to the axes of the input."""
         return broadcast(node, lambda order: replace(self, axes=found(self.axes, order)))
 
 
@@ -93,10 +93,10 @@ def _fits(operand: TensorType, x: TensorType) -> bool:
 
 @dataclass(frozen=True)
 class LocalResponse(Op):
-    """Each element divided by a power of the squares of those near it on the last axis.
+    """Each element divided by a power of the squares of its neighbors along the last axis.
 
-    `x / (bias + alpha / size · Σ x²) ^ beta`, the sum over `size` elements around x, of which one
-    more lies behind where `size` is even.
+    `x / (bias + alpha / size · Σ x²) ^ beta`. The sum is over `size` elements around x. If `size`
+    is even, it includes one more element after x than before.
     """
 
     size: int
@@ -112,12 +112,12 @@ class LocalResponse(Op):
         if not x.shape or not x.dtype.is_float:
             raise ModelError(f"{self.name} needs floats with at least one axis, got {x}")
         if self.size < 1:
-            raise ModelError(f"{self.name} over {self.size} elements")
+            raise ModelError(f"{self.name} has size {self.size}; it must be at least 1")
         return (TensorType(x.shape, x.dtype),)
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How many elements before and behind an element count with it."""
+        """Number of elements before and after an element that are in its sum."""
         return (self.size - 1) // 2, self.size // 2
 
     @override
@@ -135,12 +135,12 @@ class LocalResponse(Op):
         return ((real / base**beta).astype(x.dtype),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """The elements of the last axis are mixed."""
+        """Return whether rows lie along another axis than the last, which is summed over."""
         rank = len(node.input(0).type.shape)
         return axes[0] is not None and axes[0] != rank - 1
 
     def axes_rule(self, node: Node) -> Axes:
-        """The last axis stays where it is."""
+        """Return that all axes but the last may be permuted."""
         return along_last(node)
 
 

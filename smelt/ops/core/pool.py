@@ -1,4 +1,4 @@
-"""Pool2D: largest, average or total value in a window that slides over an image."""
+"""Pool2D: the maximum, average or sum of a window that slides over an image."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ KINDS = ("max", "average", "sum")
 
 
 class PoolChannels(ChannelsAlike["Pool2D"]):
-    """Of results that grow with every element."""
+    """Channel rule of maxima and averages, which are monotonic in every element."""
 
     def serves(self, node: Node[Pool2D]) -> bool:
-        """Sums of quantized numbers there are none."""
+        """Return whether the node has a maximum or average; sums cannot be quantized."""
         return node.op.kind in ("max", "average")
 
 
 @dataclass(frozen=True)
 class Pool2D(Op):
-    """Pooling of `[n,h,w,c]`; padded positions count neither for the maximum nor the average.
+    """Pooling of `[n,h,w,c]`. Padding counts neither for the maximum nor for the average.
 
-    With `counts_padding` they count as zeros: an average is always over the whole window.
-    Quantized averages round half away from zero on the stored integers; the output keeps the
-    input's quantization. With ONNX's rounding, they are scaled to the output's.
+    With `counts_padding`, padding counts as zeros, so that an average is over the whole window.
+    Quantized averages round the stored integers half away from zero, and keep the quantization of
+    the input. With ONNX's rounding, they are rescaled to the output's quantization.
     """
 
     kind: str
@@ -74,25 +74,26 @@ class Pool2D(Op):
     @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         if self.kind not in KINDS:
-            raise ModelError(f"there is no pooling '{self.kind}'; see {KINDS}")
+            raise ModelError(f"there is no pooling '{self.kind}'; the kinds are {', '.join(KINDS)}")
         (x,) = operands(self, inputs, 1)
         if len(x.shape) != 4:
             raise ModelError(f"{self.name} needs [n,h,w,c], got {x}")
         if min(*self.window, *self.stride, *self.dilation) < 1:
             raise ModelError(
                 f"{self.name} has window {self.window}, stride {self.stride} and dilation "
-                f"{self.dilation}"
+                f"{self.dilation}; all must be at least 1"
             )
         n, h, w, c = x.shape
         spatial = window_output((h, w), self.window, self.stride, self.padding, self.dilation)
         if min(map(min, self.padding)) < 0 or any(0 in self.covered(axis, x) for axis in (0, 1)):
             raise ModelError(
-                f"{self.name} has padding {self.padding} that holds a whole window of {self.window}"
+                f"{self.name} of {x} has padding {self.padding} with window {self.window}; it must "
+                "be at least 0, and no window may lie in it completely"
             )
         return (TensorType((n, *spatial, c), x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's."""
+        """Return the quantization of the input."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -105,8 +106,8 @@ class Pool2D(Op):
             return
         if abs(x.scale - y.scale) > 1e-6 or x.zero_point != y.zero_point:
             raise ModelError(
-                f"{node.origin}: {self.name} keeps the quantization, but its input has {x.quant} "
-                f"and its output {y.quant}"
+                f"{node.origin}: {self.name} keeps the quantization of its input, but the input "
+                f"has {x.quant} and the output {y.quant}"
             )
 
     @override
@@ -134,12 +135,12 @@ class Pool2D(Op):
         return (np.clip(total, low, high).astype(y.dtype.numpy),)
 
     def overhead(self, node: Node) -> int:
-        """Every element of every window, and the input with its padding."""
+        """Return the elements of all windows and of the padded input."""
         windows = node.output.type.size * prod(self.window)
         return windows + padded_size(node.input(0).type, self.padding)
 
     def scales(self, node: Node) -> bool:
-        """Whether a node averages stored integers and brings them to another scale."""
+        """Return whether the node averages stored integers and rescales the averages."""
         average = self.kind == "average" and node.output.type.is_quantized
         return average and node.rounding is Rounding.ONNX
 
@@ -147,13 +148,13 @@ class Pool2D(Op):
         return patches(x, self.window, self.stride, self.padding, self.dilation, fill)
 
     def counts(self, x: TensorType) -> Array:
-        """What each window's sum is divided by for its average: int64 `[1,oh,ow,1]`."""
+        """Return the divisor of each window's sum for its average: int64 `[1,oh,ow,1]`."""
         if self.counts_padding:
             return np.full((1, 1, 1, 1), self.window[0] * self.window[1], np.int64)
         return np.outer(self.covered(0, x), self.covered(1, x))[None, :, :, None]
 
     def covered(self, axis: int, x: TensorType) -> Array:
-        """How many rows (`axis` 0) or columns (1) of the image each window covers: int64 `[o]`."""
+        """Return how many rows (`axis` 0) or columns (1) of the image are in each window: int64."""
         (before, after), size = self.padding[axis], x.shape[1 + axis]
         window, dilation = self.window[axis], self.dilation[axis]
         starts = np.arange(-before, size + after - (window - 1) * dilation, self.stride[axis])
@@ -161,25 +162,25 @@ class Pool2D(Op):
 
     @override
     def selects(self, node: Node) -> int:
-        """Maxima are elements of the operand."""
+        """Return 1 for a maximum, which is an element of the operand."""
         return int(self.kind == "max" and self.activation is Activation.NONE)
 
     @override
     def grows(self, node: Node) -> bool:
-        """Sums do."""
+        """Return whether this is a sum."""
         return self.kind == "sum"
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Channels are pooled one by one."""
+        """Return that each channel keeps its factor, as channels are pooled separately."""
         return (Homogeneity(in_place(node)),) if self.activation.is_homogeneous else ()
 
     @override
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Windows are as high or wide as one element."""
+        """Return whether windows are one element high, or wide, along the axis of rows."""
         return is_pointwise(axes[0], self.window, self.stride, self.padding)
 
     def is_identity(self, node: Node) -> bool:
-        """Of single elements."""
+        """Return whether windows are single elements and nothing is clamped or requantized."""
         single = (self.window, self.stride, self.padding) == ((1, 1), (1, 1), NO_PADDING)
         return (
             single and self.activation is Activation.NONE and node.input(0).type == node.output.type
@@ -187,18 +188,18 @@ class Pool2D(Op):
 
 
 def average_scale(x: TensorType, y: TensorType) -> np.float32:
-    """What ONNX's rounding multiplies an average of stored integers by."""
+    """Return the factor of an average of stored integers, with ONNX's rounding."""
     return np.float32(x.scale) / np.float32(y.scale)
 
 
 def taps_within(starts: Array, window: int, dilation: int, limits: Pair) -> Array:
-    """How many taps of windows that begin at `starts` lie in [low, high): int64 `[o]`."""
+    """Return how many taps of windows that begin at `starts` are in [low, high): int64 `[o]`."""
     first, end = (np.clip(-((starts - bound) // dilation), 0, window) for bound in limits)
     return end - first
 
 
 def _round_quotient(total: Array, count: Array) -> Array:
-    """`total / count`, ties away from zero."""
+    """Return `total / count`, ties away from zero."""
     magnitude = (np.abs(total) + count // 2) // count
     return np.where(total > 0, magnitude, -magnitude)
 

@@ -1,4 +1,4 @@
-"""PRelu: the negative side has a slope of its own for each channel, or for each element."""
+"""PRelu: a slope for negative elements, one for each channel or each element."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from smelt.ops.constraints import arrays, operands, quantized, symmetric_int16, 
 
 @dataclass(frozen=True)
 class PRelu(Op):
-    """`x` where it is not negative, `x · alpha` elsewhere; alpha is broadcast to x's shape.
+    """`x` if it is not negative, else `x · alpha`; alpha is broadcast to x's shape.
 
-    Quantized: int8 with int8 alpha, int16 with symmetric int8 alpha.
+    Quantized data may be int8 with int8 alpha, or int16 with symmetric int8 alpha.
     """
 
     elementwise = True
@@ -36,7 +36,9 @@ class PRelu(Op):
         if shape != x.shape:
             raise ModelError(f"PRelu cannot broadcast alpha {alpha} to {x}")
         if x.dtype.is_float != alpha.dtype.is_float:
-            raise ModelError(f"PRelu of {x} cannot use alpha {alpha}")
+            raise ModelError(
+                f"PRelu of {x} cannot use alpha {alpha}: both must be floats, or neither"
+            )
         return (TensorType(x.shape, x.dtype),)
 
     @override
@@ -48,8 +50,8 @@ class PRelu(Op):
             raise ModelError(f"{node.origin}: PRelu's alpha {alpha} must be quantized per tensor")
         if alpha.dtype is not DType.INT8:
             raise UnsupportedError(
-                f"{node.origin}: PRelu of quantized data with alpha {alpha} is not supported; "
-                "int8 is needed"
+                f"{node.origin}: PRelu of quantized data does not support alpha {alpha}; "
+                "quantize it to int8"
             )
         symmetric_int16(node)
         tflm_rounding(node)
@@ -74,11 +76,11 @@ class PRelu(Op):
         return (np.asarray(np.clip(result, *y.dtype.limits), y.dtype.numpy),)
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """With slopes that are known."""
+        """Return that each channel keeps its factor, if the slopes are constant."""
         return (Homogeneity(in_place(node)),) if node.input(1).is_constant else ()
 
     def onnx_form(self, node: Node) -> OnnxForm:
-        """Slopes are broadcast."""
+        """Return ONNX's PRelu, which broadcasts slopes too."""
         return OnnxForm("PRelu")
 
 

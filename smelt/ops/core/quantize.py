@@ -1,8 +1,8 @@
-"""Quantize and Dequantize: between real numbers and stored integers.
+"""Quantize and Dequantize: conversions between real numbers and stored integers.
 
-The quantization is that of the operands' types; nothing of it is in the operators. With rounding
-`onnx`, they are ONNX's QuantizeLinear and DequantizeLinear; from integers to integers, the one
-after the other.
+Scales and zero points are those of the operands' types; the operators have none. With rounding
+`onnx`, they are ONNX's QuantizeLinear and DequantizeLinear. Quantize from integers to integers is
+DequantizeLinear followed by QuantizeLinear.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _SERVED = {
     DType.INT16: (DType.INT8, DType.INT16, DType.INT32),
     DType.INT32: (DType.INT8, DType.INT16),
 }
-"""The targets of each source type: TensorFlow Lite's."""
+"""For each element type, the types that it can be quantized to: as in TensorFlow Lite Micro."""
 
 _STORED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
-"""What ONNX's QuantizeLinear makes of real numbers."""
+"""Element types of the results of ONNX's QuantizeLinear."""
 
 
 @dataclass(frozen=True)
 class Quantize(Op):
-    """Stored integers of type `dtype`, of floats or of integers quantized otherwise."""
+    """Stored integers of type `dtype`, from floats or from integers quantized otherwise."""
 
     dtype: DType
 
@@ -54,7 +54,7 @@ class Quantize(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         (x,) = operands(self, inputs, 1)
         if not self.dtype.is_integer or x.dtype is DType.BOOL:
-            raise ModelError(f"Quantize cannot bring {x} to {self.dtype.value}")
+            raise ModelError(f"Quantize cannot convert {x} to {self.dtype.value}")
         return (TensorType(x.shape, self.dtype),)
 
     @override
@@ -64,14 +64,14 @@ class Quantize(Op):
             raise ModelError(f"{node.origin}: the output of Quantize must be quantized")
         if node.rounding is Rounding.ONNX:
             if y.dtype not in _STORED or (not x.dtype.is_float and x.quant is None):
-                raise ModelError(f"{node.origin}: Quantize cannot bring {x} to {y.dtype.value}")
+                raise ModelError(f"{node.origin}: Quantize cannot convert {x} to {y.dtype.value}")
             return
         if not y.quant.is_per_tensor:
             raise ModelError(f"{node.origin}: the output of Quantize must be quantized per tensor")
         if y.dtype not in _SERVED.get(x.dtype, ()):
             raise UnsupportedError(
                 f"{node.origin}: Quantize from {x.dtype.value} to {y.dtype.value} is not "
-                "supported; TensorFlow Lite Micro has none"
+                "supported, because TensorFlow Lite Micro does not support it"
             )
         if x.dtype.is_float:
             return
@@ -98,18 +98,18 @@ class Quantize(Op):
         return (np.asarray(clamped, y.dtype.numpy),)
 
     def is_identity(self, node: Node) -> bool:
-        """To the same type."""
+        """Return whether input and output have the same type and quantization."""
         return node.input(0).type == node.output.type
 
 
 def requantize_multiplier(x: TensorType, y: TensorType) -> tuple[int, int]:
-    """Multiplier and left shift between two quantizations, in double precision."""
+    """Return multiplier and left shift between two quantizations, in double precision."""
     return rescale_multiplier(x.scale / y.scale)
 
 
 @dataclass(frozen=True)
 class Dequantize(Op):
-    """Real numbers (float32) of stored integers, or of float16."""
+    """Real numbers (float32) from stored integers or from float16."""
 
     elementwise = True
     converts = True
@@ -119,7 +119,7 @@ class Dequantize(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         (x,) = operands(self, inputs, 1)
         if x.dtype is DType.BOOL:
-            raise ModelError(f"Dequantize cannot be applied to {x}")
+            raise ModelError(f"Dequantize does not support {x}")
         return (TensorType(x.shape, DType.FLOAT32),)
 
     @override

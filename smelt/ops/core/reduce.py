@@ -1,4 +1,4 @@
-"""Reduce: mean, sum, extremum, product or norm over some axes; one table row a kind."""
+"""Reduce: mean, sum, extremum, product or norm over some axes, from a table of kinds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _INT8, _INT8_INT16 = (DType.INT8,), (DType.INT8, DType.INT16)
 
 
 RealReduction = Callable[[Array, tuple[int, ...], bool], Array]
-"""A reduction of an array over axes, which stay with size 1 if the last argument is True."""
+"""Reduces an array over axes; if the last argument is True, these axes stay with size 1."""
 
 
 def _sum(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
@@ -45,13 +45,16 @@ def _sum(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
 
 
 def _mean(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
-    """The mean, truncated if it is of integers."""
+    """Return the mean; a mean of integers is truncated."""
     mean = _sum(x, axes, keep) / np.float64(prod(x.shape[axis] for axis in axes))
     return mean if x.dtype.kind == "f" else np.trunc(mean)
 
 
 def _extremum(function: Callable[..., Array], bound: int) -> RealReduction:
-    """Of no elements at all, it is the type's least (`bound` 0) or greatest (1) number."""
+    """Return a reduction to an extremum.
+
+    For no elements, its result is the type's smallest (`bound` 0) or largest (1) number.
+    """
 
     def compute(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
         if x.dtype.kind == "f":
@@ -72,11 +75,14 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
 
 @dataclass(frozen=True)
 class ReduceKind:
-    """A row of the table: `dtypes` are served quantized (none: not quantized).
+    """A row of the table.
 
-    `real` takes floats as float64, integers as 64-bit ones. `rescales` is False where a stored
-    element is merely selected, `integers` tells whether integers are served as they are. `neutral`
-    is the element that changes nothing, by its name in `smelt.ops.control.run_time_length.FILLS`.
+    Attributes:
+        real: computes floats (as float64) and unquantized integers (as 64-bit integers).
+        dtypes: the supported element types of quantized tensors.
+        rescales: False if the result is one of the stored elements, so that nothing is rescaled.
+        integers: whether unquantized integers are supported.
+        neutral: name of the neutral element, in `smelt.ops.control.run_time_length.FILLS`.
     """
 
     real: RealReduction
@@ -101,10 +107,10 @@ REDUCE: dict[str, ReduceKind] = {
 
 
 def reduce_multiplier(kind: str, x: TensorType, y: TensorType, count: int) -> tuple[int, int]:
-    """Multiplier and left shift that bring a sum of `count` elements to the output.
+    """Return multiplier and left shift that rescale a sum of `count` elements to the output.
 
-    A mean's multiplier is first shifted left by floor(log2 count), then divided by `count` and
-    truncated, so that few bits are lost.
+    For a mean, the multiplier is shifted left by floor(log2 count) before it is divided by `count`
+    and truncated, so that few bits are lost.
     """
     if kind != "mean":
         return rescale_multiplier(x.scale / y.scale)
@@ -115,30 +121,30 @@ def reduce_multiplier(kind: str, x: TensorType, y: TensorType, count: int) -> tu
 
 
 def reduce_scale(kind: str, x: TensorType, y: TensorType, count: int) -> float:
-    """What ONNX's rounding multiplies a sum of `count` elements by, in float32."""
+    """Return the float32 factor of a sum of `count` elements, with ONNX's rounding."""
     scale = np.float32(y.scale) * np.float32(count if kind == "mean" else 1)
     return float(np.float32(x.scale) / scale)
 
 
 class ReduceChannels(ChannelsAlike["Reduce"]):
-    """Of results that grow with every element of a channel."""
+    """Channel rule if the result is monotonic in every element of a channel."""
 
     def serves(self, node: Node[Reduce]) -> bool:
-        """Channels stay apart."""
+        """Return whether channels are not reduced, and the kind is monotonic."""
         last = len(node.input(0).type.shape) - 1
         return last not in node.op.axes and node.op.kind in ("mean", "sum", "max", "min")
 
     def reach(self, node: Node[Reduce]) -> float:
-        """Elements may be added."""
+        """Return a bound of the results' magnitude; that of a sum includes all its terms."""
         x, y = node.input(0).type, node.output.type
         return super().reach(node) * (x.size // y.size)
 
 
 @dataclass(frozen=True)
 class Reduce(Op):
-    """Reduction over `axes` (not negative, each once); `kind` is in `REDUCE`.
+    """Reduction over `axes` (not negative, each once); `kind` is a key of `REDUCE`.
 
-    Reduced axes stay with size 1 where `keep_dims`.
+    With `keep_dims`, reduced axes stay with size 1.
     """
 
     kind: str
@@ -156,19 +162,26 @@ class Reduce(Op):
     @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         if self.kind not in REDUCE:
-            raise ModelError(f"there is no reduction '{self.kind}'; see {sorted(REDUCE)}")
+            raise ModelError(
+                f"there is no reduction '{self.kind}'; the kinds are {', '.join(sorted(REDUCE))}"
+            )
         (x,) = operands(self, inputs, 1)
         for axis in self.axes:
             axis_in_range(self, axis, len(x.shape))
         if len(set(self.axes)) != len(self.axes):
-            raise ModelError(f"{self.name} names an axis twice: {self.axes}")
+            raise ModelError(f"{self.name} has an axis twice: {self.axes}")
         row = REDUCE[self.kind]
         selects = not row.rescales
         served = row.integers if x.dtype.is_integer and x.quant is None else True
         empty = self.count(x) == 0 and not x.dtype.is_float
         undefined = empty and (x.quant is not None or self.kind == "mean")
         if (x.dtype is DType.BOOL and not selects) or not served or undefined:
-            raise ModelError(f"{self.name} cannot be computed on {x}")
+            reason = (
+                "it has no elements to reduce"
+                if undefined
+                else f"element type {x.dtype.value} is not supported"
+            )
+            raise ModelError(f"{self.name} of {x} over axes {list(self.axes)}: {reason}")
         if self.keep_dims:
             shape = tuple(1 if i in self.axes else n for i, n in enumerate(x.shape))
         else:
@@ -176,7 +189,7 @@ class Reduce(Op):
         return (TensorType(shape, x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's, where stored integers are merely selected."""
+        """Return the quantization of the input if the result is one of its elements."""
         (x,) = operands(self, inputs, 1)
         return None if REDUCE[self.kind].rescales else x.quant
 
@@ -216,30 +229,30 @@ class Reduce(Op):
         return (np.asarray(np.clip(result, *y.dtype.limits), y.dtype.numpy),)
 
     def count(self, x: TensorType) -> int:
-        """How many elements of `x` make one of the output."""
+        """Return the number of elements of `x` that are reduced to one."""
         return prod(x.shape[axis] for axis in self.axes)
 
     def selects(self, node: Node) -> int:
-        """Maxima and minima are elements of the operand."""
+        """Return 1 for maximum and minimum, which are elements of the operand."""
         return int(self.kind in ("max", "min"))
 
     def grows(self, node: Node) -> bool:
-        """Sums and products do."""
+        """Return whether this is a sum or a product of some kind."""
         return self.kind not in ("mean", "max", "min")
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Of some kinds; channels that are reduced to one have one factor."""
+        """Return how factors propagate; channels that are reduced together share one factor."""
         if self.kind not in ("mean", "sum", "max", "min"):
             return ()
         mixed = len(node.input(0).type.shape) - 1 in self.axes
         return (Homogeneity(together(node) if mixed else in_place(node)),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Rows are not reduced to one."""
+        """Return whether rows lie along an axis that is not reduced."""
         return axes[0] not in self.axes
 
     def axes_rule(self, node: Node) -> Axes:
-        """The result may lack those that are reduced."""
+        """Return the correspondence of axes; without `keep_dims`, reduced axes are missing."""
         gone = () if self.keep_dims else self.axes
         return reduced(node, gone, lambda order: replace(self, axes=found(self.axes, order)))
 

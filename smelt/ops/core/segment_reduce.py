@@ -1,4 +1,4 @@
-"""SegmentReduce: sum, product or extremum of the elements along an axis that belong together."""
+"""SegmentReduce: sum, product or extremum of the elements of each segment along an axis."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _UFUNCS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class SegmentReduce(Op):
-    """Inputs: the data, and an index of a segment (int32 or int64) for each place along `axis`.
+    """Reduction by segment. Inputs: the data, and a segment's index for each place along `axis`.
 
-    In the result the axis has one place for each of the `segments`: the sum, product or extremum
-    (`kind`) of what belongs to it. What has an index outside [0, segments) belongs to none. Of
-    nothing the sum is 0, the product 1, an extremum the finite number farthest from it. Integers
-    wrap.
+    Indices are int32 or int64. In the result, the axis has a place for each of the `segments`: the
+    sum, product or extremum (`kind`) of the segment's elements. Elements with an index outside of
+    [0, segments) are ignored. For a segment without elements, a sum is 0, a product is 1, a maximum
+    is the smallest finite number and a minimum the largest. Integers wrap.
     """
 
     kind: str
@@ -48,13 +48,22 @@ class SegmentReduce(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         x, indices = operands(self, inputs, 2)
         if self.kind not in _UFUNCS:
-            raise ModelError(f"there is no '{self.kind}' of segments; see {sorted(_UFUNCS)}")
+            raise ModelError(
+                f"there is no segment reduction '{self.kind}'; the kinds are "
+                f"{', '.join(sorted(_UFUNCS))}"
+            )
         if x.dtype is DType.BOOL or self.segments < 1:
-            raise ModelError(f"{self.name} of {x} into {self.segments} segments")
+            raise ModelError(
+                f"{self.name} of {x} into {self.segments} segments: the data must not be bool, "
+                "and there must be at least 1 segment"
+            )
         axis_in_range(self, self.axis, len(x.shape))
         require_indices(self, indices)
         if indices.shape != x.shape[self.axis : self.axis + 1]:
-            raise ModelError(f"{self.name} along axis {self.axis} of {x} has indices {indices}")
+            raise ModelError(
+                f"{self.name} along axis {self.axis} of {x} has indices {indices}; it needs one "
+                f"for each of the {x.shape[self.axis]} elements of that axis"
+            )
         shape = (*x.shape[: self.axis], self.segments, *x.shape[self.axis + 1 :])
         return (TensorType(shape, x.dtype),)
 
@@ -63,7 +72,7 @@ class SegmentReduce(Op):
         quantized(node, ())
 
     def overhead(self, node: Node) -> int:
-        """Floats are copied in double precision, operand and result."""
+        """Return the elements that are copied to double precision: operand and result."""
         return node.input(0).type.size + node.output.type.size
 
     @override
@@ -79,29 +88,29 @@ class SegmentReduce(Op):
             return (result.astype(dtype.numpy),)
 
     def of_nothing(self, dtype: DType) -> Array:
-        """The result of a segment that nothing belongs to: an array without axes."""
+        """Return the result of a segment without elements, as an array without axes."""
         if self.kind in ("sum", "prod"):
             return np.asarray(int(self.kind == "prod"), dtype.numpy)
         range_ = np.finfo(dtype.numpy) if dtype.is_float else np.iinfo(dtype.numpy)
         return np.asarray(range_.min if self.kind == "max" else range_.max, dtype.numpy)
 
     def grows(self, node: Node) -> bool:
-        """Sums and products do."""
+        """Return whether this is a sum or a product."""
         return self.kind in ("sum", "prod")
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Of sums; channels that are added have one factor."""
+        """Return how factors propagate through a sum; added channels share one factor."""
         if self.kind != "sum":
             return ()
         mixed = self.axis == len(node.input(0).type.shape) - 1
         return (Homogeneity(together(node) if mixed else in_place(node)),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Rows are not put together, and all have the same indices."""
+        """Return whether rows lie along an axis that is not reduced, and share their indices."""
         return axes[0] != self.axis and axes[1] is None
 
     def axes_rule(self, node: Node) -> Axes:
-        """Data and result have the same."""
+        """Return that data and result have the same axes."""
         return of_first(node, lambda order: replace(self, axis=order.index(self.axis)))
 
 
@@ -110,7 +119,7 @@ _INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.UINT32, DT
 _WHOLE = (-(2.0**63), 2.0**63)
 _INDICES = Constant((3, 0, 2, 0, 1, 3), (6,), DType.INT32)
 _GAPS = Constant((4, 1, -1, 1, 5, 4), (6,), DType.INT64)
-"""Of five segments: some are empty, and some indices are of none."""
+"""Indices of five segments: some segments are empty, and some indices are out of range."""
 _READ = Data((6,), -2, 5, DType.INT32)
 
 CASES = tuple(

@@ -1,7 +1,8 @@
 """Softmax, LogSoftmax and Hardmax over the last axis.
 
-Integer arithmetic: TensorFlow Lite Micro's reference kernels. For int8, differences to the
-largest element become Q5 numbers, exponentials are summed in Q12; int16 uses sampled tables.
+The integer arithmetic is that of TensorFlow Lite Micro's reference kernels. For int8, differences
+from the largest element become Q5 numbers, and exponentials are summed in Q12. For int16, the
+functions are read from sampled tables.
 """
 
 from __future__ import annotations
@@ -40,19 +41,22 @@ _DIFFERENCE_BITS, _SUM_BITS = 5, 12
 
 @dataclass(frozen=True)
 class DifferenceScaling:
-    """Brings differences to the row's largest element to Q5; those below `lowest` count as -∞."""
+    """Rescales differences from a row's largest element to Q5.
+
+    The exponential of a difference below `lowest` counts as 0.
+    """
 
     multiplier: int
     shift: int
     lowest: int
 
     def __call__(self, difference: Array) -> Array:
-        """Q5 numbers of stored differences (≤ 0) that are at least `lowest`."""
+        """Return Q5 numbers of stored differences (≤ 0) that are at least `lowest`."""
         return multiply_by_quantized_multiplier(difference, self.multiplier, self.shift)
 
 
 def difference_scaling(scale: float, beta: float) -> DifferenceScaling:
-    """Scaling of int8 inputs of the given scale."""
+    """Return the scaling of int8 inputs with the given scale."""
     real = min(beta * scale * 2.0 ** (31 - _DIFFERENCE_BITS), 2.0**31 - 1)
     multiplier, shift = quantize_multiplier(real)
     radius = math.floor((2**_DIFFERENCE_BITS - 1) * 2.0 ** (31 - _DIFFERENCE_BITS - shift))
@@ -60,10 +64,13 @@ def difference_scaling(scale: float, beta: float) -> DifferenceScaling:
 
 
 def _check_input_scale(node: Node, beta: float) -> None:
-    """The difference's multiplier must exceed one, or the integer arithmetic is undefined."""
+    """Check that the difference's multiplier is above 1, which the integer arithmetic needs."""
     x = node.input(0).type
     if beta * x.scale * 2.0 ** (31 - _DIFFERENCE_BITS) <= 1.0:
-        raise ModelError(f"{node.origin}: input scale {x.scale} is too small for {node.op.name}")
+        raise ModelError(
+            f"{node.origin}: input scale {x.scale} is too small for {node.op.name}; times beta "
+            f"({beta}), it must be above 2^-{31 - _DIFFERENCE_BITS}"
+        )
 
 
 def _check_output(node: Node, required: Quant) -> None:
@@ -79,7 +86,7 @@ def _check_output(node: Node, required: Quant) -> None:
 def _infer(op: Op, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
     (x,) = operands(op, inputs, 1)
     if not x.shape or x.size == 0:
-        raise ModelError(f"{op.name} needs at least one axis, none of them empty; got {x}")
+        raise ModelError(f"{op.name} needs at least one axis and no axis of size 0, got {x}")
     if x.quant is None and not x.dtype.is_float:
         raise ModelError(f"{op.name} needs a float or a quantized tensor, got {x}")
     return (TensorType(x.shape, x.dtype),)
@@ -93,7 +100,7 @@ _SOFTMAX_OUTPUT = {
 
 @dataclass(frozen=True)
 class Softmax(Op):
-    """`exp(beta · x)` over its sum, along the last axis."""
+    """`exp(beta · x)` divided by its sum along the last axis."""
 
     beta: float = 1.0
 
@@ -105,7 +112,7 @@ class Softmax(Op):
         return _infer(self, inputs)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The fixed one: [0, 1) over the whole range."""
+        """Return the fixed quantization of int8 and int16 outputs, with range [0, 1)."""
         return _SOFTMAX_OUTPUT.get(operands(self, inputs, 1)[0].dtype)
 
     @override
@@ -132,17 +139,20 @@ class Softmax(Op):
         return (np.clip(stored, *y.dtype.limits).astype(y.dtype.numpy),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """The elements of the last axis are mixed."""
+        """Return whether rows lie along another axis than the last, which is summed over."""
         rank = len(node.input(0).type.shape)
         return axes[0] is not None and axes[0] != rank - 1
 
     def axes_rule(self, node: Node) -> Axes:
-        """The last axis stays where it is."""
+        """Return that all axes but the last may be permuted."""
         return along_last(node)
 
 
 def _exponentials(x: Array, scaling: DifferenceScaling) -> tuple[Array, Array]:
-    """Exponentials of differences to the row's largest, as Q0 (0 where negligible); their sum."""
+    """Return exponentials of differences from a row's largest element, and their sum.
+
+    The exponentials are Q0 numbers, 0 if negligible. The sum is a Q12 number.
+    """
     difference = x - x.max(axis=-1, keepdims=True)
     relevant = difference >= scaling.lowest
     scaled = scaling(np.where(relevant, difference, 0))
@@ -161,7 +171,7 @@ def _softmax8(x: Array, scale: float, beta: float) -> Array:
 
 @cache
 def tables16() -> tuple[Array, Array]:
-    """The exponential on [-10, 0] and 1 / (1 + x) on [0, 1], in units of 2/65535."""
+    """Return tables of exp(x) on [-10, 0] and 1 / (1 + x) on [0, 1], in units of 2/65535."""
     unit = 2.0 / 65535
     power = table16(lambda v: np.exp(v.astype(np.float64)), -10.0, 0.0, unit)
     inverse = table16(lambda v: np.float32(1) / (np.float32(1) + v), 0.0, 1.0, unit)
@@ -169,7 +179,7 @@ def tables16() -> tuple[Array, Array]:
 
 
 def power_multiplier(scale: float, beta: float) -> tuple[int, int]:
-    """Multiplier and left shift from differences of 16 bits to positions among their powers."""
+    """Return multiplier and left shift from int16 differences to positions in the exp table."""
     return quantize_multiplier(scale * beta / (10.0 / 65535.0))
 
 
@@ -202,7 +212,7 @@ class LogSoftmax(Op):
         return _infer(self, inputs)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The fixed one: [-16, 0]."""
+        """Return the fixed quantization of int8 outputs, with range [-16, 0]."""
         (x,) = operands(self, inputs, 1)
         return _LOG_SOFTMAX_OUTPUT if x.dtype is DType.INT8 else None
 
@@ -226,12 +236,12 @@ class LogSoftmax(Op):
         return (np.clip(stored, *y.dtype.limits).astype(y.dtype.numpy),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """The elements of the last axis are mixed."""
+        """Return whether rows lie along another axis than the last, which is summed over."""
         rank = len(node.input(0).type.shape)
         return axes[0] is not None and axes[0] != rank - 1
 
     def axes_rule(self, node: Node) -> Axes:
-        """The last axis stays where it is."""
+        """Return that all axes but the last may be permuted."""
         return along_last(node)
 
 
@@ -239,7 +249,7 @@ def _log_softmax8(x: Array, scale: float) -> Array:
     scaling = difference_scaling(scale, 1.0)
     _, total = _exponentials(x, scaling)
     log_sum = log(total, _SUM_BITS, _DIFFERENCE_BITS)
-    # The lowest Q5 number that the logarithm can still be subtracted from, as a difference.
+    # Smallest difference from which the Q5 logarithm can be subtracted without overflow.
     divisor = quantize_multiplier(2.0 ** (31 - scaling.shift) / scaling.multiplier)
     limit = multiply_by_quantized_multiplier(log_sum - 2**31, *divisor)
     difference = x - x.max(axis=-1, keepdims=True)
@@ -251,7 +261,7 @@ def _log_softmax8(x: Array, scale: float) -> Array:
 
 @dataclass(frozen=True)
 class Hardmax(Op):
-    """1 where a row of the last axis has its greatest element for the first time, else 0."""
+    """1 at the first largest element of each row of the last axis, else 0."""
 
     @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
@@ -269,12 +279,12 @@ class Hardmax(Op):
         return (np.asarray(columns == first, x.dtype),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """The elements of the last axis are mixed."""
+        """Return whether rows lie along another axis than the last, which is searched."""
         rank = len(node.input(0).type.shape)
         return axes[0] is not None and axes[0] != rank - 1
 
     def axes_rule(self, node: Node) -> Axes:
-        """The last axis stays where it is."""
+        """Return that all axes but the last may be permuted."""
         return along_last(node)
 
 

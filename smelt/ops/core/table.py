@@ -1,4 +1,4 @@
-"""Table: the result for each 8-bit element."""
+"""Table: a lookup table of 256 results for 8-bit elements."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from smelt.ops.core.channel_rules import ChannelFunction
 
 @dataclass(frozen=True)
 class Table(Op):
-    """A function of 8-bit elements: 256 results, for the stored inputs in ascending order.
+    """A function of 8-bit elements, as 256 results for the stored inputs in ascending order.
 
-    The second operand holds the results; it must be constant.
+    The second operand is the table of results; it must be constant.
     """
 
     elementwise = True
@@ -30,13 +30,15 @@ class Table(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         x, table = operands(self, inputs, 2)
         if x.dtype not in (DType.INT8, DType.UINT8) or table.shape != (256,):
-            raise ModelError(f"Table cannot look up {x} in {table}")
+            raise ModelError(
+                f"Table needs 8-bit data and a table of 256 results, got {x} and {table}"
+            )
         return (TensorType(x.shape, table.dtype),)
 
     @override
     def check(self, node: Node) -> None:
         if not node.input(1).is_constant:
-            raise ModelError(f"{node.origin}: the results of Table must be constant")
+            raise ModelError(f"{node.origin}: the second operand of Table must be constant")
 
     @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -44,7 +46,7 @@ class Table(Op):
         return (np.asarray(table[x.astype(np.int64) - np.iinfo(x.dtype).min]),)
 
     def axes_rule(self, node: Node) -> Axes:
-        """Tables know nothing of the axes."""
+        """Return that operand and result have the same axes, which the table does not have."""
         return of_first(node, lambda _: self)
 
 

@@ -1,7 +1,7 @@
-"""Unary elementwise operators: one table row a kind.
+"""Unary elementwise operators, in a table with one row for each kind.
 
-Float results are rounded once from double precision (`unary_real`). The integer arithmetic of
-quantized tensors is in `unary_integer`.
+Float results are computed in double precision and rounded once (`unary_real`). `unary_integer` has
+the integer arithmetic of quantized tensors.
 """
 
 from __future__ import annotations
@@ -33,11 +33,16 @@ _INT8, _INT8_INT16 = (DType.INT8,), (DType.INT8, DType.INT16)
 
 @dataclass(frozen=True)
 class UnaryKind:
-    """A row of the table: `integer` serves quantized tensors of `dtypes` (none: not quantized).
+    """A row of the table.
 
-    `output` is the quantization the output must have, for each of `dtypes`. `plain` are the
-    integers that are served as they are, `floats` tells whether floats are; `tests` is True where
-    the result is bool.
+    Attributes:
+        real: computes floats (as float64) and unquantized integers.
+        integer: computes quantized tensors; None if they are not supported.
+        dtypes: the supported element types of quantized tensors.
+        output: the quantization that the output must have, for each of `dtypes`, if it is fixed.
+        plain: the supported element types besides floats, unquantized.
+        floats: whether floats are supported.
+        tests: whether the result is bool.
     """
 
     real: RealFunction
@@ -50,12 +55,12 @@ class UnaryKind:
 
 
 def _in_double(function: RealFunction) -> Callable[[Array, float], Array]:
-    """For tables: float32 in, computed in double precision."""
+    """Return a function for tables: float32 arrays are computed in double precision."""
     return lambda x, alpha: function(x.astype(np.float64), alpha, 0.0)
 
 
 def _elu32(x: Array, alpha: float) -> Array:
-    """ELU in float32, as the table of the quantized operator is filled."""
+    """Return ELU in float32, as TensorFlow Lite fills the table of the quantized operator."""
     power = np.exp(x.astype(np.float64)).astype(np.float32)
     return np.where(x < 0, np.float32(alpha) * (power - np.float32(1)), x)
 
@@ -135,18 +140,17 @@ UNARY: dict[str, UnaryKind] = {
 
 
 _GROWING = frozenset({"exp", "square", "reciprocal", "rsqrt", "tan", "sinh", "cosh"})
-"""Functions whose results may be far larger than their operands."""
+"""Functions with results that may be far larger than their operands."""
 
 _HOMOGENEOUS = frozenset({"relu", "leaky_relu", "abs", "neg"})
-"""Functions of which a positive factor can be taken out."""
+"""Functions with f(s * x) = s * f(x) for s > 0."""
 
 
 @dataclass(frozen=True)
 class Unary(Op):
-    """A function of each element; `kind` is in `UNARY`.
+    """A function of each element; `kind` is a key of `UNARY`.
 
-    What `alpha` and `beta` mean is told by the functions in `unary_real`; a `clamp` is between
-    them.
+    `unary_real` documents `alpha` and `beta` for each function. They are the limits of a `clamp`.
     """
 
     kind: str
@@ -164,16 +168,19 @@ class Unary(Op):
     @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         if self.kind not in UNARY:
-            raise ModelError(f"there is no unary operator '{self.kind}'; see {sorted(UNARY)}")
+            raise ModelError(
+                f"there is no unary operator '{self.kind}'; the kinds are "
+                f"{', '.join(sorted(UNARY))}"
+            )
         (x,) = operands(self, inputs, 1)
         row = UNARY[self.kind]
         served = row.floats if x.dtype.is_float else x.quant is not None or x.dtype in row.plain
         if not served:
-            raise ModelError(f"{self.name} cannot be computed on {x}")
+            raise ModelError(f"{self.name} does not support element type {x.dtype.value} ({x})")
         return (TensorType(x.shape, DType.BOOL if row.tests else x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The fixed one of logistic and tanh."""
+        """Return the fixed output quantization of logistic and tanh, else None."""
         (x,) = operands(self, inputs, 1)
         row = UNARY[self.kind]
         fixed = dict(zip(row.dtypes, row.output, strict=False))
@@ -194,12 +201,12 @@ class Unary(Op):
             )
         if self.kind == "hard_swish" and integer.hard_swish_multipliers(x, y)[0][1] > 0:
             raise ModelError(
-                f"{node.origin}: {self.name} cannot bring input scale {x.scale} to output scale "
-                f"{y.scale}"
+                f"{node.origin}: input scale {x.scale} is too large for output scale {y.scale} of "
+                f"{self.name}"
             )
 
     def overhead(self, node: Node) -> int:
-        """A table of integers is made number by number."""
+        """Return the cost of computing a quantized rsqrt's table number by number."""
         return 1 << 19 if self.kind == "rsqrt" and node.output.type.is_quantized else 0
 
     @override
@@ -215,11 +222,11 @@ class Unary(Op):
         return (np.asarray(np.clip(stored, *y.dtype.limits), y.dtype.numpy),)
 
     def grows(self, node: Node) -> bool:
-        """Some functions do."""
+        """Return whether the function's results may be far larger than its operands."""
         return self.kind in _GROWING
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Of functions that are straight on each side of zero."""
+        """Return that each channel keeps its factor, for functions with f(s * x) = s * f(x)."""
         return (Homogeneity(in_place(node)),) if self.kind in _HOMOGENEOUS else ()
 
 

@@ -1,7 +1,7 @@
 """Quantized arithmetic of the unary operators, exactly as TensorFlow Lite Micro computes it.
 
-Every function takes the stored inputs (int64), `alpha` and the two types, and returns stored
-outputs as int64 that are not yet clamped to the output's element type.
+Each function takes the stored inputs (int64), `alpha`, and the types of input and output. It
+returns stored outputs as int64, not yet clamped to the output's element type.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ UnaryArithmetic = Callable[[Array, float, TensorType, TensorType], Array]
 
 
 def scale_ratio(x: TensorType, y: TensorType) -> float:
-    """Input scale over output scale, rounded to float32."""
+    """Return the input's scale divided by the output's scale, rounded to float32."""
     return float(np.float32(x.scale) / np.float32(y.scale))
 
 
 def clamped(activation: Activation) -> UnaryArithmetic:
-    """RELU and its kin: rescale, then clamp to the activation's limits on the output's scale."""
+    """Return RELU or another clamp: rescale, then clamp to the limits on the output's scale."""
 
     def compute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
         multiplier = rescale_multiplier(scale_ratio(source, y))
@@ -43,7 +43,7 @@ def clamped(activation: Activation) -> UnaryArithmetic:
 
 
 def tabulated(transform: Callable[[Array, float], Array]) -> UnaryArithmetic:
-    """A function of float32 arrays and `alpha`, computed once for each of the 256 inputs."""
+    """Return a function of float32 arrays and `alpha` as a table of its 256 possible results."""
 
     def compute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
         with np.errstate(all="ignore"):
@@ -54,7 +54,7 @@ def tabulated(transform: Callable[[Array, float], Array]) -> UnaryArithmetic:
 
 
 def leaky_relu(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
-    """One multiplier for each sign; `alpha` may be negative."""
+    """Rescale with one multiplier for each sign; `alpha` may be negative."""
     centred = x - source.zero_point
     one, slope = leaky_scales(source, y, alpha)
     positive = multiply_by_quantized_multiplier(centred, *rescale_multiplier(one))
@@ -64,14 +64,14 @@ def leaky_relu(x: Array, alpha: float, source: TensorType, y: TensorType) -> Arr
 
 
 def leaky_scales(x: TensorType, y: TensorType, alpha: float) -> tuple[float, float]:
-    """What LEAKY_RELU multiplies elements by from zero on, and below, rounded to float32."""
+    """Return LEAKY_RELU's factors of elements >= 0 and of elements < 0, rounded to float32."""
     with np.errstate(over="ignore"):
         slope = np.float32(x.scale) * np.float32(alpha) / np.float32(y.scale)
     return scale_ratio(x, y), float(slope)
 
 
 def absolute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
-    """Rescaled only where the scales differ."""
+    """Return absolute values; they are rescaled only if the scales differ."""
     value = np.abs(x - source.zero_point)
     if source.scale != y.scale:
         multiplier = rescale_multiplier(scale_ratio(source, y))
@@ -80,10 +80,10 @@ def absolute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array
 
 
 def rsqrt(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
-    """Newton-Raphson with 20 guard bits.
+    """Return inverse square roots by Newton-Raphson steps with 20 guard bits.
 
-    Inputs that stand for zero or less give the largest output (TensorFlow Lite Micro stops at
-    the negative ones with an error).
+    Inputs that represent 0 or less give the largest output. For negative inputs, TensorFlow Lite
+    Micro stops with an error instead.
     """
     root = np.sqrt(np.float32(source.scale)) * np.float32(y.scale)
     multiplier, shift = quantize_multiplier(1.0 / float(root))
@@ -99,10 +99,10 @@ def rsqrt(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
 
 
 def _saturating(function: Callable[[Array, int], Array], bits: int, zero: int) -> UnaryArithmetic:
-    """An S-shaped function of 8-bit data in fixed point with 4 integer bits.
+    """Return an S-shaped function of 8-bit data, computed in fixed point with 4 integer bits.
 
-    Inputs beyond the representable radius saturate; `bits` is how many fractional bits the
-    output has, `zero` the output's zero point.
+    Inputs outside of the range of these fixed-point numbers saturate. `bits` is the number of
+    fractional bits of the output, `zero` its zero point.
     """
 
     def compute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
@@ -123,14 +123,14 @@ _tanh8 = _saturating(tanh, 7, 0)
 
 
 def logistic_integer(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
-    """LOGISTIC: fixed-point arithmetic for int8, a sampled table for int16."""
+    """Return LOGISTIC: by fixed-point arithmetic for int8, from a sampled table for int16."""
     if source.dtype is DType.INT8:
         return _logistic8(x, alpha, source, y)
     return sampled_logistic(_table_position(x, source, TABLE_SHIFTS["logistic"]))
 
 
 def sampled_logistic(position: Array) -> Array:
-    """Logistic function of int16, in units of 2^-15; inputs have scale 1/(3·4096)."""
+    """Return the logistic function in units of 2^-15, of int16 inputs with scale 1/(3·4096)."""
     value = np.abs(position)
     result = np.where(value >> 9 >= 255, 0x7FFF << 10, _interpolate(value, 9))
     result = np.where(position >= 0, result + (1 << 9), (1 << 25) - result + (1 << 9) - 1)
@@ -138,14 +138,14 @@ def sampled_logistic(position: Array) -> Array:
 
 
 def tanh_integer(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
-    """TANH: fixed-point arithmetic for int8; for int16 by `tanh(x) = 2·logistic(2x) - 1`."""
+    """Return TANH: fixed-point arithmetic for int8; `tanh(x) = 2·logistic(2x) - 1` for int16."""
     if source.dtype is DType.INT8:
         return _tanh8(x, alpha, source, y)
     return sampled_tanh(_table_position(x, source, TABLE_SHIFTS["tanh"]))
 
 
 def sampled_tanh(position: Array) -> Array:
-    """Hyperbolic tangent of int16, in units of 2^-15; inputs have scale 1/(3·4096)."""
+    """Return the hyperbolic tangent in units of 2^-15, of int16 inputs with scale 1/(3·4096)."""
     value = np.abs(position)
     result = np.where(value >> 8 >= 255, 0xFFFF << 8, _interpolate(value, 8))
     middle, half = 1 << 23, 1 << 7
@@ -154,7 +154,7 @@ def sampled_tanh(position: Array) -> Array:
 
 
 def _interpolate(value: Array, bits: int) -> Array:
-    """Sigmoid samples at `value / 2^bits`, times `2^bits`."""
+    """Interpolate the sigmoid samples at `value / 2^bits`; the result is times `2^bits`."""
     samples = sigmoid_samples()
     index = np.minimum(value >> bits, 254)
     fraction = value & ((1 << bits) - 1)
@@ -162,19 +162,19 @@ def _interpolate(value: Array, bits: int) -> Array:
 
 
 TABLE_SHIFTS: dict[str, tuple[int, ...]] = {"logistic": (0,), "tanh": (0, 1)}
-"""Powers of two by which input scales are 2^-12, for which 16-bit functions need no rounding."""
+"""Values of n for which an input scale of 2^(n-12) needs no rounding in 16-bit functions."""
 
 
 def _table_position(x: Array, source: TensorType, power_of_two_shifts: tuple[int, ...]) -> Array:
-    """Input of scale 1/(3·4096)."""
+    """Rescale an input to scale 1/(3·4096)."""
     multiplier, shift = table_scaling(source, power_of_two_shifts)
     return (x * multiplier + ((1 << shift) >> 1)) >> shift
 
 
 def table_scaling(source: TensorType, power_of_two_shifts: tuple[int, ...]) -> tuple[int, int]:
-    """What brings an input to scale 1/(3·4096): a multiplier, then a rounding shift to the right.
+    """Return a multiplier and a rounding right shift that rescale an input to 1/(3·4096).
 
-    The shift is zero where the scale is a suitable power of two.
+    The shift is 0 if the scale is a suitable power of two.
     """
     log2 = float(np.log(np.float32(source.scale)) * (np.float32(1) / np.log(np.float32(2))))
     nearest = round(log2)
@@ -187,7 +187,7 @@ def table_scaling(source: TensorType, power_of_two_shifts: tuple[int, ...]) -> t
 
 
 def hard_swish(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
-    """HARD_SWISH in 16-bit fixed point: `x` times `relu6(x + 3) / 6`, both rounded to 16 bits."""
+    """Return HARD_SWISH in 16-bit fixed point: `x` times `relu6(x + 3) / 6`, both rounded."""
     (output, output_shift), (reluish, reluish_shift) = hard_swish_multipliers(source, y)
     high_resolution = (x - source.zero_point) << 7
     scaled = _doubling_high_multiply16(high_resolution, output)
@@ -206,7 +206,7 @@ def hard_swish(x: Array, alpha: float, source: TensorType, y: TensorType) -> Arr
 
 
 def hard_swish_multipliers(x: TensorType, y: TensorType) -> tuple[tuple[int, int], tuple[int, int]]:
-    """16-bit multiplier and left shift of the output, then of the gate (3 real is 2^15)."""
+    """Return 16-bit multiplier and left shift of the output, then of the gate (3.0 is 2^15)."""
     one = np.float32
     fine = one(1 / 128) * one(x.scale)
     output = quantize_multiplier(float(fine / one(y.scale)))
@@ -227,6 +227,6 @@ def _doubling_high_multiply16(a: Array, b: int) -> Array:
 
 
 def _rounding_shift_right16(x: Array, exponent: int) -> Array:
-    """Rounding shift of int16, gemmlowp's: from 16 bits on, its mask has wrapped to -1."""
+    """Shift int16 right as gemmlowp does: for 16 bits or more, its mask has wrapped to -1."""
     mask = (1 << exponent) - 1 if exponent < 16 else -1
     return (x >> exponent) + ((x & mask) > (mask >> 1) + (x < 0))

@@ -1,4 +1,4 @@
-"""What the weights of convolutions meet."""
+"""Weights rules of convolutions: which data their weights are multiplied by."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ConvolutionWeights(WeightsRule[OpT_contra]):
-    """Weights of any convolution."""
+    """Weights rule of any convolution."""
 
     @override
     def scales(self, node: Node[OpT_contra]) -> tuple[float, ...]:
@@ -28,7 +28,7 @@ class ConvolutionWeights(WeightsRule[OpT_contra]):
 
 
 class Conv2DWeights(ConvolutionWeights["Conv2D"]):
-    """Weights `[o,kh,kw,i]`."""
+    """Weights rule of Conv2D: weights `[o,kh,kw,i]`."""
 
     @override
     def output_axis(self, weights: TensorType) -> int:
@@ -54,7 +54,7 @@ class Conv2DWeights(ConvolutionWeights["Conv2D"]):
 
 
 class DepthwiseWeights(ConvolutionWeights["DepthwiseConv2D"]):
-    """Weights `[1,kh,kw,c*m]`: every input channel is a group."""
+    """Weights rule of DepthwiseConv2D: weights `[1,kh,kw,c*m]`; each input channel is a group."""
 
     @override
     def output_axis(self, weights: TensorType) -> int:
@@ -80,7 +80,7 @@ class DepthwiseWeights(ConvolutionWeights["DepthwiseConv2D"]):
 
 
 class TapWeights(ConvolutionWeights["ConvolutionND"]):
-    """Weights `[*k,i,o]`: a matrix for each tap."""
+    """Weights rule of Conv3D: weights `[*k,i,o]`, a matrix for each tap."""
 
     @override
     def output_axis(self, weights: TensorType) -> int:
@@ -106,7 +106,7 @@ class TapWeights(ConvolutionWeights["ConvolutionND"]):
 
 
 class TransposedWeights(TapWeights):
-    """The same, of which each output meets some only."""
+    """Weights rule of ConvTranspose: as `TapWeights`, but each output uses only some taps."""
 
     @override
     def meets_everywhere(self, node: Node[ConvolutionND]) -> bool:
@@ -114,6 +114,6 @@ class TransposedWeights(TapWeights):
 
 
 def _by_group(groups: int, outputs: int, depth: int) -> Array:
-    """The input channels that each output meets, by its group: int64 `[outputs, depth]`."""
+    """Return the input channels that each output uses, by its group: int64 `[outputs, depth]`."""
     group = np.repeat(np.arange(groups), outputs // groups)
     return group[:, None] * depth + np.arange(depth)

@@ -1,9 +1,10 @@
-"""Lstm: a whole LSTM layer, the product of its input included, as integers compute it.
+"""Lstm: a complete LSTM layer, including the product of its input, for integer arithmetic.
 
 The integer arithmetic is that of TensorFlow Lite Micro's UNIDIRECTIONAL_SEQUENCE_LSTM with int8
-activations and weights and an int16 cell state. A gate is the sum of two dense layers, of the
-input and of the hidden state, each requantized to int16 of scale 2^-12 and saturated. Their
-functions are read from samples, to int16 of scale 2^-15. The cell state's scale is a power of two.
+data and weights, and an int16 cell state. A gate is the sum of two dense layers, one of the input
+and one of the hidden state. Each is requantized to int16 with scale 2^-12 and saturated. The gates'
+activations are read from sampled tables, with results in int16 of scale 2^-15. The cell state's
+scale is a power of two.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from smelt.ops.core.unary_integer import sampled_logistic, sampled_tanh
 from smelt.ops.sequence.recurrence import EACH_STEP, recurrence
 
 GATES = 4
-"""Input, output, forget and cell gate: the order of ONNX and of `Recurrence`."""
+"""Input, output, forget and cell gate, in the order of ONNX and of `Recurrence`."""
 
 GATE_SCALE, UNIT_SCALE = 2.0**-12, 2.0**-15
-"""Of a gate's sums, and of what its function makes of them."""
+"""Scale of a gate's sums, and scale of its activation."""
 
 CELL_POWERS = range(-24, -8)
-"""Scales of the cell state are 2 to the power of one of these."""
+"""Supported exponents of 2 for the scale of the cell state."""
 
 _LOW, _HIGH = DType.INT16.limits
 
@@ -44,12 +45,12 @@ class LstmScaling:
     """Multipliers and left shifts of a quantized LSTM.
 
     Attributes:
-        gates: of the input's products and of the hidden state's, each gate by gate.
-        keep: of forget gate times cell state.
-        learn: of input gate times cell gate.
-        hidden: of output gate times tanh of the cell state.
-        power: the cell state's scale is 2 to the power of this.
-        clip: largest magnitude of a stored cell state; None where it is not clipped.
+        gates: for the products of the input and of the hidden state, each gate by gate.
+        keep: for forget gate times cell state.
+        learn: for input gate times cell gate.
+        hidden: for output gate times tanh of the cell state.
+        power: exponent of 2 of the cell state's scale.
+        clip: largest magnitude of a stored cell state; None if it is not clipped.
     """
 
     gates: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
@@ -61,13 +62,16 @@ class LstmScaling:
 
     @property
     def position(self) -> tuple[int, int]:
-        """What brings a cell state to the samples of tanh: a multiplier, then a right shift."""
+        """Multiplier and right shift from a cell state to a position in the table of tanh."""
         left = 12 + self.power
         return (3 << left, 0) if left >= 0 else (3, -left)
 
 
 def _gate_multipliers(x: TensorType, weights: Value) -> tuple[tuple[int, int], ...]:
-    """The product of input and weight scale is rounded to float32, as in a dense layer."""
+    """Return a multiplier and shift for each gate.
+
+    The product of the scales of input and weights is rounded to float32, as in a dense layer.
+    """
     scales = () if weights.type.quant is None else weights.type.quant.scale
     products = (float(np.float32(x.scale) * np.float32(scale)) for scale in scales)
     return tuple(quantize_multiplier(product / GATE_SCALE) for product in products)
@@ -75,22 +79,23 @@ def _gate_multipliers(x: TensorType, weights: Value) -> tuple[tuple[int, int], .
 
 @dataclass(frozen=True)
 class Lstm(Op):
-    """An LSTM layer of H units over T time steps, for B sequences of I inputs at once.
+    """An LSTM layer of H units over T time steps, for B sequences with I inputs each.
 
     - Operands: the input `[T, B, I]`; its weights `[4, H, I]`, gates in the order i o f c; the
       recurrent weights `[4, H, H]`; the bias `[4, H]`; initial hidden and cell state `[B, H]`,
-      each zero where absent.
+      each zero if absent.
     - Results: the hidden states of all steps `[T, B, H]` (if `sequence`); the last hidden state
       `[B, H]`; the last cell state `[B, H]`.
 
-    Of int8 data, weights are int8 with one scale a gate, the bias is int32, the cell state int16
-    with a power of two as its scale; all hidden states share one quantization. In float32 it is
-    what `Recurrence` computes behind a dense layer, which is the form that kernels serve.
+    For int8 data, weights are int8 with one scale for each gate, the bias is int32, and the cell
+    state is int16 with a power of two as its scale. All hidden states have the same quantization.
+    In float32, it computes the same as a dense layer followed by `Recurrence`, for which there are
+    kernels.
 
     Attributes:
         sequence: whether the hidden states of all steps are a result.
-        reverse: the last time step comes first.
-        cell_clip: bound of the cell state, in real numbers; 0 for none.
+        reverse: whether the last time step is computed first.
+        cell_clip: bound of the cell state, as a real number; 0 for none.
     """
 
     sequence: bool = True
@@ -101,7 +106,10 @@ class Lstm(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         x, weights, recurrent, bias = operands(self, inputs, 4)
         if len(x.shape) != 3 or len(weights.shape) != 3 or 0 in (*x.shape, *weights.shape):
-            raise ModelError(f"Lstm cannot use {x} with weights {weights}")
+            raise ModelError(
+                f"Lstm needs an input [steps, batch, inputs] and weights [4, units, inputs], none "
+                f"of them empty; got {x} and {weights}"
+            )
         (steps, batch, depth), units = x.shape, weights.shape[1]
         integer = x.dtype.is_integer
         cell_type = DType.INT16 if integer else x.dtype
@@ -128,13 +136,15 @@ class Lstm(Op):
         x = node.input(0).type
         if x.dtype is not DType.INT8 or x.quant is None or not x.quant.is_per_tensor:
             raise UnsupportedError(
-                f"{node.origin}: an LSTM of {x} is not supported: float32 and quantized int8 are"
+                f"{node.origin}: LSTM does not support input {x}; use float32 or quantized int8"
             )
         tflm_rounding(node)
         for index, role in ((1, "weights"), (2, "recurrent weights")):
             _check_weights(node, node.input(index).type, role)
         if node.input(3).type.dtype is not DType.INT32:
-            raise ModelError(f"{node.origin}: bias {node.input(3).type} of an LSTM must be int32")
+            raise ModelError(
+                f"{node.origin}: bias {node.input(3).type} of an int8 LSTM must be int32"
+            )
         *_, hidden, cell = node.outputs
         sequence = node.outputs[0] if self.sequence else None
         _check_states(node, (hidden, sequence, node.optional(4)), DType.INT8)
@@ -143,8 +153,8 @@ class Lstm(Op):
         if power not in CELL_POWERS or cell.type.zero_point:
             raise UnsupportedError(
                 f"{node.origin}: cell state '{cell.name}' has scale {cell.type.scale:g} and zero "
-                f"point {cell.type.zero_point}; TensorFlow Lite's rules ask for a power of two "
-                f"from 2^{CELL_POWERS[0]} to 2^{CELL_POWERS[-1]}, and for 0"
+                f"point {cell.type.zero_point}; an int8 LSTM needs a power of two from "
+                f"2^{CELL_POWERS[0]} to 2^{CELL_POWERS[-1]} as scale, and zero point 0"
             )
 
     @override
@@ -157,7 +167,7 @@ class Lstm(Op):
         return (hidden, *results) if self.sequence else results
 
     def scaling(self, node: Node) -> LstmScaling:
-        """How a quantized node rescales."""
+        """Return the multipliers of a quantized node."""
         hidden, cell = node.outputs[-2].type, node.outputs[-1].type
         unit = UNIT_SCALE * UNIT_SCALE
         clip = min(int(self.cell_clip / cell.scale), _HIGH) if self.cell_clip else None
@@ -174,7 +184,7 @@ class Lstm(Op):
         )
 
     def trace(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, Array]:
-        """Hidden and cell state of every step, each `[T, B, H]`, of float32 operands."""
+        """Return hidden and cell state of every step, each `[T, B, H]`, for float32 operands."""
         x, weights, recurrent, bias = arrays(node, inputs, 4)
         wide = GATES * weights.shape[1]
         gates = x.astype(np.float64) @ weights.reshape(wide, -1).T + bias.ravel()
@@ -199,7 +209,7 @@ class Lstm(Op):
             np.full(t.shape, t.zero_point, np.int64) if s is None else s.astype(np.int64)
             for s, t in zip(_states(inputs), types[-2:], strict=True)
         )
-        # All gates of all steps: [T, 4, B, H].
+        # Products of the input for all gates of all steps: [T, 4, B, H].
         sums = np.einsum("tbi,ghi->tgbh", x - node.input(0).type.zero_point, weights)
         own = _rescaled(sums + bias[:, None], scaling.gates[0])
         every = np.zeros((x.shape[0], *hidden.shape), np.int64)
@@ -213,23 +223,23 @@ class Lstm(Op):
         return tuple(r.astype(t.dtype.numpy) for r, t in zip(results, types, strict=True))
 
     def macs(self, node: Node) -> int:
-        """Both products."""
+        """Return the multiply-accumulates of both products."""
         steps, batch, _ = node.input(0).type.shape
         return steps * batch * (node.input(1).type.size + node.input(2).type.size)
 
     def overhead(self, node: Node) -> int:
-        """The steps are done one by one."""
+        """Return the cost of a Python loop over the steps."""
         return node.input(0).type.shape[0] * EACH_STEP
 
 
 def _states(inputs: Sequence[Array | None]) -> tuple[Array | None, Array | None]:
-    """Initial hidden and cell state; None where absent."""
+    """Return initial hidden and cell state; None for each that is absent."""
     hidden, cell = (*inputs[4:6], None, None)[:2]
     return hidden, cell
 
 
 def _step(gates: Array, cell: Array, scaling: LstmScaling) -> tuple[Array, Array]:
-    """Cell and hidden state, the latter before its zero point, after one step."""
+    """Return cell state and hidden state after one step, the latter without its zero point."""
     i, o, forget = (sampled_logistic(gate * 3) for gate in gates[:3])
     kept = _product(forget * cell, scaling.keep)
     learnt = _product(i * sampled_tanh(gates[3] * 3), scaling.learn)
@@ -246,14 +256,14 @@ def _product(product: Array, multiplier: tuple[int, int]) -> Array:
 
 
 def _rescaled(sums: Array, multipliers: Sequence[tuple[int, int]]) -> Array:
-    """Sums `[…, 4, B, H]` as int16 of `GATE_SCALE`, saturated."""
+    """Return sums `[…, 4, B, H]` as int16 with scale `GATE_SCALE`, saturated."""
     multiplier, shift = (np.asarray(n)[:, None, None] for n in zip(*multipliers, strict=True))
     scaled = multiply_by_quantized_multiplier(wrap_int32(sums), multiplier, shift)
     return np.clip(scaled, _LOW, _HIGH)
 
 
 def _check_weights(node: Node, weights: TensorType, role: str) -> None:
-    """`ModelError` unless int8, symmetric, with one scale a gate."""
+    """Raise `ModelError` unless weights are int8 and symmetric, with one scale for each gate."""
     quant = weights.quant
     good = quant is not None and (quant.axis, len(quant.scale), any(quant.zero_point)) == (
         0,
@@ -262,13 +272,13 @@ def _check_weights(node: Node, weights: TensorType, role: str) -> None:
     )
     if weights.dtype is not DType.INT8 or not good:
         raise ModelError(
-            f"{node.origin}: {role} {weights} of an int8 LSTM must be int8, with one scale a gate "
-            "and zero points of 0"
+            f"{node.origin}: {role} {weights} of an int8 LSTM must be int8, with one scale for "
+            "each gate and zero points 0"
         )
 
 
 def _check_states(node: Node, values: Sequence[Value | None], dtype: DType) -> None:
-    """`ModelError` unless all states that are given have one quantization, per tensor."""
+    """Raise `ModelError` unless all present states have one quantization, per tensor."""
     first = values[0]
     for value in values:
         if value is None or first is None:
@@ -281,8 +291,8 @@ def _check_states(node: Node, values: Sequence[Value | None], dtype: DType) -> N
             )
         if quant != first.type.quant:
             raise ModelError(
-                f"{node.origin}: '{value.name}' has {quant}, but '{first.name}', which holds the "
-                f"same numbers, has {first.type.quant}"
+                f"{node.origin}: '{value.name}' has {quant}, but '{first.name}' has "
+                f"{first.type.quant}; both are the same state and need the same quantization"
             )
 
 
@@ -295,9 +305,9 @@ def _case(
     low: float = -1.0,
     states: bool = False,
 ) -> Case:
-    """A case of `shape` (steps, batch, inputs, units), whose cell state has scale 2^power.
+    """Return a case of `shape` (steps, batch, inputs, units); the cell state has scale 2^power.
 
-    The range of the results is that of the hidden state, too: a cell state has its upper end.
+    `low` is the smallest hidden state. The largest is that of the cell state.
     """
     steps, batch, depth, units = shape
     high = _HIGH * 2.0**power

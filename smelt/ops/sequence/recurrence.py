@@ -1,7 +1,7 @@
-"""Recurrence: what remains of LSTM, GRU and RNN when the input's part is a product of its own.
+"""Recurrence: the steps of LSTM, GRU and RNN, without the product of the input.
 
-ONNX LSTM, GRU and RNN, operator sets 7 to 22. For all time steps at once, a dense layer multiplies
-the input by the weights of all gates and adds the biases; this operator does the steps.
+It implements ONNX's LSTM, GRU and RNN, operator sets 7 to 22. Before it, a dense layer multiplies
+the input of all time steps by the weights of all gates and adds the biases.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from smelt.ops.case import Case, Constant, Data, Weights
 from smelt.ops.constraints import operands
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-"""Gates by kind of recurrence; ONNX's order of them: i o f c, z r h."""
+"""Number of gates of each kind of recurrence. ONNX's order of gates is i o f c, or z r h."""
 
 EACH_STEP = 8 * OPERATOR
-"""Elementary operations that starting a step's computations takes as long as."""
+"""Elementary operations counted for starting the computation of a step."""
 
 ACTIVATIONS = {"lstm": 3, "gru": 2, "rnn": 1}
-"""Activations by kind of recurrence: f g h, f g, f."""
+"""Number of activations of each kind of recurrence: f g h, or f g, or f."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ GATE_DEFAULTS: dict[str, tuple[float, float]] = {
     "softsign": (0.0, 0.0),
     "softplus": (0.0, 0.0),
 }
-"""The constants alpha and beta that an activation has where a file gives none."""
+"""Default values of each activation's constants alpha and beta."""
 
 
 def _sigmoid(x: Array) -> Array:
@@ -73,33 +73,34 @@ _COMPUTE: dict[str, Callable[[Array, float, float], Array]] = {
 }
 
 OPERANDS: tuple[str, ...] = ("gates", "weights", "bias", "hidden", "cell", "peepholes", "lengths")
-"""The operands' names, in their order; the first two must be given."""
+"""Names of the operands, in order; the first two must be present."""
 
 LENGTHS = OPERANDS.index("lengths")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recurrence(Op):
-    """Steps of an LSTM, GRU or simple RNN of H units over T time steps, for B sequences at once.
+    """Steps of an LSTM, GRU or simple RNN of H units over T time steps, for B sequences.
 
-    - Operands: what the input adds to the gates, biases included `[T, B, G·H]`; recurrent weights
-      `[G·H, H]`; the recurrent bias of the candidate `[H]` (GRU with `reset_after` only); initial
-      hidden and cell state `[B, H]`; peephole weights `[3·H]` in the order i o f; lengths of the
-      sequences `[B]` (int32). All but the first two may be absent; states then start at zero.
-    - Results: the hidden states of all steps `[T, B, H]` (if `sequence`), zero beyond a sequence's
-      length; the last hidden state `[B, H]`; of an LSTM the last cell state `[B, H]`.
+    - Operands: the input's contribution to the gates, biases included, `[T, B, G·H]` for G gates;
+      recurrent weights `[G·H, H]`; the recurrent bias of the candidate `[H]` (GRU with
+      `reset_after` only); initial hidden and cell state `[B, H]`; peephole weights `[3·H]` in the
+      order i o f; lengths of the sequences `[B]` (int32). All but the first two may be absent;
+      absent states start at zero.
+    - Results: the hidden states of all steps `[T, B, H]` (if `sequence`), zero after the end of a
+      sequence; the last hidden state `[B, H]`; for an LSTM also the last cell state `[B, H]`.
 
     Attributes:
         kind: a key of `GATES`.
-        activations: names of the gates' functions, keys of `GATE_DEFAULTS`.
-        alphas: a first constant for each of them.
-        betas: a second one.
-        reverse: the last time step comes first.
+        activations: names of the gates' activations, keys of `GATE_DEFAULTS`.
+        alphas: the first constant of each activation.
+        betas: the second constant of each activation.
+        reverse: whether the last time step is computed first.
         sequence: whether the hidden states of all steps are a result.
         clip: bound of the gates before their activations; 0 for none.
-        input_forget: the forget gate of an LSTM is one minus the input gate.
-        reset_after: a GRU's reset gate multiplies a product instead of the hidden state in it
-            (ONNX: linear_before_reset).
+        input_forget: whether the forget gate of an LSTM is one minus the input gate.
+        reset_after: whether a GRU's reset gate multiplies the product with the hidden state,
+            instead of the hidden state itself (ONNX: linear_before_reset).
         cell_clip: bound of an LSTM's cell state; 0 for none.
     """
 
@@ -123,7 +124,7 @@ class Recurrence(Op):
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """The activations with their constants."""
+        """The activations, with their constants."""
         return tuple(map(Gate, self.activations, self.alphas, self.betas))
 
     @override
@@ -131,7 +132,10 @@ class Recurrence(Op):
         self._check_attributes()
         x, weights = operands(self, inputs, 2)
         if len(x.shape) != 3 or len(weights.shape) != 2 or 0 in (*x.shape, *weights.shape):
-            raise ModelError(f"{self.name} cannot use {x} with recurrent weights {weights}")
+            raise ModelError(
+                f"{self.name} needs gates [steps, batch, gates * units] and recurrent weights "
+                f"[gates * units, units], none of them empty; got {x} and {weights}"
+            )
         steps, batch, _ = x.shape
         units = weights.shape[1]
         wide = GATES[self.kind] * units
@@ -152,7 +156,9 @@ class Recurrence(Op):
                     f"{self.name}: {name} must be {TensorType(shape, dtype)}, not {type_}"
                 )
         if len(inputs) > len(OPERANDS):
-            raise ModelError(f"{self.name} has {len(inputs)} operands")
+            raise ModelError(
+                f"{self.name} has {len(inputs)} operands; it takes at most {len(OPERANDS)}"
+            )
         self._check_absent(inputs)
         last = TensorType(state, DType.FLOAT32)
         results = (last, last) if self.kind == "lstm" else (last,)
@@ -161,23 +167,33 @@ class Recurrence(Op):
 
     def _check_attributes(self) -> None:
         if self.kind not in GATES:
-            raise ModelError(f"there is no recurrence '{self.kind}'; see {sorted(GATES)}")
+            raise ModelError(
+                f"there is no recurrence '{self.kind}'; the kinds are {', '.join(sorted(GATES))}"
+            )
         count = ACTIVATIONS[self.kind]
         if not len(self.activations) == len(self.alphas) == len(self.betas) == count:
-            raise ModelError(f"{self.name} has {count} activations, not {self.activations}")
+            raise ModelError(
+                f"{self.name} needs {count} activations, each with alpha and beta; got "
+                f"{self.activations}, {self.alphas} and {self.betas}"
+            )
         for activation in self.activations:
             if activation not in GATE_DEFAULTS:
                 raise ModelError(
-                    f"{self.name} cannot use activation '{activation}'; see {sorted(GATE_DEFAULTS)}"
+                    f"{self.name} does not support activation '{activation}'; it supports "
+                    f"{', '.join(sorted(GATE_DEFAULTS))}"
                 )
 
     def _check_absent(self, inputs: Sequence[TensorType | None]) -> None:
-        """`ModelError` for an operand that this kind of recurrence does not have."""
+        """Raise `ModelError` for an operand that this kind of recurrence does not have."""
         given = {name for name, t in zip(OPERANDS, inputs, strict=False) if t is not None}
         if "bias" in given and not (self.kind == "gru" and self.reset_after):
-            raise ModelError(f"{self.name} has no recurrent bias of its own")
+            raise ModelError(
+                f"{self.name} has a recurrent bias; only a gru with reset_after may have one"
+            )
         if given & {"cell", "peepholes"} and self.kind != "lstm":
-            raise ModelError(f"{self.name} has neither cell state nor peepholes")
+            raise ModelError(
+                f"{self.name} has a cell state or peepholes; only an lstm may have them"
+            )
 
     @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -205,7 +221,7 @@ class Recurrence(Op):
     def _step(
         self, x: Array, weights: Array, bias: Array, peepholes: Array, hidden: Array, cell: Array
     ) -> tuple[Array, Array]:
-        """Hidden and cell state after one step."""
+        """Return hidden and cell state after one step."""
         f, *others = (self._activation(gate, i) for i, gate in enumerate(self.gates))
         if self.kind == "rnn":
             return f(x + hidden @ weights.T), cell
@@ -229,7 +245,7 @@ class Recurrence(Op):
         return f(o + p_o * cell) * others[1](cell), cell
 
     def bound(self, index: int) -> float:
-        """The bound of what the activation at `index` is applied to; the cell state has none."""
+        """Return the bound of the argument of the activation at `index`; infinite if none."""
         return self.clip if self.clip and index < 2 else np.inf
 
     def _activation(self, gate: Gate, index: int) -> Callable[[Array], Array]:
@@ -238,20 +254,20 @@ class Recurrence(Op):
         return lambda x: _COMPUTE[gate.kind](np.clip(x, -bound, bound), *constants)
 
     def macs(self, node: Node) -> int:
-        """The recurrent products."""
+        """Return the multiply-accumulates of the recurrent products."""
         steps, batch, _ = node.input(0).type.shape
         return steps * batch * node.input(1).type.size
 
     def overhead(self, node: Node) -> int:
-        """The steps are done one by one."""
+        """Return the cost of a Python loop over the steps."""
         return node.input(0).type.shape[0] * EACH_STEP
 
     def objection(self, node: Node) -> str:
-        """What has an integer form is an `Lstm` with the product of its input."""
+        """Return why it stays in float: if quantized, it would have become an `Lstm`."""
         return self.integer_objection(node) or "the product of its input is not a dense layer"
 
     def integer_objection(self, node: Node) -> str | None:
-        """Why it has no integer form; None if it has, behind a dense layer."""
+        """Return why it cannot be quantized after a dense layer; None if it can."""
         if self.kind != "lstm":
             return "of recurrent layers, TensorFlow Lite has integer arithmetic for the LSTM only"
         given = dict(zip(OPERANDS, node.inputs, strict=False))
@@ -265,18 +281,18 @@ class Recurrence(Op):
         return None if node.input(1).is_constant else "its recurrent weights are computed"
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Time goes by row."""
+        """Return whether rows are time steps; each is then computed from the one before."""
         return axes[0] == 0 and not any(axis is not None for axis in axes[1:])
 
 
 def _or_zero(given: dict[str, Array | None], name: str, shape: tuple[int, ...]) -> Array:
-    """A copy of an operand, or zeros where it is absent."""
+    """Return a copy of an operand, or zeros if it is absent."""
     array = given.get(name)
     return np.zeros(shape) if array is None else array.astype(np.float64)
 
 
 def recurrence(kind: str, *activations: str, **attributes: bool | float) -> Recurrence:
-    """A `Recurrence` with the usual constants; without names, with the usual activations."""
+    """Return a `Recurrence` with default constants and, if none are named, default activations."""
     names = activations or ("sigmoid", "tanh", "tanh")[-1 if kind == "rnn" else 0 :]
     names = names[: ACTIVATIONS[kind]]
     alphas, betas = zip(*(GATE_DEFAULTS[name] for name in names), strict=True)
@@ -294,7 +310,7 @@ def _case(
     lengths: tuple[int, ...] = (),
     constant: bool = True,
 ) -> Case:
-    """A case of `shape` (steps, batch, units); `given` lists optional operands."""
+    """Return a case of `shape` (steps, batch, units); `given` names the optional operands."""
     steps, batch, units = shape
     wide = GATES[op.kind] * units
     shapes = ((units,), (batch, units), (batch, units), (3 * units,))

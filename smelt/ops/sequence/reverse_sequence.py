@@ -1,4 +1,4 @@
-"""ReverseSequence: the first elements of each sequence in reverse order."""
+"""ReverseSequence: reverses the first elements of each sequence."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from smelt.ops.tensor.indices import require_indices
 
 @dataclass(frozen=True)
 class ReverseSequence(Op):
-    """Inputs: the data, and for each index of `batch_axis` a length along `time_axis`.
+    """Inputs: the data, and a length along `time_axis` for each index of `batch_axis`.
 
-    The elements beyond the length stay where they are. A length is taken as 0 where it is
-    negative, and as the axis' size where it is greater than that.
+    The elements before the length are reversed; those after it stay in place. A negative length
+    counts as 0, and a length above the axis' size counts as that size.
     """
 
     batch_axis: int
@@ -38,13 +38,14 @@ class ReverseSequence(Op):
         same = self.batch_axis == self.time_axis
         if same or lengths.shape != (x.shape[self.batch_axis],):
             raise ModelError(
-                f"ReverseSequence of {x} with lengths {lengths} for axis {self.batch_axis}, "
-                f"along axis {self.time_axis}"
+                f"ReverseSequence of {x}: lengths {lengths} must be a vector with an element for "
+                f"each index of batch axis {self.batch_axis}, and the time axis "
+                f"({self.time_axis}) must be another one"
             )
         return (TensorType(x.shape, x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The data's."""
+        """Return the quantization of the data."""
         return operands(self, inputs, 1)[0].quant
 
     @override

@@ -19,7 +19,7 @@ from smelt.ops.core.channel_rules import ChannelsAlike
 
 
 class ConcatChannels(ChannelsAlike["Concat"]):
-    """Along the last axis, operands hold the channels one after the other."""
+    """Channel rule of Concat: along the last axis, the operands' channels follow each other."""
 
     @override
     def needs(
@@ -30,7 +30,7 @@ class ConcatChannels(ChannelsAlike["Concat"]):
         counts = [0 if v is None else channels(v.type) for v in node.inputs]
         parts = np.split(wanted.copy(), np.cumsum(counts)[:-1])
         for part in parts:
-            part[:1] |= not part.any()  # No operand may be empty.
+            part[:1] |= not part.any()  # An operand must keep at least one channel.
         return np.concatenate(parts), parts
 
     @override
@@ -44,7 +44,7 @@ class ConcatChannels(ChannelsAlike["Concat"]):
 class Concat(Op):
     """Any number of tensors, joined along `axis` (not negative).
 
-    Quantized inputs must have the output's quantization, as TensorFlow Lite Micro demands.
+    Quantized inputs must have the output's quantization, as in TensorFlow Lite Micro.
     """
 
     axis: int
@@ -60,14 +60,15 @@ class Concat(Op):
         others = {(*t.shape[: self.axis], 0, *t.shape[self.axis + 1 :]) for t in types}
         if len(others) != 1 or len({len(t.shape) for t in types}) != 1:
             raise ModelError(
-                f"Concat along axis {self.axis} cannot join {', '.join(map(str, types))}"
+                f"Concat along axis {self.axis} cannot join {', '.join(map(str, types))}: all "
+                "other axes must have equal sizes"
             )
         total = sum(t.shape[self.axis] for t in types)
         shape = (*types[0].shape[: self.axis], total, *types[0].shape[self.axis + 1 :])
         return (TensorType(shape, same_dtype(self, types)),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """That of every input."""
+        """Return the quantization of the inputs, which all have the same."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -79,15 +80,15 @@ class Concat(Op):
         return (np.concatenate(arrays(node, inputs, len(inputs)), axis=self.axis),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Rows are not joined to others."""
+        """Return whether rows lie along another axis than the joined one."""
         return axes[0] != self.axis
 
     def axes_rule(self, node: Node) -> Axes:
-        """All have the same."""
+        """Return that operands and result have the same axes."""
         return alike(node, lambda order: Concat(order.index(self.axis)))
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Of computed tensors: along the last axis, their channels follow each other."""
+        """Return how factors propagate, if no operand is constant."""
         if any(v is None or v.data is not None for v in node.inputs):
             return ()
         if self.axis != len(node.output.type.shape) - 1:
@@ -101,7 +102,7 @@ class Concat(Op):
         return (Homogeneity(links),)
 
     def is_identity(self, node: Node) -> bool:
-        """Of one tensor."""
+        """Return whether there is a single operand of the result's type."""
         return len(node.inputs) == 1 and node.input(0).type == node.output.type
 
 

@@ -1,4 +1,4 @@
-"""Copy: the same tensor in a place of its own."""
+"""Copy: a copy of a tensor in a buffer of its own."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from smelt.ops.core.channel_rules import ChannelsAlike
 
 @dataclass(frozen=True)
 class Copy(Op):
-    """The input unchanged. Puts a constant where the caller can read it.
+    """The input, unchanged. It puts a constant in a buffer that the caller can read.
 
-    Stored integers stay as they are where the output's quantization is another than the input's.
+    The quantization of the output may differ from that of the input; the stored integers are
+    copied unchanged.
     """
 
     elementwise = True
@@ -34,18 +35,18 @@ class Copy(Op):
         return (TensorType(x.shape, x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's."""
+        """Return the quantization of the input."""
         return None if inputs[0] is None else inputs[0].quant
 
     @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         (x,) = inputs
         if x is None:
-            raise ModelError(f"{node.origin}: the input is missing")
+            raise ModelError(f"{node.origin}: Copy needs an input")
         return (x.copy(),)
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Channels stay in place."""
+        """Return that each channel keeps its factor."""
         return (Homogeneity(in_place(node)),)
 
 

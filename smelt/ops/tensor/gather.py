@@ -1,4 +1,4 @@
-"""Gather, GatherElements, GatherND: elements that indices name."""
+"""Gather, GatherElements and GatherND: elements selected by indices."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from smelt.ops.tensor.indices import positions, require_elements, require_indice
 
 @dataclass(frozen=True)
 class _GatherOp(Op):
-    """Inputs: the data, the indices (int32 or int64; see `smelt.ops.tensor.indices`)."""
+    """Inputs: the data, and indices (int32 or int64; see `smelt.ops.tensor.indices`)."""
 
     moves_data = True
     chooses_by = (1,)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The data's."""
+        """Return the quantization of the data."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -34,10 +34,10 @@ class _GatherOp(Op):
 
 @dataclass(frozen=True)
 class Gather(_GatherOp):
-    """Slices of the data along `axis`, in the order of indices of any shape.
+    """Slices of the data along `axis`, selected by indices of any shape.
 
-    The first `batch_dims` axes of data and indices are the same ones; the other axes of the
-    indices take the place of `axis`.
+    The first `batch_dims` axes of data and indices are the same axes. In the result, the other
+    axes of the indices replace `axis`.
     """
 
     axis: int = 0
@@ -50,7 +50,10 @@ class Gather(_GatherOp):
         axis_in_range(self, self.axis, len(x.shape))
         batch = self.batch_dims
         if not 0 <= batch <= self.axis or x.shape[:batch] != indices.shape[:batch]:
-            raise ModelError(f"Gather of {x} by {indices} cannot have {batch} batch dimensions")
+            raise ModelError(
+                f"Gather along axis {self.axis} of {x} by indices {indices} cannot have {batch} "
+                "batch dimensions: these must be equal in both, and come before the axis"
+            )
         require_elements(self, indices, x.shape[self.axis])
         shape = (*x.shape[: self.axis], *indices.shape[batch:], *x.shape[self.axis + 1 :])
         return (TensorType(shape, x.dtype),)
@@ -73,11 +76,11 @@ class Gather(_GatherOp):
         return (np.stack(taken).reshape(*batch, *taken[0].shape),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Rows are taken whole, or by the indices of the rows."""
+        """Return whether rows are selected as a whole, or each index is a row of the result."""
         return axes[0] != self.axis and (axes[0] is None or axes[1] is None)
 
     def axes_rule(self, node: Node) -> Axes | None:
-        """By a vector of indices, or by one index, which takes the axis away."""
+        """Return the correspondence of axes for a vector of indices, or one index; else None."""
         rank = len(node.input(1).type.shape)
         if self.batch_dims or rank > 1:
             return None
@@ -87,9 +90,9 @@ class Gather(_GatherOp):
 
 @dataclass(frozen=True)
 class GatherElements(_GatherOp):
-    """One element an index: all positions but that along `axis` are the index's own.
+    """An element for each index: from the index's own position, except along `axis`.
 
-    The indices' shape is the output's; along the other axes it does not exceed the data's.
+    The output has the indices' shape. Along the other axes, it must not exceed that of the data.
     """
 
     axis: int = 0
@@ -108,15 +111,15 @@ class GatherElements(_GatherOp):
         return (x[element_positions(indices, x.shape, self.axis)],)
 
     def axes_rule(self, node: Node) -> Axes:
-        """The indices have those of the data."""
+        """Return that data and indices have the same axes."""
         return alike(node, lambda order: replace(self, axis=order.index(self.axis)))
 
 
 @dataclass(frozen=True)
 class GatherND(_GatherOp):
-    """Slices of the data, each named by the indices along the last axis of `indices`.
+    """Slices of the data; each row of the last axis of `indices` is the position of one.
 
-    The first `batch_dims` axes of data and indices are the same ones.
+    The first `batch_dims` axes of data and indices are the same axes.
     """
 
     batch_dims: int = 0
@@ -127,10 +130,16 @@ class GatherND(_GatherOp):
         require_indices(self, indices)
         batch = self.batch_dims
         if not 0 <= batch < len(indices.shape) or indices.shape[-1] == 0:
-            raise ModelError(f"GatherND by {indices} with {batch} batch dimensions")
+            raise ModelError(
+                f"GatherND has indices {indices} and {batch} batch dimensions; the indices need "
+                "more axes than that, and a last axis that is not empty"
+            )
         depth = indices.shape[-1]
         if x.shape[:batch] != indices.shape[:batch] or batch + depth > len(x.shape):
-            raise ModelError(f"GatherND of {x} by {indices}, {batch} batch dimensions")
+            raise ModelError(
+                f"GatherND of {x} by indices {indices} with {batch} batch dimensions: these must "
+                f"be equal in both, and be followed by at least {depth} axes of the data"
+            )
         for size in x.shape[batch : batch + depth]:
             require_elements(self, indices, size)
         return (TensorType((*indices.shape[:-1], *x.shape[batch + depth :]), x.dtype),)
@@ -143,25 +152,28 @@ class GatherND(_GatherOp):
 
 
 def require_within(op: Op, x: TensorType, indices: TensorType, axis: int) -> None:
-    """`ModelError` unless indices of single elements fit data of type `x`."""
+    """Raise `ModelError` unless the shape of indices of single elements fits data of type `x`."""
     fits = len(indices.shape) == len(x.shape) and all(
         own <= size or i == axis
         for i, (own, size) in enumerate(zip(indices.shape, x.shape, strict=True))
     )
     if not fits:
-        raise ModelError(f"{op.name} along axis {axis} of {x} cannot have indices {indices}")
+        raise ModelError(
+            f"{op.name} along axis {axis} of {x} cannot have indices {indices}: along the other "
+            "axes, they must not be larger than the data"
+        )
     require_elements(op, indices, x.shape[axis])
 
 
 def element_positions(indices: Array, shape: Sequence[int], axis: int) -> tuple[Array, ...]:
-    """The numpy index of what each index along `axis` stands for."""
+    """Return the numpy index of the elements that indices along `axis` select."""
     found = positions(indices, shape[axis])
     own = np.indices(indices.shape)
     return tuple(found if i == axis else own[i] for i in range(indices.ndim))
 
 
 def tuple_positions(indices: Array, shape: Sequence[int]) -> tuple[Array, ...]:
-    """The numpy index that the last axis of `indices` holds, along the first axes of `shape`."""
+    """Return the numpy index from the last axis of `indices`, for the first axes of `shape`."""
     return tuple(positions(indices[..., i], shape[i]) for i in range(indices.shape[-1]))
 
 

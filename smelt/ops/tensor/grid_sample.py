@@ -1,4 +1,4 @@
-"""GridSample: an image read at positions that a grid gives."""
+"""GridSample: an image sampled at the positions in a grid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
-"""How many elements of each axis make one result."""
+"""Number of elements along each axis that a sample is computed from, for each mode."""
 PADDINGS = ("zeros", "border", "reflection")
 COORDINATES = ("corners", "edges", "pixels")
 CUBIC = -0.75
@@ -25,12 +25,15 @@ CUBIC = -0.75
 
 @dataclass(frozen=True)
 class GridSample(Op):
-    """Input `[n,*size,c]` and grid `f32[n,*out,d]`, where d is how many axes `size` has.
+    """Input `[n,*size,c]` and grid `f32[n,*out,d]`, where d is the number of axes in `size`.
 
-    Coordinates of a grid: -1 and 1 are the centres of the image's first and last pixel (`corners`)
-    or their outer edges (`edges`), the innermost axis first; or positions of pixels, the outermost
-    axis first (`pixels`). `padding` says what lies outside: zeros, the nearest pixel, or the image
-    mirrored at the centres (`corners`, `pixels`) or edges of its first and last pixel.
+    With coordinates `corners`, -1 and 1 are the centers of the image's first and last pixel; with
+    `edges`, they are the outer edges of these pixels. In both, the innermost axis comes first. With
+    `pixels`, coordinates are positions of pixels, the outermost axis first.
+
+    `padding` defines samples outside of the image: zeros, the nearest pixel (`border`), or the
+    image mirrored (`reflection`). It is mirrored at the outer edges of its first and last pixel
+    for `edges`, else at their centers.
     """
 
     mode: str
@@ -48,13 +51,21 @@ class GridSample(Op):
         known = ((self.mode, TAPS), (self.padding, PADDINGS), (self.coordinates, COORDINATES))
         for given, names in known:
             if given not in names:
-                raise ModelError(f"GridSample knows no '{given}'; see {tuple(names)}")
+                raise ModelError(
+                    f"GridSample does not support '{given}'; it supports {', '.join(names)}"
+                )
         rank = len(x.shape) - 2
         if rank < 1 or x.size == 0 or x.dtype is not DType.FLOAT32:
-            raise ModelError(f"{self.name} cannot be computed on {x}")
+            raise ModelError(
+                f"{self.name} does not support input {x}; it needs f32[n, ..., c] with 3 or more "
+                "dimensions and no empty axis"
+            )
         fits = grid.shape[:1] == x.shape[:1] and grid.shape[-1:] == (rank,)
         if not fits or len(grid.shape) < 3 or grid.dtype is not DType.FLOAT32:
-            raise ModelError(f"{self.name} of {x} cannot use the grid {grid}")
+            raise ModelError(
+                f"{self.name} of {x} cannot use grid {grid}; it needs f32[{x.shape[0]}, ..., "
+                f"{rank}] with at least 3 dimensions"
+            )
         return (TensorType((*grid.shape[:-1], x.shape[-1]), x.dtype),)
 
     @override
@@ -62,19 +73,19 @@ class GridSample(Op):
         quantized(node, (), 2)
 
     def limits(self, size: int) -> tuple[float, float]:
-        """Where the image is mirrored along an axis, or else so far that no tap lies on it."""
+        """Return where the image is mirrored, or bounds beyond which no tap is in the image."""
         if self.padding != "reflection":
             return -3.0, size + 2.0
         return (-0.5, size - 0.5) if self.coordinates == "edges" else (0.0, size - 1.0)
 
     def mirror(self, size: int) -> tuple[int, int]:
-        """Period of the mirrored image, and the sum of a position and its mirror image."""
+        """Return the period of the mirrored image, and the sum of a position and its mirror."""
         if self.coordinates == "edges":
             return 2 * size, 2 * size - 1
         return max(2 * size - 2, 1), 2 * size - 2
 
     def overhead(self, node: Node) -> int:
-        """Each tap is taken of all the positions."""
+        """Return the cost of reading each tap of all samples, one tap after the other."""
         taps = TAPS[self.mode] ** (len(node.input(0).type.shape) - 2)
         return taps * (4 * OPERATOR + 4 * node.output.type.size)
 
@@ -95,7 +106,7 @@ class GridSample(Op):
         return (y.astype(x.dtype),)
 
     def _axis(self, grid: Array, size: int) -> tuple[Array, Array]:
-        """Positions `[...,t]` along an axis (-1 for zeros) and their weights.
+        """Return positions `[...,t]` of taps along an axis (-1 for zeros), and their weights.
 
         Coordinates are float32, as in the kernel, so that both round to the same pixel.
         """
@@ -128,7 +139,7 @@ class GridSample(Op):
 
 
 def _reflected(at: Array, low: np.float32, span: np.float32) -> Array:
-    """Coordinates mirrored at `low` and `low + span` until they lie between."""
+    """Mirror coordinates at `low` and `low + span` until they are between them."""
     if span == 0:
         return np.full_like(at, low)
     turn = np.fmod(np.abs(at - low), 2 * span)
@@ -136,7 +147,7 @@ def _reflected(at: Array, low: np.float32, span: np.float32) -> Array:
 
 
 def _weights(rest: Array, taps: int) -> Array:
-    """Weights of the taps around a position, `rest` behind the one before it."""
+    """Return the weights of the taps; `rest` is the distance from the tap before a position."""
     if taps == 1:
         return np.ones_like(rest)
     if taps == 2:

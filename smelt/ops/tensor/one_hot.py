@@ -1,4 +1,4 @@
-"""OneHot: a new axis with one value where an index says, and another elsewhere."""
+"""OneHot: adds an axis with one value at an index, and another value elsewhere."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from smelt.ops.constraints import arrays, operands, same_quant
 
 @dataclass(frozen=True)
 class OneHot(Op):
-    """Inputs: two values, elsewhere and at the index; the indices, of any number type.
+    """Inputs: two values, for elsewhere and for the index; and the indices, of any number type.
 
-    The output has an axis of size `depth` more, at position `axis`. An index below zero counts
-    from its end; of one that lies outside, every element is the first value. Real indices are
-    rounded towards zero.
+    The output has an additional axis of size `depth` at position `axis`. A negative index counts
+    from the end of that axis. For an index out of range, all elements are the first value. Real
+    indices are rounded towards zero.
     """
 
     depth: int
@@ -33,16 +33,23 @@ class OneHot(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         values, indices = operands(self, inputs, 2)
         if values.shape != (2,) or self.depth < 0 or not 0 <= self.axis <= len(indices.shape):
-            raise ModelError(
-                f"OneHot of values {values} by {indices}: depth {self.depth}, axis {self.axis}"
+            reason = (
+                f"the two values must be a vector of 2 elements, not {values}"
+                if values.shape != (2,)
+                else f"depth {self.depth} is negative"
+                if self.depth < 0
+                else f"axis {self.axis} is not from 0 to {len(indices.shape)}"
             )
+            raise ModelError(f"OneHot of indices {indices}: {reason}")
         if indices.dtype in (DType.BOOL, DType.FLOAT16):
-            raise ModelError(f"OneHot cannot have indices {indices}")
+            raise ModelError(
+                f"OneHot does not support indices {indices}; use integers, float32 or float64"
+            )
         shape = (*indices.shape[: self.axis], self.depth, *indices.shape[self.axis :])
         return (TensorType(shape, values.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The values'."""
+        """Return the quantization of the two values."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -59,17 +66,17 @@ class OneHot(Op):
         return (np.where(hot, values[1:], values[:1]),)
 
     def objection(self, node: Node) -> str | None:
-        """Real indices."""
+        """Return why OneHot cannot be quantized: if its indices are real numbers."""
         real = node.input(1).type.dtype is DType.FLOAT32
-        return "OneHot takes its indices as they are" if real else None
+        return "the indices of OneHot are real numbers" if real else None
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Each index makes elements of its own."""
+        """Return True, because each index has elements of its own."""
         return True
 
 
 def _places(indices: Array, depth: int) -> Array:
-    """The positions (int64) that indices stand for; outside, some number outside."""
+    """Return the positions (int64) that indices stand for, or one out of range."""
     if indices.dtype.kind == "f":
         whole = np.nan_to_num(np.trunc(indices.astype(np.float64)), nan=depth)
         places = np.clip(whole, -depth - 1, depth).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Pad: a border of one value, or of the tensor's own elements."""
+"""Pad: adds a border of one value, or of the tensor's own elements."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _NUMPY_MODES: dict[str, Any] = {
     "wrap": "wrap",
 }
 MODES = ("constant", *_NUMPY_MODES)
-"""A value; the nearest element; the elements mirrored, without or with the outermost one; the
-elements over again."""
+"""Content of the border: a value; the nearest element; the tensor mirrored without its outermost
+element, or with it; the tensor repeated."""
 
 
 class PadChannels(ChannelsAlike["Pad"]):
-    """Of images that get no further channels."""
+    """Channel rule of padding that adds no channels."""
 
     def serves(self, node: Node[Pad]) -> bool:
-        """Not with a value that is computed."""
+        """Return whether no channels are added, and the value is constant."""
         return node.op.padding[-1] == (0, 0) and len(node.inputs) == 1
 
 
 @dataclass(frozen=True)
 class Pad(Op):
-    """`padding` is `(before, after)` for each axis, in elements, none negative.
+    """A border of `(before, after)` elements for each axis, none of them negative.
 
-    `value` is the element as it is stored; None stands for real zero, which is the zero point
-    of a quantized tensor. A second input of one element, if there is one, is read instead.
-    The modes besides "constant" are numpy's.
+    `value` is the stored element of the border. None means real zero, which is the zero point of a
+    quantized tensor. If there is a second input of one element, it is used instead. The modes other
+    than "constant" are those of numpy.
     """
 
     padding: tuple[tuple[int, int], ...]
@@ -57,29 +57,40 @@ class Pad(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         (x,) = operands(self, inputs, 1)
         if len(self.padding) != len(x.shape):
-            raise ModelError(f"Pad of {x} has {len(self.padding)} pairs of padding")
+            raise ModelError(
+                f"Pad of {x} has {len(self.padding)} pairs of padding; it needs {len(x.shape)}, "
+                "one for each axis"
+            )
         if any(before < 0 or after < 0 for before, after in self.padding):
             raise ModelError(f"Pad of {x} has negative padding {self.padding}")
         value = inputs[1] if len(inputs) > 1 else None
         if value is not None and (value.size, value.dtype) != (1, x.dtype):
-            raise ModelError(f"Pad of {x} needs one value of its element type, not {value}")
+            raise ModelError(
+                f"Pad of {x} has padding value {value}; it must be one element of type "
+                f"{x.dtype.value}"
+            )
         if self.value is not None and x.dtype.is_integer:
             low, high = x.dtype.limits
             if self.value != int(self.value) or not low <= self.value <= high:
-                raise ModelError(f"Pad of {x} cannot store the value {self.value}")
+                raise ModelError(
+                    f"Pad of {x} has padding value {self.value}; it must be an integer from {low} "
+                    f"to {high}"
+                )
         self._check_mode(x)
         shape = tuple(n + sum(pair) for n, pair in zip(x.shape, self.padding, strict=True))
         return (TensorType(shape, x.dtype),)
 
     def _check_mode(self, x: TensorType) -> None:
         if self.mode not in MODES:
-            raise ModelError(f"Pad has mode '{self.mode}'; there are {', '.join(MODES)}")
+            raise ModelError(f"Pad does not support mode '{self.mode}'; use {', '.join(MODES)}")
         for size, pair in zip(x.shape, self.padding, strict=True):
             if self.mode != "constant" and size == 0 and any(pair):
-                raise ModelError(f"Pad of {x} in mode '{self.mode}' has nothing to repeat")
+                raise ModelError(
+                    f"Pad of {x} in mode '{self.mode}' cannot pad an axis without elements"
+                )
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's."""
+        """Return the quantization of the input."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -89,7 +100,7 @@ class Pad(Op):
     @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         (x,) = arrays(node, inputs, 1)
-        if not self.padding:  # NumPy pads no scalar, not even by nothing.
+        if not self.padding:  # NumPy does not accept a scalar.
             return (x.copy(),)
         if self.mode != "constant":
             return (np.pad(x, self.padding, mode=_NUMPY_MODES[self.mode]),)
@@ -98,35 +109,35 @@ class Pad(Op):
         return (np.pad(x, self.padding, constant_values=fill),)
 
     def stored_value(self, y: TensorType) -> float | int:
-        """The element of the border of an output of type `y`."""
+        """Return the stored element of the border, for an output of type `y`."""
         if self.value is not None:
             return self.value if y.dtype.is_float else int(self.value)
         return 0 if y.quant is None else y.zero_point
 
     def sources(self, axis: int, size: int) -> Array:
-        """For each output position along an axis of `size` elements, the one that is repeated."""
+        """Return the input position of each output position along an axis of `size` elements."""
         return np.pad(np.arange(size), self.padding[axis], mode=_NUMPY_MODES[self.mode])
 
     def selects(self, node: Node) -> int:
-        """The data's, and real zeros, which are stored as the zero point."""
+        """Return 1 if the border is real zero: elements are then those of the input, or zeros."""
         return int(self.value is None)
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Of borders that are zero, or elements of their own channel."""
+        """Return that channels keep their factors, if the border is zero or copied from them."""
         zero = self.value in (None, 0) and len(node.inputs) == 1
         kept = self.padding[-1:] == ((0, 0),)
         return (Homogeneity(in_place(node)),) if zero and kept else ()
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Rows get no neighbours."""
+        """Return whether rows lie along an axis that is not padded."""
         return axes[0] is not None and self.padding[axes[0]] == (0, 0)
 
     def axes_rule(self, node: Node) -> Axes:
-        """A value has none."""
+        """Return that input and result have the same axes, and the value has none."""
         return of_first(node, lambda order: replace(self, padding=picked(self.padding, order)))
 
     def is_identity(self, node: Node) -> bool:
-        """By nothing."""
+        """Return whether all padding is 0."""
         return not any(map(any, self.padding))
 
 

@@ -1,4 +1,4 @@
-"""Resample: one axis brought to another size, by a table of positions and weights."""
+"""Resample: changes the size of one axis, using a table of positions and weights."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from smelt.ops.constraints import arrays, axis_in_range, operands, same_quant
 
 @dataclass(frozen=True)
 class Resample(Op):
-    """Weighted sums of elements along `axis`, which every interpolation is made of.
+    """Weighted sums of elements along `axis`; every interpolation can be expressed by them.
 
-    Operands: the data, of any shape; positions `i32[o,t]` along the axis; weights `f32[o,t]`, or
-    none where each output is a copy (t = 1). An output whose first position is -1 is `fill`, as
-    it is stored.
+    Operands: the data, of any shape; positions `i32[o,t]` along the axis; weights `f32[o,t]`. There
+    are no weights if each output is a copy (t = 1). An output with -1 as its first position has the
+    stored value `fill`.
     """
 
     axis: int
@@ -33,21 +33,29 @@ class Resample(Op):
         weights = inputs[2] if len(inputs) > 2 else None
         axis_in_range(self, self.axis, len(x.shape))
         if x.size == 0 or len(positions.shape) != 2 or positions.size == 0:
-            raise ModelError(f"Resample cannot bring {x} to the positions {positions}")
+            raise ModelError(
+                f"Resample needs data with elements and positions [outputs, taps], got {x} and "
+                f"{positions}"
+            )
         if positions.dtype is not DType.INT32:
-            raise ModelError(f"Resample has positions {positions}; int32 is needed")
+            raise ModelError(f"Resample has positions {positions}; they must be i32")
         if weights is None and positions.shape[1] != 1:
-            raise ModelError(f"Resample of {positions.shape[1]} elements each has no weights")
+            raise ModelError(
+                f"Resample has {positions.shape[1]} positions for each output, but no weights"
+            )
         if weights is not None:
             if weights.shape != positions.shape or weights.dtype is not DType.FLOAT32:
-                raise ModelError(f"Resample has positions {positions} and weights {weights}")
+                raise ModelError(
+                    f"Resample has weights {weights} for positions {positions}; they must be f32 "
+                    "of the same shape"
+                )
             if x.dtype is not DType.FLOAT32:
-                raise ModelError(f"Resample cannot weigh {x}; float32 is needed")
+                raise ModelError(f"Resample with weights does not support {x}; it needs f32")
         shape = (*x.shape[: self.axis], positions.shape[0], *x.shape[self.axis + 1 :])
         return (TensorType(shape, x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's."""
+        """Return the quantization of the input."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -56,7 +64,10 @@ class Resample(Op):
         positions = node.input(1).data
         size = node.input(0).type.shape[self.axis]
         if positions is not None and (positions.min() < -1 or positions.max() >= size):
-            raise ModelError(f"{node.origin}: Resample has positions beyond an axis of {size}")
+            raise ModelError(
+                f"{node.origin}: Resample has positions from {positions.min()} to "
+                f"{positions.max()}, but its axis has {size} elements"
+            )
 
     @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -73,18 +84,18 @@ class Resample(Op):
         return (np.ascontiguousarray(np.moveaxis(result, -1, self.axis).astype(x.dtype)),)
 
     def selects(self, node: Node) -> int:
-        """Copies that fill nothing."""
+        """Return 1 if all outputs are copies of elements."""
         positions = node.input(1).data
         copies = node.optional(2) is None
         return int(copies and positions is not None and bool((positions >= 0).all()))
 
     def objection(self, node: Node) -> str | None:
-        """What is filled is not quantized."""
+        """Return why Resample cannot be quantized: if it may use `fill`."""
         filled = node.input(1).data is None or node.input(1).array.min() < 0
-        return "Resample fills with what is stored as 0" if filled else None
+        return "Resample fills with the stored value 0, which is not real 0" if filled else None
 
     def axes_rule(self, node: Node) -> Axes:
-        """Tables know nothing of the axes."""
+        """Return that data and result have the same axes, and the tables have none."""
         return of_first(node, lambda order: replace(self, axis=order.index(self.axis)))
 
 

@@ -1,4 +1,4 @@
-"""Reshape: the same elements in row-major order under another shape."""
+"""Reshape: the same elements in row-major order, with another shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from smelt.ops.case import Case, Data
 
 
 class ReshapeChannels(ChannelRule["Reshape"]):
-    """Each channel of the operand is at regular places among those of the result."""
+    """Channel rule of Reshape: the operand's channels repeat among those of the result."""
 
     @override
     def serves(self, node: Node[Reshape]) -> bool:
@@ -50,7 +50,7 @@ class ReshapeChannels(ChannelRule["Reshape"]):
 
 @dataclass(frozen=True)
 class Reshape(Op):
-    """`shape` is complete: no element is -1. Also squeeze and expand_dims."""
+    """`shape` is complete: no element is -1. Also used for squeeze and expand_dims."""
 
     shape: tuple[int, ...]
 
@@ -63,22 +63,25 @@ class Reshape(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         (x,) = inputs
         if x is None or prod(self.shape) != x.size:
-            raise ModelError(f"{x} cannot be reshaped to {list(self.shape)}")
+            raise ModelError(f"Reshape: {x} cannot be reshaped to {list(self.shape)}")
         return (TensorType(self.shape, x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's."""
+        """Return the quantization of the input."""
         return None if inputs[0] is None else inputs[0].quant
 
     @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         (x,) = inputs
         if x is None:
-            raise ModelError(f"{node.origin}: the input is missing")
+            raise ModelError(f"{node.origin}: Reshape needs an input")
         return (x.reshape(self.shape),)
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Element i belongs to channel i modulo their number, before and after."""
+        """Return how factors propagate.
+
+        Element i in row-major order has channel i modulo the number of channels, before and after.
+        """
         before, after = channels(node.input(0).type), channels(node.output.type)
         if not before or not after:
             return ()
@@ -89,11 +92,11 @@ class Reshape(Op):
         return (Homogeneity([FactorLink(0, places % before, places % after)]),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Whatever they are called."""
+        """Return True; the caller knows which axes have rows."""
         return True
 
     def is_identity(self, node: Node) -> bool:
-        """To the same shape."""
+        """Return whether the shape does not change."""
         return node.input(0).type == node.output.type
 
 

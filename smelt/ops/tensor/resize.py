@@ -1,4 +1,4 @@
-"""Resize: nearest or bilinear interpolation of images."""
+"""Resize: scales images by nearest-neighbor or bilinear interpolation."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ KINDS = ("nearest", "bilinear")
 
 
 class ResizeChannels(ChannelsAlike["Resize"]):
-    """Of copies."""
+    """Channel rule of nearest-neighbor interpolation, which copies elements."""
 
     def serves(self, node: Node[Resize]) -> bool:
-        """Nothing is interpolated."""
+        """Return whether elements are only copied."""
         return node.op.kind == "nearest"
 
 
 @dataclass(frozen=True)
 class Resize(Op):
-    """`[n,h,w,c]` to `size` (height, width).
+    """Images `[n,h,w,c]` resized to `size` (height, width).
 
-    Output position `i` lies at input position `i · scale`, or `(i + ½) · scale - ½` with
-    `half_pixel_centers`; `scale` is in / out, or (in - 1) / (out - 1) with `align_corners`.
-    Coordinates are float32 for floats, and have ten fractional bits for integers, as in
-    TensorFlow Lite.
+    Output position `i` is at input position `i · scale`, or at `(i + ½) · scale - ½` with
+    `half_pixel_centers`. `scale` is in / out, or (in - 1) / (out - 1) with `align_corners`. As in
+    TensorFlow Lite, coordinates are float32 for float images and have ten fractional bits for
+    integer images.
     """
 
     kind: str
@@ -52,16 +52,23 @@ class Resize(Op):
     @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         if self.kind not in KINDS:
-            raise ModelError(f"there is no interpolation '{self.kind}'; see {KINDS}")
+            raise ModelError(
+                f"there is no interpolation '{self.kind}'; the kinds are {', '.join(KINDS)}"
+            )
         (x,) = operands(self, inputs, 1)
         if len(x.shape) != 4 or min(self.size) < 1 or x.size == 0:
-            raise ModelError(f"{self.name} cannot bring {x} to size {self.size}")
+            raise ModelError(
+                f"{self.name} cannot resize {x} to {list(self.size)}; it needs [n,h,w,c] without "
+                "empty axes, and sizes of at least 1"
+            )
         if self.kind == "bilinear" and self.align_corners and self.half_pixel_centers:
-            raise ModelError(f"{self.name} has both aligned corners and half-pixel centres")
+            raise ModelError(
+                f"{self.name} has align_corners and half_pixel_centers; only one of them is allowed"
+            )
         return (TensorType((x.shape[0], *self.size, x.shape[3]), x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's."""
+        """Return the quantization of the input."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -85,11 +92,11 @@ class Resize(Op):
         return (np.where(total > 0, magnitude, -magnitude).astype(x.dtype),)
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Channels are interpolated one by one."""
+        """Return that channels keep their factors, as each is interpolated separately."""
         return (Homogeneity(in_place(node)),)
 
     def axes(self, shape: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Input and output size of the rows, then of the columns."""
+        """Return input and output size of the rows, then of the columns."""
         return (shape[1], self.size[0]), (shape[2], self.size[1])
 
     def _scale(self, size: int, output: int) -> np.float32:
@@ -98,14 +105,14 @@ class Resize(Op):
         return np.float32(size) / np.float32(output)
 
     def nearest(self, size: int, output: int) -> Array:
-        """Input index (int64) of each output index along an axis."""
+        """Return the input index (int64) of each output index along an axis."""
         offset = np.float32(0.5 if self.half_pixel_centers else 0.0)
         position = (np.arange(output, dtype=np.float32) + offset) * self._scale(size, output)
         index = round_half_away(position) if self.align_corners else np.floor(position)
         return np.clip(index.astype(np.int64), 0, size - 1)
 
     def linear(self, size: int, output: int) -> tuple[Array, Array, Array, Array]:
-        """Indices of both neighbours along an axis, then their weights (float64)."""
+        """Return indices of both neighbors along an axis, then their weights (float64)."""
         position = np.arange(output, dtype=np.float32)
         scale = self._scale(size, output)
         if self.half_pixel_centers:
@@ -118,7 +125,7 @@ class Resize(Op):
         return lower, upper, 1 - weight, weight
 
     def linear_integer(self, size: int, output: int) -> tuple[Array, Array, Array, Array]:
-        """Indices of both neighbours along an axis, then their weights in units of 2^-10."""
+        """Return indices of both neighbors along an axis, then their weights times 2^10."""
         scale = ((size << 10) + output // 2) // output
         if self.align_corners and output > 1:
             scale = (((size - 1) << 10) + (output - 1) // 2) // (output - 1)
@@ -134,7 +141,7 @@ class Resize(Op):
 def _interpolate(
     x: Array, rows: tuple[Array, Array, Array, Array], columns: tuple[Array, Array, Array, Array]
 ) -> Array:
-    """Weighted sum of the four neighbours; rows and columns are lower, upper and weights."""
+    """Return weighted sums of four neighbors; rows and columns are lower, upper and weights."""
     top, bottom, top_weight, bottom_weight = rows
     left, right, left_weight, right_weight = columns
     column = (slice(None), None, None)

@@ -1,4 +1,4 @@
-"""RoiAlign: regions of an image brought to one size (He et al., Mask R-CNN, 2017)."""
+"""RoiAlign: samples regions of an image to one size (He et al., Mask R-CNN, 2017)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from smelt.ops.constraints import arrays, operands, quantized
 
 KINDS = ("average", "max")
 MOST_SAMPLES = 4096
-"""Samples along an axis of a bin, at most."""
+"""Largest number of samples along an axis of a bin."""
 
 
 @dataclass(frozen=True)
 class RoiAlign(Op):
-    """Images `[n,h,w,c]`, boxes `f32[r,4]` (x and y, then x and y), images' numbers `i64[r]`.
+    """Images `[n,h,w,c]`, boxes `f32[r,4]` (x, y of two corners), indices of images `i64[r]`.
 
-    The result is `[r,*size,c]`. Each bin of a box is sampled at `samples` points along each axis
-    (0: one a pixel), by bilinear interpolation; their average is taken, or the largest of the
-    weighted neighbours of all. Boxes are multiplied by `scale`, and moved by half a pixel where
-    `half_pixel`; else they are at least one pixel large. A number beyond the images stands for
-    the nearest.
+    The result is `[r,*size,c]`. Each box is divided into `size` bins. A bin is sampled at `samples`
+    points along each axis (0: one for each pixel) by bilinear interpolation. The result is their
+    average or, for "max", the largest weighted neighbor of all points. Boxes are multiplied by
+    `scale`. With `half_pixel` they are moved by half a pixel; else they are at least one pixel
+    large. An index out of range stands for the nearest image.
     """
 
     kind: str
@@ -46,16 +46,26 @@ class RoiAlign(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         x, boxes, numbers = operands(self, inputs, 3)
         if self.kind not in KINDS:
-            raise ModelError(f"there is no RoiAlign '{self.kind}'; see {KINDS}")
+            raise ModelError(
+                f"there is no RoiAlign '{self.kind}'; the kinds are {', '.join(KINDS)}"
+            )
         if min(self.size) < 1 or not 0 <= self.samples <= MOST_SAMPLES:
-            raise ModelError(f"{self.name} has size {self.size} and {self.samples} samples")
+            raise ModelError(
+                f"{self.name} has size {list(self.size)} and {self.samples} samples; sizes must "
+                f"be at least 1, and samples from 0 to {MOST_SAMPLES}"
+            )
         if len(x.shape) != 4 or x.size == 0 or x.dtype is not DType.FLOAT32:
-            raise ModelError(f"{self.name} cannot be computed on {x}")
+            raise ModelError(
+                f"{self.name} does not support input {x}; it needs f32[n,h,w,c] without empty axes"
+            )
         count = numbers.shape[0] if len(numbers.shape) == 1 else 0
         if count < 1 or boxes.shape != (count, 4) or boxes.dtype is not DType.FLOAT32:
-            raise ModelError(f"{self.name} has boxes {boxes} of images {numbers}")
+            raise ModelError(
+                f"{self.name} has boxes {boxes} and image indices {numbers}; it needs f32[r,4] and "
+                "i64[r], with r at least 1"
+            )
         if numbers.dtype is not DType.INT64:
-            raise ModelError(f"{self.name} has the images' numbers {numbers}; int64 is needed")
+            raise ModelError(f"{self.name} has image indices {numbers}; they must be i64")
         return (TensorType((count, *self.size, x.shape[3]), x.dtype),)
 
     @override
@@ -63,7 +73,7 @@ class RoiAlign(Op):
         quantized(node, (), 2)
 
     def overhead(self, node: Node) -> int:
-        """Each sample is taken by itself."""
+        """Return the cost of reading each sample separately, and of a copy of its image."""
         boxes, rows, columns, channels = node.output.type.shape
         samples = boxes * rows * columns * (self.samples or MOST_SAMPLES) ** 2
         copies = prod(node.input(0).type.shape[1:]) * boxes
@@ -92,7 +102,7 @@ class RoiAlign(Op):
         return (y.astype(x.dtype),)
 
     def _samples(self, ends: Array, bins: int) -> list[list[np.float32]]:
-        """Where each bin along an axis is sampled; float32 throughout, as in the kernel."""
+        """Return the sample positions of each bin along an axis; float32, as in the kernel."""
         half = np.float32(0.5)
         offset = half if self.half_pixel else np.float32(0)
         begin, end = ends * np.float32(self.scale) - offset
@@ -109,7 +119,7 @@ class RoiAlign(Op):
 
 
 def _neighbours(image: Array, y: np.float32, x: np.float32) -> Array:
-    """The four pixels around a point, weighted: `[4,c]`; zeros outside of the image."""
+    """Return the four pixels around a point, weighted: `[4,c]`; zeros outside of the image."""
     height, width, channels = image.shape
     if not (-1 <= y <= height and -1 <= x <= width):
         return np.zeros((4, channels))

@@ -1,4 +1,4 @@
-"""ScatterElements, ScatterND, TensorScatter: data with elements replaced where indices say."""
+"""ScatterElements, ScatterND and TensorScatter: data with elements replaced at given indices."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _UFUNCS: dict[str, Any] = {
     "min": np.minimum,
 }
 REDUCTIONS = ("none", *_UFUNCS)
-"""What becomes of an element that is written: it is replaced, or combined with the update."""
+"""How an element is updated: it is replaced, or combined with the update."""
 
 
 @dataclass(frozen=True)
 class _Scatter(Op):
     """Inputs: the data, the updates, the indices (int32 or int64; see `smelt.ops.tensor.indices`).
 
-    Updates are applied in row-major order: of several to one element the last one holds.
-    Integers wrap.
+    Updates are applied in row-major order, so that the last one is stored if several replace one
+    element. Integers wrap.
     """
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The data's."""
+        """Return the quantization of the data."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -45,20 +45,24 @@ class _Scatter(Op):
         reduction = getattr(self, "reduction", "none")
         if node.output.type.is_quantized and reduction in ("add", "mul"):
             raise UnsupportedError(
-                f"{node.origin}: {self.name} of quantized data with reduction '{reduction}' is "
-                "not supported; keep this operator in float"
+                f"{node.origin}: {self.name} of quantized data does not support reduction "
+                f"'{reduction}'; keep this operator in float"
             )
 
 
 def _require_reduction(op: Op, reduction: str, x: TensorType) -> None:
     if reduction not in REDUCTIONS:
-        raise ModelError(f"{op.name} has reduction '{reduction}'; there are {REDUCTIONS}")
+        raise ModelError(
+            f"{op.name} does not support reduction '{reduction}'; use {', '.join(REDUCTIONS)}"
+        )
     if x.dtype is DType.BOOL and reduction != "none":
-        raise ModelError(f"{op.name} of bool data with reduction '{reduction}'")
+        raise ModelError(
+            f"{op.name} of bool data does not support reduction '{reduction}'; use 'none'"
+        )
 
 
 def _written(x: Array, where: tuple[Array, ...], updates: Array, reduction: str) -> Array:
-    """`x` with `updates` (float32 combined in float32, in order) at the given positions."""
+    """Return `x` with `updates` applied in order; float32 data is combined in float32."""
     result = x.copy()
     if reduction == "none":
         result[where] = updates
@@ -69,7 +73,7 @@ def _written(x: Array, where: tuple[Array, ...], updates: Array, reduction: str)
 
 @dataclass(frozen=True)
 class ScatterElements(_Scatter):
-    """One update an index: all its positions but that along `axis` are the index's own."""
+    """An update for each index: at the index's own position, except along `axis`."""
 
     axis: int = 0
     reduction: str = "none"
@@ -82,7 +86,10 @@ class ScatterElements(_Scatter):
         require_within(self, x, indices, self.axis)
         _require_reduction(self, self.reduction, x)
         if updates.shape != indices.shape:
-            raise ModelError(f"{self.name} needs an update an index, got {updates}, {indices}")
+            raise ModelError(
+                f"{self.name} needs an update for each index, but updates are {updates} and "
+                f"indices {indices}"
+            )
         return (TensorType(x.shape, same_dtype(self, [x, updates])),)
 
     @override
@@ -94,7 +101,7 @@ class ScatterElements(_Scatter):
 
 @dataclass(frozen=True)
 class ScatterND(_Scatter):
-    """Slices of the data, each named by the indices along the last axis of `indices`."""
+    """Slices of the data are updated; each row of the last axis of `indices` is a position."""
 
     reduction: str = "none"
 
@@ -104,10 +111,16 @@ class ScatterND(_Scatter):
         require_indices(self, indices)
         _require_reduction(self, self.reduction, x)
         if not indices.shape or not 0 < indices.shape[-1] <= len(x.shape):
-            raise ModelError(f"ScatterND into {x} cannot have indices {indices}")
+            raise ModelError(
+                f"ScatterND into {x} has indices {indices}; their last axis must have from 1 to "
+                f"{len(x.shape)} elements"
+            )
         depth = indices.shape[-1]
         if updates.shape != (*indices.shape[:-1], *x.shape[depth:]):
-            raise ModelError(f"ScatterND into {x} by {indices} cannot have updates {updates}")
+            raise ModelError(
+                f"ScatterND into {x} with indices {indices} has updates {updates}; their shape "
+                f"must be {[*indices.shape[:-1], *x.shape[depth:]]}"
+            )
         for size in x.shape[:depth]:
             require_elements(self, indices, size)
         return (TensorType(x.shape, same_dtype(self, [x, updates])),)
@@ -120,10 +133,11 @@ class ScatterND(_Scatter):
 
 @dataclass(frozen=True)
 class TensorScatter(_Scatter):
-    """A cache with a run of `updates` along `axis` from an index on, one index a row of axis 0.
+    """A cache into which `updates` are written along `axis`, from one index for each batch element.
 
-    A `circular` cache goes on at its beginning, and takes indices modulo its length; in a linear
-    one a run that would not fit begins where it just does. Without indices it begins at 0.
+    Batch elements are along axis 0. A `circular` cache takes indices modulo its length, and
+    continues at its beginning. In a linear cache, an index from which the updates would not fit is
+    moved to the last one from which they fit. Without indices, the updates start at 0.
     """
 
     axis: int
@@ -137,17 +151,21 @@ class TensorScatter(_Scatter):
         shape = (*x.shape[: self.axis], length, *x.shape[self.axis + 1 :])
         if self.axis == 0 or updates.shape != shape or length > x.shape[self.axis]:
             raise ModelError(
-                f"TensorScatter along axis {self.axis} of {x} cannot have updates {updates}"
+                f"TensorScatter along axis {self.axis} of {x} has updates {updates}; they must "
+                "have the same shape, except for fewer elements along this axis, which is not 0"
             )
         indices = inputs[2] if len(inputs) > 2 else None
         if indices is not None:
             require_indices(self, indices)
             if indices.shape != x.shape[:1]:
-                raise ModelError(f"TensorScatter into {x} cannot have indices {indices}")
+                raise ModelError(
+                    f"TensorScatter into {x} has indices {indices}; it needs one for each element "
+                    "of axis 0"
+                )
         return (TensorType(x.shape, same_dtype(self, [x, updates])),)
 
     def overhead(self, node: Node) -> int:
-        """Each row of the batch is written by itself."""
+        """Return the cost of a Python loop over the batch."""
         return node.input(0).type.shape[0] * OPERATOR
 
     @override

@@ -1,4 +1,4 @@
-"""Select: elements of one tensor or another, by a condition."""
+"""Select: elements of one of two tensors, chosen by a condition."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from smelt.ops.constraints import arrays, operands, same_dtype
 
 @dataclass(frozen=True)
 class Select(Op):
-    """The second operand where the first, a bool, is true; the third elsewhere.
+    """The second operand where the first, a bool, is true; elsewhere the third.
 
-    All three are broadcast against each other. Stored integers are selected as they are, so that
-    both operands and the result are quantized alike.
+    All three are broadcast to each other. Stored integers are copied unchanged, so that both
+    operands and the result must have the same quantization.
     """
 
     elementwise = True
@@ -39,7 +39,7 @@ class Select(Op):
         return (TensorType(shape, dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """That of the operands."""
+        """Return the quantization of the operands."""
         return operands(self, inputs, 3)[1].quant
 
     @override
@@ -47,7 +47,9 @@ class Select(Op):
         _, a, b = (value.type.quant for value in map(node.input, range(3)))
         if not a == b == node.output.type.quant:
             raise ModelError(
-                f"{node.origin}: Select keeps its data as stored, but they are quantized apart"
+                f"{node.origin}: Select copies stored integers, so its operands and its result "
+                f"must have the same quantization; but they have {a}, {b} and "
+                f"{node.output.type.quant}"
             )
 
     @override

@@ -1,4 +1,4 @@
-"""Slice: elements at regular distances along each axis, in either direction."""
+"""Slice: elements at regular distances along each axis, forwards or backwards."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from smelt.ops.constraints import arrays, operands, same_quant
 class Slice(Op):
     """Element `i` along axis `a` of the output is element `starts[a] + i * steps[a]` of the input.
 
-    All three have one entry per axis. Starts are not negative, steps may be; `sizes` are those of
-    the output.
+    All three fields have an entry for each axis. Starts are not negative, but steps may be.
+    `sizes` are those of the output.
     """
 
     starts: tuple[int, ...]
@@ -32,7 +32,7 @@ class Slice(Op):
 
     @staticmethod
     def along(axis: int, start: int, size: int, shape: Sequence[int], step: int = 1) -> Slice:
-        """Of a tensor of `shape`, `size` elements along one axis and all along the others."""
+        """Return a slice of `shape`: `size` elements along one axis, all along the others."""
         starts, sizes, steps = [0] * len(shape), list(shape), [1] * len(shape)
         starts[axis], sizes[axis], steps[axis] = start, size, step
         return Slice(tuple(starts), tuple(sizes), tuple(steps))
@@ -50,13 +50,13 @@ class Slice(Op):
             inside = 0 <= start < size and 0 <= last < size
             if count < 0 or step == 0 or (count > 0 and not inside):
                 raise ModelError(
-                    f"Slice of {x} from {list(self.starts)} in steps of {list(self.steps)} "
-                    f"cannot have size {list(self.sizes)}"
+                    f"Slice of {x} from {list(self.starts)} in steps of {list(self.steps)} to "
+                    f"size {list(self.sizes)} reads elements outside of the tensor"
                 )
         return (TensorType(self.sizes, x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's."""
+        """Return the quantization of the input."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -73,24 +73,24 @@ class Slice(Op):
         return (x.copy(),)
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Some channels are taken."""
+        """Return that the selected channels keep their factors."""
         if not self.sizes:
             return ()
         taken = np.arange(self.sizes[-1])
         return (Homogeneity([FactorLink(0, self.starts[-1] + taken * self.steps[-1], taken)]),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """All rows are taken, in order."""
+        """Return whether rows are taken from the first on, in order."""
         axis = axes[0]
         return axis is not None and (self.starts[axis], self.steps[axis]) == (0, 1)
 
     def axes_rule(self, node: Node) -> Axes:
-        """Operand and result have the same."""
+        """Return that operand and result have the same axes."""
         fields = (self.starts, self.sizes, self.steps)
         return alike(node, lambda order: Slice(*(picked(field, order) for field in fields)))
 
     def is_identity(self, node: Node) -> bool:
-        """Of everything."""
+        """Return whether all elements are taken in order."""
         return node.input(0).type == node.output.type and set(self.steps) <= {1}
 
 

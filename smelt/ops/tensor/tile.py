@@ -1,4 +1,4 @@
-"""Tile: a tensor repeated along its axes."""
+"""Tile: repeats a tensor along its axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from smelt.ops.constraints import arrays, operands, same_quant
 
 @dataclass(frozen=True)
 class Tile(Op):
-    """Axis `i` of the output is axis `i` of the input `multiples[i]` times, each at least once."""
+    """Axis `i` of the input, repeated `multiples[i]` times; each multiple is at least 1."""
 
     multiples: tuple[int, ...]
 
@@ -28,12 +28,15 @@ class Tile(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         (x,) = operands(self, inputs, 1)
         if len(self.multiples) != len(x.shape) or min(self.multiples, default=1) < 1:
-            raise ModelError(f"{x} cannot be repeated {list(self.multiples)} times")
+            raise ModelError(
+                f"Tile of {x} has multiples {list(self.multiples)}; it needs {len(x.shape)} of "
+                "them, each at least 1"
+            )
         shape = tuple(n * times for n, times in zip(x.shape, self.multiples, strict=True))
         return (TensorType(shape, x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's."""
+        """Return the quantization of the input."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -46,15 +49,15 @@ class Tile(Op):
         return (np.tile(x, self.multiples),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Rows are not repeated."""
+        """Return whether rows lie along an axis that is not repeated."""
         return axes[0] is not None and self.multiples[axes[0]] == 1
 
     def axes_rule(self, node: Node) -> Axes:
-        """Operand and result have the same."""
+        """Return that operand and result have the same axes."""
         return alike(node, lambda order: Tile(picked(self.multiples, order)))
 
     def onnx_form(self, node: Node) -> OnnxForm:
-        """Multiples are an operand."""
+        """Return ONNX's Tile, which has the multiples as an operand."""
         return OnnxForm("Tile", constants={"repeats": np.asarray(self.multiples, np.int64)})
 
 

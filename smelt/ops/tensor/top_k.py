@@ -1,4 +1,4 @@
-"""TopK: the greatest or least elements along an axis, in order, and where they stand."""
+"""TopK: the largest or smallest elements along an axis, in order, and their indices."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from smelt.ops.tensor.indices import INDEX_TYPES
 
 @dataclass(frozen=True)
 class TopK(Op):
-    """The `k` first elements along `axis` in descending order, or ascending unless `largest`.
+    """The first `k` elements along `axis`, in descending order if `largest`, else ascending.
 
-    Of equal elements the one of the lower index comes first. The second output holds the indices,
-    of element type `index`.
+    Among equal elements, the one with the lower index comes first. The second output is the
+    indices, of element type `index`.
     """
 
     k: int
@@ -35,13 +35,19 @@ class TopK(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         (x,) = operands(self, inputs, 1)
         axis_in_range(self, self.axis, len(x.shape))
-        if not 0 <= self.k <= x.shape[self.axis] or self.index not in INDEX_TYPES:
-            raise ModelError(f"TopK: {self.k} elements along axis {self.axis} of {x}")
+        size = x.shape[self.axis]
+        if not 0 <= self.k <= size:
+            raise ModelError(
+                f"TopK: k = {self.k} is not from 0 to {size}, the number of elements along axis "
+                f"{self.axis} of {x}; use k <= {size}"
+            )
+        if self.index not in INDEX_TYPES:
+            raise ModelError(f"TopK does not support indices of {self.index.value}; use i32 or i64")
         shape = (*x.shape[: self.axis], self.k, *x.shape[self.axis + 1 :])
         return TensorType(shape, x.dtype), TensorType(shape, self.index)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's; the indices have none."""
+        """Return the quantization of the input; the indices have none."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -49,20 +55,20 @@ class TopK(Op):
         same_quant(node)
 
     def overhead(self, node: Node) -> int:
-        """The elements are sorted, twice."""
+        """Return the cost of sorting the elements twice."""
         return 8 * node.input(0).type.size
 
     @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         (x,) = arrays(node, inputs, 1)
-        # Ranks have no overflow when they are negated, and the sort is stable.
+        # Ranks cannot overflow when they are negated, and the sort is stable.
         ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)
         order = np.argsort(-ranks if self.largest else ranks, axis=self.axis, kind="stable")
         order = order.take(np.arange(self.k), self.axis)
         return np.take_along_axis(x, order, self.axis), order.astype(self.index.numpy)
 
     def axes_rule(self, node: Node) -> Axes:
-        """All have the same."""
+        """Return that operand and results have the same axes."""
         return alike(node, lambda order: replace(self, axis=order.index(self.axis)))
 
 

@@ -1,4 +1,4 @@
-"""Transpose: axes in another order."""
+"""Transpose: permutes axes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ class Transpose(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         (x,) = operands(self, inputs, 1)
         if sorted(self.permutation) != list(range(len(x.shape))):
-            raise ModelError(f"{self.permutation} is no permutation of the axes of {x}")
+            raise ModelError(
+                f"Transpose: {list(self.permutation)} is not a permutation of the "
+                f"{len(x.shape)} axes of {x}"
+            )
         return (TensorType(tuple(x.shape[axis] for axis in self.permutation), x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's, its axis moved along."""
+        """Return the quantization of the input, with its axis permuted."""
         quant = operands(self, inputs, 1)[0].quant
         if quant is None or quant.axis is None:
             return quant
@@ -51,25 +54,25 @@ class Transpose(Op):
         return (x.transpose(self.permutation).copy(),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Wherever they go."""
+        """Return True; the caller knows where the axis of rows goes."""
         return True
 
     def axes_rule(self, node: Node) -> Axes:
-        """Nothing is moved where the operand already lies as the result shall."""
+        """Return the correspondence of axes; the transpose goes if its operand is permuted."""
         names = tuple(range(len(node.input(0).type.shape)))
         return Axes(self.permutation, (names,), (self.permutation,), lambda _: None)
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Where channels stay channels."""
+        """Return that channels keep their factors, if the last axis stays last."""
         kept = self.permutation[-1:] == (len(self.permutation) - 1,)
         return (Homogeneity(in_place(node)),) if kept else ()
 
     def onnx_form(self, node: Node) -> OnnxForm:
-        """The permutation is an attribute."""
+        """Return ONNX's Transpose."""
         return OnnxForm("Transpose", {"perm": self.permutation})
 
     def is_identity(self, node: Node) -> bool:
-        """In order."""
+        """Return whether no axis moves."""
         return list(self.permutation) == sorted(self.permutation)
 
 

@@ -1,4 +1,4 @@
-"""Triangle: matrices with zeros above or below a diagonal."""
+"""Triangle: sets elements above or below a diagonal of matrices to zero."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from smelt.ops.constraints import arrays, operands, same_quant
 
 @dataclass(frozen=True)
 class Triangle(Op):
-    """What stands on and above diagonal `k` of the last two axes, or below it unless `upper`.
+    """Elements on and above diagonal `k` of the last two axes, or on and below it if not `upper`.
 
-    Diagonal 0 is the main one, greater ones lie above. The rest is stored zero.
+    Diagonal 0 is the main diagonal; larger numbers are above it. All other elements are stored 0.
     """
 
     upper: bool = True
@@ -29,11 +29,11 @@ class Triangle(Op):
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         (x,) = operands(self, inputs, 1)
         if len(x.shape) < 2:
-            raise ModelError(f"Triangle needs matrices, got {x}")
+            raise ModelError(f"Triangle needs a tensor of at least 2 dimensions, got {x}")
         return (TensorType(x.shape, x.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The input's."""
+        """Return the quantization of the input."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -42,8 +42,8 @@ class Triangle(Op):
         quant = node.output.type.quant
         if quant is not None and any(quant.zero_point):
             raise UnsupportedError(
-                f"{node.origin}: Triangle of quantized data whose zero point is not 0 is not "
-                "supported; keep this operator in float"
+                f"{node.origin}: Triangle of quantized data needs zero point 0, but it is "
+                f"{quant.zero_point[0]}; keep this operator in float"
             )
 
     @override
@@ -52,7 +52,7 @@ class Triangle(Op):
         return (np.triu(x, self.k) if self.upper else np.tril(x, self.k),)
 
     def axes_rule(self, node: Node) -> Axes:
-        """The last two stay where they are."""
+        """Return that all axes but the last two may be permuted."""
         return along_last(node, 2)
 
 

@@ -1,4 +1,4 @@
-"""UpdateSlice: a part of a tensor replaced by another tensor."""
+"""UpdateSlice: replaces a part of a tensor by another tensor."""
 
 from __future__ import annotations
 
@@ -16,35 +16,38 @@ from smelt.ops.tensor.indices import require_indices
 
 @dataclass(frozen=True)
 class UpdateSlice(Op):
-    """Inputs: the data, the update, and where along each axis of the data the update begins.
+    """Inputs: the data, the update, and a start for each axis of the data (int32 or int64).
 
-    A beginning is moved to where the whole update is inside.
+    A start from which the update would not fit is moved to the nearest from which it fits.
     """
 
     moves_data = True
     chooses_by = (2,)
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """The data's type."""
+        """Return the type of the data."""
         x, update, starts = operands(self, inputs, 3)
         require_indices(self, starts)
         rank = len(x.shape)
         if starts.shape != (rank,) or len(update.shape) != rank:
-            raise ModelError(f"UpdateSlice of {x} by {update} has beginnings {starts}")
+            raise ModelError(
+                f"UpdateSlice of {x} by {update} has starts {starts}; the update needs {rank} "
+                f"dimensions, and the starts must be a vector of {rank}"
+            )
         if any(own > size for own, size in zip(update.shape, x.shape, strict=True)):
-            raise ModelError(f"UpdateSlice of {x} by {update}, which is larger")
+            raise ModelError(f"UpdateSlice: the update {update} is larger than the data {x}")
         return (TensorType(x.shape, same_dtype(self, (x, update))),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """The data's."""
+        """Return the quantization of the data."""
         return operands(self, inputs, 1)[0].quant
 
     def check(self, node: Node) -> None:
-        """Elements stay as they are stored."""
+        """Check that data and update have the same quantization: both are copied as stored."""
         same_quant(node, 2)
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """A copy with the update in it."""
+        """Return a copy of the data with the update written to it."""
         x, update, starts = arrays(node, inputs, 3)
         most = np.subtract(x.shape, update.shape, dtype=np.int64)
         begin = np.clip(starts.astype(np.int64), 0, most)

@@ -197,7 +197,7 @@ static int make_pipeline(smelt_vulkan_t *gpu, uint32_t number) {
 
 /*
  * The file of a pipeline cache: what the driver gave, behind a checksum of it. Vulkan wants exactly
- * that back; data of another driver it turns down itself, data that is spoilt it need not survive.
+ * that back; data of another driver it turns down itself, data that is damaged it need not survive.
  * The checksum is FNV-1a.
  */
 static uint64_t checksum_of(const uint8_t *data, size_t bytes) {

@@ -167,7 +167,7 @@ __attribute__((used, noreturn)) void smelt_start(void) {
     }
 }
 
-/* The stack pointer may be what went wrong: it is set anew before anything is called. */
+/* The stack pointer may be what went wrong: it is set again before anything is called. */
 __attribute__((naked, used)) void Fault_Handler(void) {
     __asm__ volatile("mrs r0, msp\n\t"
                      "mrs r1, ipsr\n\t"

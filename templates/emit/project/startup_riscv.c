@@ -75,7 +75,7 @@ __attribute__((used, noreturn)) void smelt_start(void) {
     }
 }
 
-/* The stack pointer may be what went wrong: for a fault it is set anew. */
+/* The stack pointer may be what went wrong: for a fault it is set again. */
 __attribute__((naked, used, aligned(4))) void smelt_trap(void) {
     __asm__ volatile(CSR("csrw mscratch, t0")
                      CSR("csrr t0, mcause")

@@ -6,7 +6,7 @@
  *
  * Smelt's commands (C and D are CRC-32s as in zip and Ethernet, eight hexadecimal digits; all other
  * numbers are decimal). The last C of a line is that of what comes before its blank, from the line's
- * first character on: so a host knows a line that was spoilt on its way.
+ * first character on: so a host knows a line that was damaged on its way.
  *
  *   smelt info%          m-info-[version V], then m-info-[KEY VALUE... C] lines: how many they are, the
  *                        network's name and hash, the arena, the timer, the GPU if it is for one, the

@@ -1,1 +1,1 @@
-"""Kernels for Cortex-M0 and M0+, as plain C on the host and under QEMU."""
+"""Tests of kernels for Cortex-M0 and M0+, as plain C on the host and under QEMU."""

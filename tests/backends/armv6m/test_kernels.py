@@ -1,6 +1,9 @@
-"""Kernels for cores without the DSP extension equal the reference: their plain C definitions on the
-host, under sanitizers, and their assembly under QEMU, with guard bytes around all that they write
-and inputs at the ends of a memory, beside which every access faults."""
+"""Kernels for cores without the DSP extension, against the reference.
+
+Plain C definitions run on the host under sanitizers. Assembly runs under QEMU, with guard bytes
+around all buffers that it writes, and with inputs at the ends of a memory, where accesses beyond
+fault.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smelt.codegen.lower.requantization import Requantization
-from smelt.codegen.lower.short_scaling import short_scaling
+from smelt.codegen.lower.requantization_32bit import short_scaling
 from smelt.codegen.lower.tap_groups import LARGEST_GROUP, grouped
 from smelt.ir import Rounding
 from smelt.ops.core.convolution import Pair
@@ -43,7 +46,7 @@ SCRATCH_LIMIT = 4096
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Shapes around what the kernels do at a time, and the extremes of weights and scales."""
+    """Return cases with shapes around the kernels' block sizes, and extreme weights and scales."""
     return (
         *(convolution((1, 3, 5, k), n) for k in (1, 3, 7, 37, 64, 70) for n in (1, 5, 8, 19)),
         *(convolution((1, 1, p, 9), 3, points=(3, -7), activation=FREE) for p in (1, 2, 3, 4, 6)),
@@ -98,13 +101,13 @@ def cases() -> tuple[Case, ...]:
 
 @cache
 def entries(target: str) -> tuple[tuple[Case, Entry], ...]:
-    """The cases that a target's kernels serve."""
+    """Return the cases that a target's kernels serve."""
     calls = ((case, case.call(target)) for case in cases())
     return tuple((case, Entry(case.node, call)) for case, call in calls if call is not None)
 
 
 def runs_of(target: str) -> list[Run]:
-    """A run of each case that a target's kernels serve."""
+    """Return a run of each case that a target's kernels serve."""
     return [Run(c.name, e, c.samples, c.expected()) for c, e in entries(target)]
 
 
@@ -170,7 +173,7 @@ def test_random_nodes(seed: int, target: str, tmp_path: Path) -> None:
 
 @st.composite
 def requantizations(draw: st.DrawFn) -> Requantization:
-    """Up to four channels with ranges short enough to try every sum."""
+    """Return requantizations of up to four channels, with ranges short enough to try every sum."""
     channels = draw(st.integers(1, 4))
     base = draw(st.integers(1, 12))
 

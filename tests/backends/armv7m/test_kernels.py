@@ -1,6 +1,9 @@
-"""Kernels of two taps in one multiplication equal the reference: their plain C definitions on the
-host, under sanitizers, and their assembly under QEMU, with guard bytes around all that they write
-and inputs at the ends of a memory, beside which every access faults."""
+"""Kernels with two taps in one multiplication, against the reference.
+
+Plain C definitions run on the host under sanitizers. Assembly runs under QEMU, with guard bytes
+around all buffers that it writes, and with inputs at the ends of a memory, where accesses beyond
+fault.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.backends.armv7m import columns as armv7m_columns
 from smelt.codegen.backends.armv7m import convolution as armv7m_convolution
+from smelt.codegen.backends.armv7m import convolution_rows as armv7m_convolution_rows
 from smelt.codegen.backends.armv7m import dense as armv7m_dense
-from smelt.codegen.backends.armv7m import rows as armv7m_rows
+from smelt.codegen.backends.armv7m import depthwise_3x3 as armv7m_depthwise_3x3
 from smelt.codegen.backends.armv7m.dense import CountedWeights
 from smelt.codegen.backends.armv7m.paired_weights import LIFT, PairedWeights, pairs_of
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
 from smelt.ir import Rounding
 from smelt.targets import available, get
 from tests.support.cortexm_cases import (
@@ -44,14 +47,14 @@ from tests.support.library_nodes import random_graph, samples_of
 M3 = get("cortex-m3")
 BACKEND = Backend(
     "armv7m",
-    (armv7m_convolution.PairsOfTapsConv2D(), *armv7m_dense.KERNELS, *armv7m_columns.KERNELS),
+    (armv7m_convolution.PairsOfTapsConv2D(), *armv7m_dense.KERNELS, *armv7m_depthwise_3x3.KERNELS),
 )
 SCRATCH_LIMIT = 4096
 
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Shapes around what the kernels do at a time, and the extremes of weights and scales."""
+    """Return cases with shapes around the kernels' block sizes, and extreme weights and scales."""
     return (
         *(convolution((1, 3, 5, k), n) for k in (1, 2, 3, 4, 7, 37, 64, 70) for n in (1, 2, 5)),
         *(convolution((1, 1, p, 9), 3, points=(3, -7), activation=FREE) for p in (1, 2, 3, 4, 6)),
@@ -112,7 +115,7 @@ def cases() -> tuple[Case, ...]:
 
 @cache
 def three_columns() -> tuple[tuple[Case, int], ...]:
-    """Convolutions three columns wide, and the bytes of scratch that each may take."""
+    """Return convolutions three columns wide, each with its limit of scratch in bytes."""
     return (
         *((convolution((1, 5, 4 * s, k), n, (3, 3), (s, s), SAME), 16 << 10)
           for k in (1, 2, 3, 4, 6, 9, 37) for n, s in ((1, 1), (5, 2))),
@@ -120,10 +123,10 @@ def three_columns() -> tuple[tuple[Case, int], ...]:
           for w in (4, 5, 7, 8, 11)),
         *((convolution((1, 7, w, 5), 3, (3, 3), (2, 2), AFTER, FREE, points=(9, 4)), 2048)
           for w in (8, 9, 12, 15, 18)),
-        *((convolution((1, 9, 8, 16), 6, (3, 3), (1, 1), SAME, largest=60), room)
-          for room in (4096, 8192, 9000, 10_000, 1 << 16)),
-        *((convolution((1, 12, 9, 12), 4, (3, 3), (2, 2), SAME, largest=60), room)
-          for room in (2048, 5000, 1 << 16)),
+        *((convolution((1, 9, 8, 16), 6, (3, 3), (1, 1), SAME, largest=60), scratch_limit)
+          for scratch_limit in (4096, 8192, 9000, 10_000, 1 << 16)),
+        *((convolution((1, 12, 9, 12), 4, (3, 3), (2, 2), SAME, largest=60), scratch_limit)
+          for scratch_limit in (2048, 5000, 1 << 16)),
         (convolution((1, 12, 8, 8), 7, (2, 3), (1, 1), activation=FREE, points=(-4, 3)), 8192),
         (convolution((1, 12, 9, 6), 3, (1, 3), (3, 1), activation=NARROW), 2048),
         (convolution((1, 9, 70, 2), 3, (3, 3), (1, 1), ((0, 3), (2, 2))), 4096),
@@ -140,27 +143,27 @@ def three_columns() -> tuple[tuple[Case, int], ...]:
 
 
 def call_of(case: Case) -> KernelCall | None:
-    """The call that computes a case; None for the fallback."""
+    """Return the call that computes a case; None for the fallback."""
     call = BACKEND.find(case.node, Request(M3, case.optimize))
     return None if isinstance(call, Refusal) else call
 
 
 @cache
 def entries() -> tuple[tuple[Case, Entry], ...]:
-    """The cases that are served."""
+    """Return the cases that are served."""
     calls = ((case, call_of(case)) for case in cases())
     found = [(case, Entry(case.node, call)) for case, call in calls if call is not None]
-    rows = Backend("armv7m", armv7m_rows.KERNELS)
-    for case, room in three_columns():
-        call = rows.find(case.node, Request(M3, case.optimize, room=room))
+    rows = Backend("armv7m", armv7m_convolution_rows.KERNELS)
+    for case, scratch_limit in three_columns():
+        call = rows.find(case.node, Request(M3, case.optimize, scratch_limit=scratch_limit))
         assert not isinstance(call, Refusal), call
-        assert call.scratch_bytes <= max(room, SCRATCH_LIMIT)
+        assert call.scratch_bytes <= max(scratch_limit, SCRATCH_LIMIT)
         found.append((case, Entry(case.node, call)))
     return tuple(found)
 
 
 def runs_of() -> list[Run]:
-    """A run of each case."""
+    """Return a run of each case."""
     return [Run(c.name, e, c.samples, c.expected()) for c, e in entries()]
 
 
@@ -225,7 +228,7 @@ BYTES = st.integers(-128, 127)
 
 
 def upper(x: int, weight: int) -> int:
-    """What an arithmetic shift by 16 reads in a product of words."""
+    """Return the upper halfword of a product of words, as an arithmetic shift by 16 reads it."""
     return ((x * weight + 2**31) % 2**32 - 2**31) >> 16
 
 

@@ -1,1 +1,1 @@
-"""Divisions by an instruction."""
+"""Tests of int8 divisions by a division instruction."""

@@ -1,4 +1,4 @@
-"""int8 divisions by an instruction equal the reference for every pair of inputs."""
+"""int8 divisions by instruction equal the reference for every pair of inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from smelt.codegen.backends.armv8m_baseline.quotient import KERNELS, division
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
 from smelt.ir import Array, DType, Graph, Node, Origin, Quant, Rounding, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
@@ -31,7 +31,7 @@ def graph(
     activation: Activation = Activation.NONE,
     rounding: Rounding = Rounding.TFLM,
 ) -> Graph:
-    """One node; scales and zero points of dividend, divisor and quotient."""
+    """Return a graph of one node, given the quantization of dividend, divisor and quotient."""
     shape = np.broadcast_shapes(*shapes)
     a, b, y = (
         Value(name, TensorType(own, DType.INT8, Quant.per_tensor(scale, point)))
@@ -57,7 +57,7 @@ GRAPHS = {
 
 
 def samples(graph: Graph) -> tuple[Array, Array]:
-    """Every pair of inputs."""
+    """Return every pair of inputs."""
     a, b = (value.type.shape for value in graph.inputs)
     return (
         np.broadcast_to(STORED, a).copy(),

@@ -1,1 +1,1 @@
-"""Kernels in plain C."""
+"""Tests of kernels in plain C."""

@@ -1,7 +1,7 @@
-"""Kernels that hold blocks of channels in registers, for every count of channels, as released.
+"""Kernels with blocks of channels in registers, for all numbers of channels, at release flags.
 
-Compilers choose their instructions by the sizes of such blocks, and processors by alignment: what
-is right for 8 channels under sanitizers was a crash for 12 at -O2.
+The compiler chooses instructions by the size of such blocks, and the processor demands alignment
+for some. A kernel that was right for 8 channels under sanitizers crashed for 12 at -O2.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tests.support.shared import ROOT
 
 MOST = 36
 FEW = (12, 20)
-"""Counts that the ordinary tests try: those at which gcc 12 went wrong."""
+"""Numbers of channels in the quick tests: those for which gcc 12 was wrong."""
 
 V4 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-"""What processors say of themselves that run code of -march=x86-64-v4."""
+"""Feature flags of processors that run code of -march=x86-64-v4."""
 
 COMPILERS = ("gcc", "gcc -march=x86-64-v4", "clang", "clang -march=x86-64-v4")
-"""Compilers, with what a user's build may add to the flags of ours."""
+"""Compilers, with flags that a user's build may add to ours."""
 
 SETUPS = {"host": Options()} | TWINS
 NOTHING = ((0, 0), (0, 0))
@@ -45,7 +45,7 @@ SAME = ((1, 1), (1, 1))
 
 
 def cases(n: int) -> list[Case]:
-    """Each operator with `n` channels of output."""
+    """Return a case of each operator, with `n` output channels."""
     wide = Data((1, 4, 5, n))
     return [
         Case("plain", Conv2D((1, 1), SAME), (Data((1, 4, 5, 3)), _weights(n, 3, 3, 3), Bias(n))),
@@ -85,7 +85,7 @@ def _weights(outputs: int, *taps: int) -> Weights:
 
 
 def check(setup: str, counts: Sequence[int]) -> None:
-    """Fail unless all cases of some counts compute what their references do."""
+    """Fail unless all cases with these numbers of channels compute what their references do."""
     chosen = [(n, case, dtype) for n in counts for case in cases(n) for dtype in case.dtypes]
     graphs = [build(case, dtype) for _, case, dtype in chosen]
     members = [Member(graph, random_samples(graph, 2, 0)) for graph in graphs]
@@ -104,7 +104,7 @@ def check(setup: str, counts: Sequence[int]) -> None:
 def compiler(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Have projects compiled by one of `COMPILERS`; skip where it is not, or the processor."""
+    """Compile projects by one of `COMPILERS`; skip if it or the processor is absent."""
     name, *flags = str(request.param).split()
     if shutil.which(name) is None:
         pytest.skip(f"no {name}")
@@ -134,7 +134,7 @@ def test_every_count(setup: str, first: int) -> None:
 
 
 def test_arrays_of_kernels_are_declared_in_one_way() -> None:
-    """`SMELT_ARRAY` is before each array on the stack, in templates and in lines made in Python."""
+    """Every array on the stack is declared with `SMELT_ARRAY`, in templates and in Python lines."""
     wrong: list[str] = []
     for path in (*_below("templates", "*.j2"), *_below("codegen/backends", "*.py")):
         text = re.sub(r"\{%.*?%\}|\{#.*?#\}", "", path.read_text(encoding="utf-8"))
@@ -156,14 +156,14 @@ _HOLE = r"\{+[^{}]*\}+"
 _ARRAY = re.compile(
     rf"(?:\b(?:u?int\d+_t|float|double|char|size_t)|\}}) \**(?:const \**)?(?:\w|{_HOLE})+\["
 )
-"""The start of a declaration of an array; what stands in braces is filled in by Jinja or Python."""
+"""Regular expression for the start of an array declaration, with fields of Jinja or Python."""
 _EXEMPT = re.compile(r"SMELT_ARRAY |static const |^ \* |\(.*, float weights\[$")
-"""Before it: the macro itself; constants, which lie in flash; comments; a function's parameter."""
+"""Allowed text before it: the macro, constants in flash, comments, function parameters."""
 
 
 @pytest.mark.thorough
 def test_compilers_see_every_array_aligned(tmp_path: Path) -> None:
-    """As clang reads the code for x86: no array on a kernel's stack is without its alignment."""
+    """In clang's AST for x86, every array on a kernel's stack has an alignment."""
     if shutil.which("clang") is None:
         pytest.skip("no clang")
     graphs = [build(case, dtype) for case in cases(12) for dtype in case.dtypes]
@@ -174,7 +174,7 @@ def test_compilers_see_every_array_aligned(tmp_path: Path) -> None:
 
 
 def unaligned(files: Mapping[str, str], folder: Path) -> list[str]:
-    """Declarations of arrays on the stack, in the kernels, that ask for no alignment."""
+    """Return declarations of arrays on the stack, in kernels, without an alignment."""
     for name, text in files.items():
         if name.startswith("all_net"):
             (folder / name).write_text(text)
@@ -182,7 +182,7 @@ def unaligned(files: Mapping[str, str], folder: Path) -> list[str]:
     source = str(folder / "all_net_kernels.c")
     alone = os.environ | {
         "CCACHE_DISABLE": "1"
-    }  # ccache may answer by what clang said of old text.
+    }  # ccache could return clang's output for the text before the change
     done = subprocess.run([*command, source], capture_output=True, text=True, check=True, env=alone)
     lines = done.stdout.splitlines()
     depths = [len(line) - len(line.lstrip(" |`-")) for line in lines]
@@ -200,4 +200,4 @@ def unaligned(files: Mapping[str, str], folder: Path) -> list[str]:
 
 
 _FILE = 2
-"""How far in the listing what stands at the file's scope is indented."""
+"""Indentation in the listing of declarations at file scope."""

@@ -1,6 +1,6 @@
-"""Exponentials, logarithms and their kin: as near as they say, and the same bits everywhere.
+"""Accuracy of exponentials, logarithms and similar functions, and equal bits on every machine.
 
-The judges are numpy and Python's `math` in double precision.
+The oracles are numpy and Python's `math` in double precision.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LIMITS: dict[str, tuple[Callable[[Array], Array], float, float, float]] = {
     "softplus_float": (lambda x: np.logaddexp(x, 0), 2.0, -INF, INF),
     "erf_float": (_each(math.erf), 2.0, -INF, INF),
 }
-"""By function: what it computes, how many units it may be off, from where to where."""
+"""By function: its definition, the allowed error in units in the last place, and its range."""
 
 BUILDS = {
     f"{compiler} {level}{' ' + marker if marker else ''}": (compiler, level, marker)
@@ -79,7 +79,7 @@ NAMES = (*LIMITS, "gelu_float", "mish_float")
 
 
 def build(folder: Path, compiler: str, level: str, marker: str) -> ctypes.CDLL:
-    """A library of the functions in loops."""
+    """Compile a library of the functions in loops."""
     before = preamble({*NAMES, "SMELT_VECTORS"})
     text = "\n".join([*before.helpers, *(_LOOP.format(name=n, marker=marker) for n in NAMES)])
     headers = "".join(f"#include <{h}>\n" for h in ("stdint.h", *before.headers))
@@ -92,7 +92,7 @@ def build(folder: Path, compiler: str, level: str, marker: str) -> ctypes.CDLL:
 
 
 def computed(library: ctypes.CDLL, name: str, x: Array) -> Array:
-    """The function's results, in single precision."""
+    """Return the function's results in single precision."""
     y = np.empty_like(x)
     pointers = [ctypes.c_void_p(a.ctypes.data) for a in (x, y)]
     getattr(library, f"{name}_of_all")(*pointers, ctypes.c_int32(x.size))
@@ -100,7 +100,7 @@ def computed(library: ctypes.CDLL, name: str, x: Array) -> Array:
 
 
 def numbers() -> Array:
-    """Every exponent with either sign, the edges of it, a million of all bits, and common ones."""
+    """Return every exponent with either sign, a million random bits, and common values."""
     rng = np.random.default_rng(8)
     exponents = np.arange(512, dtype=np.uint32)[:, None] << 23
     mantissas = np.concatenate([np.arange(4), [0x3FFFFF, 0x7FFFFF], rng.integers(0, 1 << 23, 58)])
@@ -115,7 +115,7 @@ def numbers() -> Array:
 
 
 def bits_of(y: Array) -> Array:
-    """The bits, every NaN as the same one."""
+    """Return the bits, with the same value for every NaN."""
     return np.where(np.isnan(y), np.float32(np.nan), y).astype(np.float32).view(np.uint32)
 
 
@@ -126,7 +126,7 @@ def wanted(name: str) -> Array:
 
 
 def units_off(found: Array, exact: Array) -> Array:
-    """Distance in units in the last place, of subnormal numbers too; 0 for equal infinities."""
+    """Return the distance in units in the last place, also of subnormals and infinities."""
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = exact.astype(np.float32)
         unit = np.spacing(np.minimum(np.abs(rounded), np.finfo(np.float32).max))

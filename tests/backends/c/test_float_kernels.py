@@ -1,4 +1,4 @@
-"""Float products and sums in blocks, of shapes that fill blocks and that do not, by ONNX Runtime.
+"""Float products and sums in blocks, for full and partial blocks, against ONNX Runtime.
 
 The forms differ by target: vectors on the host, fused scalars on a Cortex-M4, plain ones on an M3.
 """
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Refusal, Request
-from smelt.codegen.schedule.symbols import Functions
+from smelt.codegen.lower.kernel import Refusal, Request
+from smelt.codegen.schedule.shared_symbols import Functions
 from smelt.ir import Array, DType, Graph, Node, Op, Origin, TensorType, Value, verify
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
@@ -87,7 +87,7 @@ def test_equals_onnxruntime(setup: str) -> None:
 
 
 def additions() -> Iterator[Member]:
-    """Rows that fill vectors, that leave a rest, and operands that are broadcast."""
+    """Return additions of rows that fill vectors or not, and with broadcast operands."""
     rng = np.random.default_rng(6)
     for a, b in (((3, 5, 7), (3, 5, 7)), ((4, 33), (33,)), ((4, 33), (4, 1)), ((16,), (1,))):
         values = [Value(n, TensorType(s, DType.FLOAT32)) for n, s in (("a", a), ("b", b))]
@@ -107,7 +107,7 @@ def test_vectors_of_elements_equal_onnxruntime() -> None:
 
 @pytest.mark.parametrize(("target", "call"), [("cortex-m4", True), ("cortex-m3", False)])
 def test_fused_where_that_is_an_instruction(target: str, call: bool) -> None:
-    """Elsewhere `fmaf` would be a function of the C library for every product."""
+    """On other cores `fmaf` would call a function of the C library for every product."""
     for member in members():
         (node,) = member.graph.nodes
         found = backend("c").find(node, Request(get(target)))

@@ -1,1 +1,1 @@
-"""Calls of Arm's library."""
+"""Tests of calls of Arm's library."""

@@ -1,4 +1,4 @@
-"""Calls of CMSIS-NN: against its declarations, what is refused, and the projects that call it."""
+"""Calls of CMSIS-NN: our declarations, refusals, and projects that call it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.boards import compile_project
 from smelt.cli.options import BuildGroup
-from smelt.codegen.backends.cmsis_nn.rows import gathers_rows
-from smelt.codegen.lower.offer import Refusal, Request, Scratch
+from smelt.codegen.backends.cmsis_nn.single_row import gathers_rows
+from smelt.codegen.lower.kernel import Refusal, Request, Scratch
 from smelt.codegen.lower.window import Window
 from smelt.errors import ConfigError, ToolError, UnsupportedError
 from smelt.frontend import Imported
@@ -78,7 +78,7 @@ def test_every_function_that_is_called_is_declared_and_the_other_way_round() -> 
 
 
 def test_declarations_agree_with_the_library(tmp_path: Path) -> None:
-    """Its structures have the same members at the same places, its functions the same types."""
+    """Structures have the same members at the same offsets, and functions the same types."""
     include = library() / "Include"
     types = (API / "arm_nn_types.h").read_text()
     lines: list[str] = []
@@ -98,14 +98,14 @@ def test_declarations_agree_with_the_library(tmp_path: Path) -> None:
         compile_c(layout, ("gcc", "-std=c99", f"-I{folder}", "-o", str(program)))
         said.append(subprocess.run([program], capture_output=True, check=True).stdout)
     assert said[0] == said[1]
-    # A second declaration of another type is an error.
+    # A second declaration with another type is an error.
     _, functions, _ = re.split(r"/\* (?:end of )?functions \*/", (API / HEADER).read_text())
     (tmp_path / "both.c").write_text(f"#include <{HEADER}>\n{functions}")
     compile_c(tmp_path / "both.c", ("gcc", "-std=c99", f"-I{include}", "-fsyntax-only"))
 
 
 def test_calls_mean_what_the_reference_computes(tmp_path: Path) -> None:
-    """To functions that do what the library's documentation says, where it is absent too."""
+    """Calls run against functions written by the library's documentation, without the library."""
     known = set(re.findall(r"\b(arm_\w+_s8\w*)[()]", (API / "stand_in.c").read_text()))
     rng, target = np.random.default_rng(1), TARGETS["host"]
     runs: list[Run] = []
@@ -129,7 +129,7 @@ def _relu6() -> Graph:
 
 
 def _refusals() -> dict[str, Graph]:
-    """Graphs that are not served, by what the sentence says."""
+    """Return graphs that are not served, by the text of the refusal."""
     rng = np.random.default_rng(2)
     image, wide = data("x", (1, 3, 3, 4), rng), data("x", (1, 300), rng)
     weights = data("w", (4, 4), rng)
@@ -191,7 +191,7 @@ def test_scratch_is_planned() -> None:
     graph = simple()
     call = entry_of(graph, TARGETS["dsp"]).call
     sizes = [operand.count for operand in call.operands if isinstance(operand, Scratch)]
-    # Two windows of 27 elements, a multiple of four each, in 16 bits.
+    # Two windows of 27 elements, each padded to a multiple of four, in 16 bits.
     assert sizes == [2 * 28 * 2]
     placed = compile_model(Imported(graph), options("m4")).plan.placements
     assert any(placement.size >= 112 for placement in placed)
@@ -228,7 +228,7 @@ def test_only_projects_that_call_it_name_it(tmp_path: Path) -> None:
 @pytest.mark.qemu
 @pytest.mark.parametrize("variable", ["CMSIS_NN_DIR", "FETCHCONTENT_SOURCE_DIR_CMSIS_NN"])
 def test_cmake_builds_it(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From its folder, and as what CMake fetched (here from the folder, by CMake's own means)."""
+    """With the library's folder, and with the folder that CMake's FetchContent is redirected to."""
     if shutil.which("cmake") is None:
         pytest.skip("no cmake")
     folder = library()
@@ -247,7 +247,7 @@ def test_cmake_builds_it(variable: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_folder_is_checked(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no Include/arm_nnfunctions\.h"):
+    with pytest.raises(ConfigError, match=r"Include/arm_nnfunctions\.h is missing"):
         BuildGroup(cmsis_nn=tmp_path).build_options()
     (tmp_path / "Include").mkdir()
     (tmp_path / "Include" / HEADER).touch()

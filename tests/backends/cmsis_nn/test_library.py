@@ -1,6 +1,6 @@
-"""With CMSIS-NN, whose folder CMSIS_NN_DIR names: its functions compute what the reference does.
+"""With CMSIS-NN in CMSIS_NN_DIR, its functions compute what the reference does.
 
-Operators and whole networks run on simulated cores, and every stray access of a function shows.
+Operators and whole networks run on simulated cores that detect every stray access.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.codegen.backends.cmsis_nn import buffers
 from smelt.codegen.backends.cmsis_nn.buffers import Variant
-from smelt.codegen.backends.cmsis_nn.rows import gathers_rows
-from smelt.codegen.lower.offer import KernelCall, Operand, Packed, Scratch
+from smelt.codegen.backends.cmsis_nn.single_row import gathers_rows
+from smelt.codegen.lower.kernel import KernelCall, Operand, Packed, Scratch
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Graph, evaluate
 from smelt.proof.run import run
@@ -46,11 +46,11 @@ from tests.support.shared import Network, networks
 
 NETWORKS = tuple(f"mlperf_tiny/{name}_int8" for name in ("kws", "vww", "ic", "ad"))
 WRAPPERS_CODE = 2000
-"""Bytes of code that no network has without the library's functions."""
+"""Bytes of code that only a network with the library's functions exceeds."""
 
 
 def check(members: Sequence[tuple[str, Member]], setup: str) -> None:
-    """Members run together are exact."""
+    """Run members together and assert exact outputs."""
     with_library = replace(options(setup), cmsis_nn=library())
     found = run_together([member for _, member in members], with_library)
     for (name, member), outputs in zip(members, found, strict=True):
@@ -88,7 +88,7 @@ def test_many_random_nodes(setup: str, seed: int) -> None:
 @pytest.mark.parametrize("setup", EACH_CORE)
 @networks(*NETWORKS)
 def test_networks(network: Network, setup: str) -> None:
-    """Without any fallback; the library's code counts as the network's."""
+    """There is no fallback, and the network's size includes the library's code."""
     artefact = compile_model(network.model, replace(options(setup), cmsis_nn=library()))
     samples = random_samples(artefact.graph, 1, 0)
     samples += [tuple(np.full_like(x, end) for x in samples[0]) for end in (-128, 127)]
@@ -101,7 +101,7 @@ def test_networks(network: Network, setup: str) -> None:
 
 
 def runs_of(graphs: Sequence[Graph], target: Target) -> list[Run]:
-    """What runs the graphs, with a random sample and one of extremes each."""
+    """Return runs of the graphs, each with a random sample and an extreme one."""
     rng, found = np.random.default_rng(7), list[Run]()
     for graph in graphs:
         samples = samples_of(graph, rng)[::3]
@@ -117,7 +117,7 @@ def test_nothing_beside_the_operands_is_read_or_written(core: str, tmp_path: Pat
     flags = ("-isystem", str(library() / "Include"), built)
     runs = runs_of(random_graphs(8, 80, target_of(core)), target_of(core))
     assert said_on(CORES[core], runs, tmp_path, flags) == "passed"
-    # And it would be seen.
+    # The test would detect a wrong result.
     (right,) = runs_of([simple()], target_of(core))
     for kind, said in ((Packed, "fault"), (Scratch, "guard")):
         wrong = replace(right, entry=replace(right.entry, call=_short(right.entry.call, kind)))
@@ -125,7 +125,7 @@ def test_nothing_beside_the_operands_is_read_or_written(core: str, tmp_path: Pat
 
 
 def _short(call: KernelCall, kind: type) -> KernelCall:
-    """The call with its bias, or its working memory, too short."""
+    """Return the call with a bias, or working memory, that is too short."""
 
     def cut(operand: Operand) -> Operand:
         match operand:
@@ -188,7 +188,7 @@ VARIANTS: tuple[Variant, ...] = ("dsp", "mve")
 
 
 def _convolution_of_a_row(rng: np.random.Generator) -> Window:
-    """One that the MVE variant takes apart, and does right."""
+    """Return a convolution that the MVE variant splits into parts, with right results."""
     while True:
         width, kernel, stride, before, after = (int(n) for n in rng.integers(0, 9, 5))
         padding = (0, 0), (before, after)

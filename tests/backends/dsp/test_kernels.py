@@ -1,35 +1,44 @@
-"""Kernels for the DSP extension equal the reference: their plain C definitions on the host, under
-sanitizers, and their assembly under QEMU, with guard bytes around all that they write and inputs
-at the very end of a memory, behind which every access faults."""
+"""Kernels for the DSP extension, against the reference.
+
+Plain C definitions run on the host under sanitizers. Assembly runs under QEMU, with guard bytes
+around all buffers that it writes, and with inputs at the end of a memory, where accesses beyond
+fault.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.backends.dsp import add as dsp_add
+from smelt.codegen.backends.dsp import convolution as dsp_convolution
 from smelt.codegen.backends.dsp import dense as dsp_dense
 from smelt.codegen.backends.dsp import depthwise as dsp_depthwise
-from smelt.codegen.backends.dsp import dot as dsp_dot
 from smelt.codegen.backends.dsp import winograd as dsp_winograd
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, LayerStruct, Refusal, Request, SharedBody
 from smelt.codegen.lower.requantization import Requantization
+from smelt.codegen.partition import sharing
+from smelt.frontend import Imported
 from smelt.ir import Array, DType, Graph, Node, Op, Quant, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
+from smelt.proof.profile import executed, profile_model
 from smelt.samples import Sample
 from smelt.targets import Optimize, get
 from tests.lower.test_requantization import requantizations
@@ -38,7 +47,7 @@ from tests.support.kernels_host import OUTPUT, WARNINGS, Entry, build_programs, 
 from tests.support.library_nodes import data, graph_of, products, random_graph, samples_of
 from tests.support.random_runs import runs_of
 
-KERNELS = (*dsp_add.KERNELS, *dsp_dense.KERNELS, *dsp_depthwise.KERNELS, *dsp_dot.KERNELS)
+KERNELS = (*dsp_add.KERNELS, *dsp_dense.KERNELS, *dsp_depthwise.KERNELS, *dsp_convolution.KERNELS)
 DSP = Backend("dsp", KERNELS)
 WINOGRAD = Backend("dsp", dsp_winograd.KERNELS)
 ALL = Backend("dsp", (*KERNELS, *dsp_winograd.KERNELS))
@@ -59,7 +68,7 @@ RELU, FREE, NARROW = Activation.RELU, Activation.NONE, Activation.RELU6
 
 @dataclass(frozen=True)
 class Case:
-    """A node, what to feed it, and what is weighed."""
+    """A node, its inputs, and the goal of optimization."""
 
     name: str
     graph: Graph
@@ -72,7 +81,7 @@ class Case:
         return self.graph.nodes[0]
 
     def call(self) -> KernelCall:
-        """The call of the DSP kernel that serves the node; fails where none does."""
+        """Return the call of the DSP kernel that serves the node; fail if there is none."""
         call = self.backend.find(self.node, Request(M4, self.optimize))
         assert not isinstance(call, Refusal), f"{self.name}: {call}"
         assert call.form.startswith("dsp_"), self.name
@@ -85,7 +94,7 @@ class Case:
 def case(op: Op, shape: tuple[int, ...], weights: tuple[int, ...],
          points: Pair = (-128, -128), *, extreme: bool = False, spread: float = 2.5,
          optimize: Optimize = "speed") -> Case:  # fmt: skip
-    """A node of constant weights, whose outputs fill their range."""
+    """Return a node with constant weights whose outputs fill their range."""
     rng = np.random.default_rng(sum(shape) + sum(weights))
     axis = 3 if isinstance(op, DepthwiseConv2D) else 0
     outputs = weights[axis]
@@ -129,13 +138,13 @@ def dense(rows: int, depth: int, outputs: int, activation: Activation = FREE,
           points: Pair = (3, -20), *, extreme: bool = False,
           optimize: Optimize = "speed") -> Case:  # fmt: skip
     op = FullyConnected(activation)
-    # One scale for all channels, as TensorFlow Lite has it.
+    # One scale for all channels, as TensorFlow Lite writes it.
     return case(op, (rows, depth), (outputs, depth), points, extreme=extreme, spread=1.0,
                 optimize=optimize)  # fmt: skip
 
 
 def deep(depth: int, outputs: int) -> Case:
-    """Two pixels of so many inputs that patch and weights are as long as they may be."""
+    """Return two pixels with so many inputs that patch and weights have their largest sizes."""
     rng = np.random.default_rng(depth)
     x = Value("x", TensorType((1, 1, 2, depth), DType.INT8, Quant.per_tensor(0.5, -128)))
     values = rng.integers(-20, 21, (outputs, 1, 1, depth)).astype(np.int8)
@@ -163,9 +172,21 @@ def binary(kind: str, count: int, scales: tuple[float, float, float], points: tu
     return Case(f"{kind}-{count}-{points}", graph, samples_of(graph, rng), optimize)
 
 
+def depthwise_of_one_body(stride: int) -> tuple[Case, ...]:
+    """Depthwise convolutions of a stride that differ in sizes only: one group of channels, channels
+    in part of a second group, odd and even sizes, one row, one column, several bands of rows."""
+    padding = SAME if stride == 1 else HALF
+    sizes = ((7, 5, 4), (6, 6, 9), (3, 3, 31), (4, 9, 6), (5, 2, 4), (9, 3, 4), (9, 60, 4))
+    return tuple(
+        depthwise((1, height + stride - 1, width + stride - 1, channels), (3, 3),
+                  (stride, stride), padding)
+        for height, width, channels in sizes
+    )  # fmt: skip
+
+
 @cache
 def cases() -> tuple[Case, ...]:
-    """Shapes, strides, paddings, odd channels, clamps, extremes."""
+    """Return cases of shapes, strides, paddings, odd channels, clamps and extremes."""
     free_conv = partial(conv, activation=FREE, points=(5, -7))
     free_depthwise = partial(depthwise, activation=FREE, points=(5, -7))
     return (
@@ -207,6 +228,8 @@ def cases() -> tuple[Case, ...]:
         dense(1, 300, 7, NARROW, optimize="size"),
         dense(3, 35, 20, points=(127, 100)),
         *(depthwise((1, 5, 5, channels)) for channels in (4, 5, 8, 37)),
+        *depthwise_of_one_body(1),
+        *depthwise_of_one_body(2),
         *(free_depthwise((1, 6, 7, channels), stride=(2, 2), padding=HALF)
           for channels in (16, 22)),
         depthwise((1, 48, 2, 16)),
@@ -246,8 +269,27 @@ def cases() -> tuple[Case, ...]:
     )  # fmt: skip
 
 
+@cache
+def calls() -> tuple[tuple[Case, KernelCall], ...]:
+    """Every case by its own body, and by the body that it shares with all that it can."""
+    own = [(case, case.call()) for case in cases()]
+    return (*own, *((case, call) for case, call in shared(own)))
+
+
+def shared(own: Sequence[tuple[Case, KernelCall]]) -> Iterator[tuple[Case, KernelCall]]:
+    """The calls of shared bodies, of which the longest of each family serves all of it."""
+    bodies = [(case, call.shared) for case, call in own if call.shared is not None]
+    longest: dict[Hashable, SharedBody] = {}
+    for _, body in bodies:
+        other = longest.setdefault(body.key, body)
+        if body.cost.bytes > other.cost.bytes:
+            longest[body.key] = body
+    for case, body in bodies:
+        yield case, replace(body.call, parameters=longest[body.key].call.parameters)
+
+
 def outputs(scaling: DspScaling, sums: Array) -> Array:
-    """What the assembly makes of sums `[o, n]` that hold no bias."""
+    """Return what the assembly computes from sums `[o, n]` without bias."""
     row = scaling.rows[:, :, None]
     a = (sums << scaling.left) + row[:, 0]
     high = (a * row[:, 1] + (1 << 31)) >> 32
@@ -294,8 +336,9 @@ def test_channels_of_any_shifts_are_scaled(
 
 
 def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
-    entries = [Entry(case.node, case.call()) for case in cases()]
-    for case, program in zip(cases(), build_programs(entries, tmp_path), strict=True):
+    entries = [Entry(case.node, call) for case, call in calls()]
+    programs = build_programs(entries, tmp_path)
+    for (case, _), program in zip(calls(), programs, strict=True):
         for sample in case.samples:
             for index, x in enumerate(sample):
                 program.write(index, 0, x)
@@ -317,22 +360,27 @@ def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
 def test_compilers_have_nothing_to_say(command: tuple[str, ...], tmp_path: Path) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]}")
-    (tmp_path / "k.c").write_text(source_of([Entry(c.node, c.call()) for c in cases()]))
+    (tmp_path / "k.c").write_text(source_of([Entry(case.node, call) for case, call in calls()]))
     compile_c(tmp_path / "k.c", command)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_layers_of_one_window_share_a_body(stride: int) -> None:
+    assert len({case.call().key for case in depthwise_of_one_body(stride)}) == 1
+
+
 def test_working_memory_is_small() -> None:
-    assert max(case.call().scratch_bytes for case in cases()) <= SCRATCH_LIMIT
+    assert max(call.scratch_bytes for _, call in calls()) <= SCRATCH_LIMIT
 
 
 @pytest.mark.qemu
 def test_assembly_equals_the_reference(tmp_path: Path) -> None:
-    runs = [Run(c.name, Entry(c.node, c.call()), c.samples, c.expected()) for c in cases()]
+    runs = [Run(c.name, Entry(c.node, call), c.samples, c.expected()) for c, call in calls()]
     assert said_on(CORE, runs, tmp_path, WARNINGS) == "passed"
 
 
 def random_winograd(rng: np.random.Generator) -> Graph:
-    """A convolution that minimal filtering may serve, of any padding."""
+    """Return a random convolution, of any padding, that minimal filtering may serve."""
     height, width, depth = (int(n) for n in (*rng.integers(3, 10, 2), rng.choice(DEPTHS)))
     padding = ((int(rng.integers(3)), int(rng.integers(3))), (1, int(rng.integers(1, 3))))
     activation = (FREE, RELU, NARROW)[rng.integers(3)]
@@ -351,3 +399,33 @@ def test_random_nodes(seed: int, tmp_path: Path) -> None:
     runs = runs_of(ALL, "cortex-m4", graphs, rng)
     assert len(runs) > 60
     assert said_on(CORE, runs, tmp_path) == "passed"
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(
+    "served",
+    [
+        conv((1, 6, 6, 16), 20),
+        conv((1, 5, 4, 23), 7, optimize="size"),
+        conv((1, 3, 4, 150), 9, activation=FREE, points=(5, -7)),
+    ],
+    ids=["even", "odd, for size", "long, signed"],
+)
+def test_bodies_cost_what_their_kernel_counts(
+    served: Case, monkeypatch: pytest.MonkeyPatch, *, alone: bool
+) -> None:
+    """Which decides whether layers share them."""
+    monkeypatch.setattr(sharing, "_specialized_bytes", Mock(return_value=0 if alone else 1 << 20))
+    monkeypatch.setattr(sharing, "MOST_SLOWDOWN", 1.0)
+    options = Options(board="mps2-an386", optimize=served.optimize, backends=("dsp",))
+    artefact = compile_model(Imported(served.graph), options)
+    (step,) = artefact.schedule.calls
+    assert any(isinstance(o, LayerStruct) for o in step.call.operands) is not alone
+    profile = profile_model(artefact, served.samples[0])
+    (counts,) = profile.steps
+    assert counts is not None
+    offered = served.call().shared
+    assert offered is not None
+    counted = (offered.specialized if alone else offered.cost).instructions
+    assert executed(counts) == pytest.approx(counted, rel=0.015, abs=30)

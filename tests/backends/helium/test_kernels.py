@@ -1,6 +1,9 @@
-"""Helium kernels equal the reference: their plain C definitions on the host, under sanitizers, and
-their assembly under QEMU, with guard bytes around all that they write and with inputs at the very
-start and the very end of a memory, next to which every access faults."""
+"""Helium kernels, against the reference.
+
+Plain C definitions run on the host under sanitizers. Assembly runs under QEMU, with guard bytes
+around all buffers that it writes, and with inputs at the start and at the end of a memory, where
+accesses beyond fault.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ import numpy as np
 import pytest
 
 from smelt.codegen.backends.helium import add as helium_add
+from smelt.codegen.backends.helium import convolution as helium_convolution
 from smelt.codegen.backends.helium import depthwise as helium_depthwise
 from smelt.codegen.backends.helium import pool as helium_pool
-from smelt.codegen.backends.helium import products as helium_products
+from smelt.codegen.backends.helium.convolution_plan import SCRATCH_LIMIT
 from smelt.codegen.backends.helium.instruction_schedule import scheduled
 from smelt.codegen.backends.helium.linear import linear
-from smelt.codegen.backends.helium.plan import SCRATCH_LIMIT
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
 from smelt.ir import (
     Array,
     DType,
@@ -52,7 +55,7 @@ KERNELS: tuple[Kernel[Any], ...] = (
     *helium_add.KERNELS,
     *helium_depthwise.KERNELS,
     *helium_pool.KERNELS,
-    *helium_products.KERNELS,
+    *helium_convolution.KERNELS,
 )
 M55 = get("cortex-m55")
 NONE = ((0, 0), (0, 0))
@@ -63,7 +66,7 @@ Shape = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Case:
-    """A node, and what to feed it."""
+    """A node and its inputs."""
 
     name: str
     graph: Graph
@@ -74,7 +77,7 @@ class Case:
         return self.graph.nodes[0]
 
     def call(self) -> KernelCall:
-        """The call of the first Helium kernel that serves the node."""
+        """Return the call of the first Helium kernel that serves the node."""
         reasons: list[str] = []
         for kernel in KERNELS:
             if isinstance(self.node.op, kernel.op):
@@ -91,14 +94,14 @@ class Case:
 def _fed(
     shape: tuple[int, ...], count: int, rng: np.random.Generator
 ) -> Iterator[tuple[Array, ...]]:
-    """Inputs: random, extreme throughout, extreme at random."""
+    """Return inputs: random, all extreme, or extreme at random elements."""
     yield tuple(rng.integers(-128, 128, shape).astype(np.int8) for _ in range(count))
     yield tuple(np.full(shape, (-128, 127)[i % 2], np.int8) for i in range(count))
     yield tuple(rng.choice(np.asarray([-128, 127], np.int8), shape) for _ in range(count))
 
 
 class Numbers(TypedDict, total=False):
-    """What else a case of products may choose."""
+    """More choices of a convolution or dense layer."""
 
     activation: Activation
     zero_points: Pair
@@ -110,7 +113,7 @@ class Numbers(TypedDict, total=False):
 def products(
     name: str, op: Op, shape: tuple[int, ...], weights: tuple[int, ...], numbers: Numbers
 ) -> Case:
-    """A case of constant weights, whose outputs fill their range about `scale` times."""
+    """Return a case with constant weights whose outputs exceed their range about `scale` times."""
     rng = np.random.default_rng(len(name) + sum(shape) + sum(weights))
     axis = 3 if isinstance(op, DepthwiseConv2D) else 0
     outputs = weights[axis]
@@ -203,7 +206,7 @@ def average(size: Shape, activation: Activation = Activation.NONE) -> Case:
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Shapes, strides, paddings, odd channels, clamps, extremes."""
+    """Return cases of shapes, strides, paddings, odd channels, clamps and extremes."""
     plain: Numbers = {"activation": Activation.NONE, "zero_points": (5, -7)}
     wild: Numbers = {**plain, "extreme": True}
     onnx: Numbers = {**plain, "rounding": Rounding.ONNX}

@@ -1,1 +1,1 @@
-"""Networks on a GPU."""
+"""Tests of networks on a GPU."""

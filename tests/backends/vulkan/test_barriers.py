@@ -1,8 +1,8 @@
-"""Every hazard between dispatches has its barrier, and no barrier is there for nothing.
+"""Every hazard between dispatches has a barrier, and every barrier is needed.
 
-Twice: by a replay of what each step touches, byte by byte, which shares nothing with the analysis;
-and by the Khronos layer's synchronization validation, for which each dispatch is given descriptors
-of exactly the ranges that it may touch (`tests/support/vulkan/exact_ranges.c`).
+Two methods check this. A replay of the bytes that each step accesses shares no code with the
+analysis. And the Khronos layer's synchronization validation runs with descriptors of exactly the
+ranges that each dispatch may access (`tests/support/vulkan/exact_ranges.c`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from smelt.codegen.backends.vulkan.dispatches import (
     DispatchProgram,
     with_barriers,
 )
-from smelt.codegen.lower.offer import Scratch
+from smelt.codegen.lower.kernel import Scratch
 from smelt.codegen.schedule.schedule import Call, InBuffer
 from smelt.ir import DType, evaluate
 from smelt.samples import random_samples
@@ -47,7 +47,7 @@ from tests.support.vulkan_tools import (
 
 @dataclass
 class Memory:
-    """Since when each byte has been read and written, in barriers."""
+    """The number of barriers at the last read and the last write of each byte."""
 
     bytes: int
     now: int = 0
@@ -59,7 +59,7 @@ class Memory:
         self.written = np.full(self.bytes, -1)
 
     def touch(self, reads: Sequence[slice], writes: Sequence[slice]) -> bool:
-        """Whether a dispatch is safe beside those that nothing separates it from."""
+        """Return whether a dispatch is safe beside the dispatches since the last barrier."""
         safe = all((self.written[r] < self.now).all() for r in reads) and all(
             (self.written[w] < self.now).all() and (self.read[w] < self.now).all() for w in writes
         )
@@ -71,13 +71,13 @@ class Memory:
 
 
 Touched = tuple[list[slice], list[slice]]
-"""What a dispatch reads and writes."""
+"""The ranges that a dispatch reads and writes."""
 
 
 def unsafe(
     touched: Sequence[Touched], waits: Sequence[bool], regions: Sequence[tuple[int, int]], size: int
 ) -> list[int]:
-    """The dispatches that may run beside one that they must come after."""
+    """Return the dispatches that may run beside one that they must follow."""
     memory, found = Memory(size), list[int]()
     for first, end in regions:
         memory.now += 1
@@ -89,9 +89,9 @@ def unsafe(
 
 
 def touched_by(artefact: Artefact, step: Call) -> Touched:
-    """What a step of the GPU reads and writes of the arena, by its node's tensors and its scratch.
+    """Return the arena ranges of a GPU step, from its node's tensors and its scratch.
 
-    A shader's last element may go past the end of a tensor, up to the next multiple of 16 bytes.
+    A shader's last element may extend beyond a tensor, up to the next multiple of 16 bytes.
     """
     storage, plan = artefact.schedule.storage, artefact.plan
 
@@ -108,7 +108,7 @@ def touched_by(artefact: Artefact, step: Call) -> Touched:
 
 
 def check_barriers(artefact: Artefact) -> None:
-    """By replay: the program is safe, and not without any of its barriers."""
+    """Assert by replay that the program is safe, and unsafe without any one of its barriers."""
     gpu = program_of(artefact)
     assert gpu is not None
     steps = [s for s in artefact.schedule.calls if isinstance(s.call, ShaderCall)]
@@ -131,7 +131,7 @@ def check_barriers(artefact: Artefact) -> None:
 
 
 def barriers_of(program: DispatchProgram) -> list[int]:
-    """The dispatches that wait."""
+    """Return the dispatches that wait."""
     return [number for number, dispatch in enumerate(program.dispatches) if dispatch.barrier]
 
 
@@ -143,7 +143,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check_validation(
     artefact: Artefact, shim: Path, folder: Path, tolerance: float = TOLERANCE
 ) -> None:
-    """Under the layer: the right outputs, no message; and one without any of the barriers."""
+    """Assert that the layer accepts the program, and rejects it without any one barrier."""
     program = program_of(artefact)
     assert program is not None
     built = build(artefact, folder, "-O0")
@@ -194,7 +194,7 @@ def test_branches_and_steps_in_place(shim: Path, tmp_path: Path) -> None:
 
 
 def _telling_end(artefact: Artefact, range_: AccessRange) -> int:
-    """How many bytes at a range's end, 16 or more, are not all read as zeros without it."""
+    """Return how many bytes at a range's end (at least 16) show whether they read as zeros."""
     program = program_of(artefact)
     assert program is not None
     data = {
@@ -208,7 +208,7 @@ def _telling_end(artefact: Artefact, range_: AccessRange) -> int:
 
 @requires_vulkan
 def test_ranges_hold_shaders_back(shim: Path, tmp_path: Path) -> None:
-    """What is not in a dispatch's ranges is neither read nor written: outputs would tell."""
+    """Bytes outside a dispatch's ranges are neither read nor written: outputs would differ."""
     artefact = compile_graph(branches(), ON_GPU)
     program = program_of(artefact)
     assert program is not None

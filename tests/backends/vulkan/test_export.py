@@ -1,4 +1,4 @@
-"""Exports of networks on a GPU: built with the README's own text, run, and compared."""
+"""Exports of GPU networks: built with the README's commands, run, and compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = requires_vulkan
 
 OPTIONS = replace(ON_GPU, backends=("vulkan", "c"))
 NAMES = pytest.mark.parametrize("name", ["digits_int8", "counter"])
-"""One of them has state."""
+"""One of the networks has state."""
 
 
 @pytest.mark.quick(every=2)
@@ -59,13 +59,13 @@ def test_an_installed_library(tmp_path: Path) -> None:
 @pytest.mark.parametrize("format_", sorted(set(formats()) - {"cmake", "make"}))
 def test_formats_that_cannot_link_the_loader_refuse(format_: str) -> None:
     artefact = known("digits_int8").compile(OPTIONS)
-    with pytest.raises(ConfigError, match=r"it runs on a GPU.*--format cmake, make can hold it"):
+    with pytest.raises(ConfigError, match=r"it runs on a GPU.*--format cmake, make supports it"):
         project(artefact, format_)
 
 
 @pytest.mark.parametrize("cpu_fallback", [False, True])
 def test_texts_say_whose_memory_it_is(cpu_fallback: bool, tmp_path: Path) -> None:
-    """The driver's, unless the CPU does without; and a device is closed that did not open."""
+    """READMEs say whose memory the arena is, and close devices that failed to open."""
     options = replace(OPTIONS, cpu_fallback=cpu_fallback)
     artefact = exported("digits_int8", "make", tmp_path / "own", options)
     texts = [(tmp_path / "own/README.md").read_text(), artefact.project.files["README.md"]]

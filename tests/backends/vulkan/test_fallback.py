@@ -1,4 +1,4 @@
-"""With `--cpu-fallback`, a network for a GPU computes the same where there is none."""
+"""With `--cpu-fallback`, a GPU network computes the same without a GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ A_GPU = {"LP_NUM_THREADS": "1"}
 
 
 def check(artefact: Artefact, folder: Path, flags: str = "-O0") -> None:
-    """The right outputs with a GPU, and without."""
+    """Assert right outputs with a GPU, and without."""
     on_gpu = [s for s in artefact.schedule.calls if isinstance(s.call, ShaderCall)]
     assert on_gpu
     assert all(step.spare is not None for step in on_gpu)
@@ -44,7 +44,7 @@ def check(artefact: Artefact, folder: Path, flags: str = "-O0") -> None:
 
 
 def computes(built: Built, environment: Mapping[str, str]) -> bool:
-    """Whether a GPU does."""
+    """Return whether a GPU computes."""
     with open_device(built.elf.path, "host", environment=environment) as device:
         assert device.info.accelerator is not None
         return bool(device.info.accelerator)
@@ -63,14 +63,14 @@ def test_branches(flags: str, tmp_path: Path) -> None:
 
 
 def test_layers_that_are_placed(tmp_path: Path) -> None:
-    """One that must be on the CPU is there in any case; one that must be on the GPU, if it can."""
+    """Layers placed on the CPU stay there; layers placed on the GPU use it if present."""
     *_, first, last = (node.name for node in branches().nodes)
     options = Options(target="vulkan", place={first: "vulkan", last: "c"}, cpu_fallback=True)
     check(compile_graph(branches(), options), tmp_path)
 
 
 def test_state(tmp_path: Path) -> None:
-    """State is in the arena, whichever that is."""
+    """State is in the arena of the device that computes."""
     graph = counter()
     artefact = compile_graph(graph, SPARE)
     samples = random_samples(graph, 3, 0)
@@ -108,7 +108,7 @@ def smelt(
     ("drivers", "device", "said"),
     [
         ({}, (), r"this computer \((?!no GPU).+\): bit-exact"),
-        (NO_GPU, (), r"this computer \(no GPU: the CPU computed everything\): bit-exact"),
+        (NO_GPU, (), r"this computer \(no GPU: the CPU computed all layers\): bit-exact"),
         ({}, ("--device", "7"), "there is no Vulkan device 7"),
         (NO_GPU, ("--device", "0"), "no driver for Vulkan is installed"),
     ],
@@ -121,7 +121,7 @@ def test_who_computed_is_told(
     device: tuple[str, ...],
     said: str,
 ) -> None:
-    """And a device that is asked for by its number is not done without."""
+    """A device that was requested by its number must be present."""
     for name, value in drivers.items():
         monkeypatch.setenv(name, value)
     model = DIGITS / "digits_int8.tflite"
@@ -135,7 +135,7 @@ def test_errors() -> None:
     graph = branches()
     with pytest.raises(ConfigError, match="'host' has none"):
         compile_graph(graph, Options(cpu_fallback=True))
-    with pytest.raises(ConfigError, match="without --fallback no backend is left"):
+    with pytest.raises(ConfigError, match="--no-fallback leaves no backend"):
         compile_graph(
             graph,
             Options(target="vulkan", backends=("vulkan",), fallback=False, cpu_fallback=True),

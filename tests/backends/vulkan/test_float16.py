@@ -1,6 +1,6 @@
-"""Networks whose numbers a GPU stores as float16: as near to float32 as that can be.
+"""Networks whose tensors a GPU stores as float16: as close to float32 as float16 allows.
 
-Judges are the numpy references in float32, onnxruntime, and LiteRT's reference kernels.
+Oracles are the numpy references in float32, onnxruntime, and LiteRT's reference kernels.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ STORED = frozenset(
     | {"LocalResponse", "LogSoftmax", "MatMul", "Normalization", "PRelu", "Pad", "Pool2D", "Reduce"}
     | {"Resample", "Resize", "Select", "Slice", "Softmax", "Tile", "Transpose", "Unary"}
 )
-"""Operators of which some case's data must be stored as float16."""
+"""Operators for which at least one case must be stored as float16."""
 
 BEYOND = ("MatMul-centred", "Unary(to_bfloat16)-to_bfloat16_large")
-"""Cases whose results are larger than any float16 number."""
+"""Cases whose results exceed the range of float16."""
 
 
 def halved(member: Member) -> Member:
-    """The member with inputs that float16 has: what jumps between two numbers does not matter."""
+    """Return the member with inputs that float16 represents exactly, away from discontinuities."""
 
     def nearest(array: Array) -> Array:
         if array.dtype != np.float32:
@@ -79,7 +79,7 @@ def halved(member: Member) -> Member:
 
 
 def cases() -> list[tuple[Case, Member]]:
-    """What a GPU computes of floats."""
+    """Return the float cases that a GPU computes."""
     return [
         (case, halved(member_of(case, dtype)))
         for case, dtype in pairs()
@@ -88,7 +88,7 @@ def cases() -> list[tuple[Case, Member]]:
 
 
 def halves(graph: Graph) -> Iterator[Node]:
-    """Nodes that read or write float16, and compute something."""
+    """Return nodes that read or write float16, and compute something."""
     for node in graph.nodes:
         values = [v for v in (*node.inputs, *node.outputs) if v is not None]
         if any(v.type.dtype is DType.FLOAT16 for v in values) and node.op.name != "Cast":
@@ -102,7 +102,7 @@ def references(members: Sequence[Member]) -> list[SampleOutputs]:
 def together(
     members: Sequence[Member], gpu: str | None = None
 ) -> tuple[Artefact, list[tuple[Array, ...]]]:
-    """All of them as one network, and its samples."""
+    """Join all members into one network, and return it with its samples."""
     graph = combine("all", [m.graph for m in members])
     artefact = compile_graph(graph, replace(HALVES, gpu=gpu))
     columns = zip(*(m.samples for m in members), strict=True)
@@ -110,7 +110,7 @@ def together(
 
 
 def check_members(names: Sequence[str], members: Sequence[Member], found: SampleOutputs) -> None:
-    """Fail, naming all that differ."""
+    """Fail if outputs differ, and name all that do."""
     wrong: list[str] = []
     start = 0
     for name, member, expected in zip(names, members, references(members), strict=True):
@@ -146,7 +146,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fast_environment(artefact: Artefact, shim: Path, folder: Path) -> dict[str, str]:
-    """Variables with which modules that compute with halves are taken."""
+    """Return environment variables that select modules that compute with halves."""
     exact_ranges(artefact, folder / "ranges")
     return {**FAST, "LD_PRELOAD": str(shim), "EXACT_RANGES": str(folder / "ranges")}
 
@@ -154,12 +154,12 @@ def fast_environment(artefact: Artefact, shim: Path, folder: Path) -> dict[str, 
 @pytest.mark.thorough
 @pytest.mark.parametrize("gpu", ["lavapipe", "generic"])
 def test_products_of_halves(gpu: str, shim: Path, tmp_path: Path) -> None:
-    """Where the device is fast at them, other modules are taken, which are nearly as precise."""
+    """Devices with fast halves use other modules, which are almost as precise."""
     multiply = {"Conv2D", "ConvTranspose", "DepthwiseConv2D", "FullyConnected", "MatMul"}
     chosen = [(c, m) for c, m in cases() if type(c.op).__name__ in multiply]
     chosen += [(c, halved(member_of(c, DType.FLOAT32))) for c in HOSTILE]
     members = [member for _, member in chosen]
-    # In halves alone, a sum of so many would stand still at 4096.
+    # A sum of so many terms in halves alone would stop growing at 4096.
     names = [*(str(c) for c, _ in chosen), "a deep sum"]
     ones = (np.ones((1, 16384), np.float32),)
     net = Net(1, 16384)
@@ -179,7 +179,7 @@ def test_products_of_halves(gpu: str, shim: Path, tmp_path: Path) -> None:
 
 
 def test_large_weights_are_no_halves_to_sum() -> None:
-    """Products of a few hundred would leave float16 before the sum comes back; in float32 not."""
+    """Sums of a few hundred products would overflow float16 before they decrease."""
     net = Net(1, 32)
     small = net.add(FullyConnected(), net.x, np.ones((8, 32), np.float32))
     large = np.tile(np.array([100.0, -100.0], np.float32), (4, 16))
@@ -197,14 +197,14 @@ def weights_bytes(artefact: Artefact) -> int:
 @pytest.mark.quick(name=("dscnn_kws",))
 @pytest.mark.parametrize("name", FLOAT_NETWORKS)
 def test_networks(name: str, shim: Path, tmp_path: Path) -> None:
-    """Half of the weights, within 1e-2 of onnxruntime, however products are computed."""
+    """Weights take half the bytes, and outputs are within 1e-2 of onnxruntime with any modules."""
     path = shared(f"models/float/{name}.onnx")
     wide = compile_model(path, replace(HALVES, float16=False))
     artefact = compile_model(path, HALVES)
     assert all(node.output.type.dtype is DType.FLOAT16 for node in halves(artefact.graph))
     check_arena(artefact)
     assert weights_bytes(artefact) < 0.56 * weights_bytes(wide)
-    # The input as it is given, and as float16, may be all that is large.
+    # The input, as given and as float16, may be the only large tensor.
     if name in ("mobilenet_v1_025_96", "resnet8"):
         assert artefact.network.arena_bytes <= 0.75 * wide.network.arena_bytes
     samples = random_samples(artefact.graph, 2, 0)
@@ -242,7 +242,7 @@ def test_validation_is_silent(shim: Path, tmp_path: Path) -> None:
 @pytest.mark.quick(start=(0,))
 @pytest.mark.parametrize("start", [0, 1])
 def test_layers_left_to_the_cpu(start: int) -> None:
-    """Every layer is once on the CPU, in float32, between neighbours of float16 on the GPU."""
+    """Every layer runs once on the CPU, in float32, between float16 neighbors on the GPU."""
     member = network(DType.FLOAT32)
     plain = compile_graph(member.graph, replace(HALVES, float16=False))
     served = [s.node.name for s in plain.schedule.calls if s.backend == "vulkan"]
@@ -258,7 +258,7 @@ def test_layers_left_to_the_cpu(start: int) -> None:
 
 
 def test_what_does_not_pay_on_the_gpu_stays_float32() -> None:
-    """Here the same layers as without float16: conversions cost too little to change that."""
+    """The same layers as without float16: conversions are too cheap here to change that."""
     model = shared("models/mlperf_tiny/ic_float32.tflite")
     wide, half = (
         compile_model(model, Options(target="vulkan", float16=float16)).schedule.calls
@@ -277,26 +277,26 @@ def test_verification() -> None:
 
 
 def test_numbers_that_leave_float16_are_told() -> None:
-    """Each factor is within it, and so is the result."""
+    """Each factor is within the range of float16, and so is the result."""
     net = Net(2, 8)
     large = net.add(FullyConnected(), net.x, np.full((4, 8), 3e4, np.float32))
     small = net.add(FullyConnected(), large, np.full((3, 4), 1e-4, np.float32))
     artefact = compile_graph(net.graph(small), HALVES)
     ones = (np.ones((2, 8), np.float32),)
     with pytest.raises(
-        VerifyError, match=f"'{large.name}' at FullyConnected .* leaves float16 .*--place"
+        VerifyError, match=f"'{large.name}' at FullyConnected .* exceeds float16 .*--place"
     ):
         verify_model(artefact, [ones])
 
 
 def test_the_layer_that_leaves_float16_is_named_as_it_is_placed() -> None:
-    """Not what read an infinity that float32 has too; and a result of the network by its name."""
+    """Not a layer that reads an infinity that float32 also has; outputs are named as outputs."""
     net = Net(2, 8)
     masked = net.add(Binary("add"), net.x, np.array([0.0, -np.inf] * 4, np.float32))
     gone = net.add(FullyConnected(), net.x, np.full((4, 8), 3e4, np.float32))
     graph = net.graph(net.add(Softmax(), masked), gone)
     artefact, ones = compile_graph(graph, HALVES), (np.ones((2, 8), np.float32),)
-    message = f"FullyConnected .* leaves float16 .*--place '{gone.name}'=c"
+    message = f"FullyConnected .* exceeds float16 .*--place '{gone.name}'=c"
     with pytest.raises(VerifyError, match=message):
         verify_model(artefact, [ones])
     placed = compile_graph(graph, replace(HALVES, place={gone.name: "c"}))
@@ -305,7 +305,7 @@ def test_the_layer_that_leaves_float16_is_named_as_it_is_placed() -> None:
 
 @pytest.mark.parametrize("what", ["index", "truth"])
 def test_what_is_no_measure_must_be_right(what: str) -> None:
-    """Numbers that float16 cannot tell from each other."""
+    """Numbers that float16 cannot distinguish."""
     net = Net(1, 8)
     near = net.add(Binary("add"), net.x, np.array([2000.0], np.float32))
     if what == "index":
@@ -329,7 +329,7 @@ def test_what_is_no_measure_must_be_right(what: str) -> None:
     ],
 )
 def test_classes_that_are_stored_as_float16_must_be_right(what: str, part: float) -> None:
-    """Also where the CPU's branches and loops made them; real numbers beside them may be near."""
+    """Also if the CPU's branches and loops made them; real numbers beside them may be close."""
     made = {
         "branches": branching(
             onnx_node("ArgMax", "x", "a", axis=1), onnx_node("ArgMin", "x", "b", axis=1), "k"
@@ -354,7 +354,7 @@ def test_classes_that_are_stored_as_float16_must_be_right(what: str, part: float
 
 
 def test_errors() -> None:
-    with pytest.raises(ConfigError, match="--float16 is for a target with a GPU; 'host' has none"):
+    with pytest.raises(ConfigError, match="--float16 needs a target with a GPU; 'host' has none"):
         compile_graph(branches(), Options(float16=True))
-    with pytest.raises(ConfigError, match="leave one of the two out"):
+    with pytest.raises(ConfigError, match="--float16 and --cpu-fallback exclude each other"):
         compile_graph(branches(), replace(HALVES, cpu_fallback=True))

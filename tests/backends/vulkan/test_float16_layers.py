@@ -1,4 +1,4 @@
-"""Which layers are stored as float16, and where numbers change from one type to the other."""
+"""Which layers are stored as float16, and where conversions between the types are inserted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smelt.codegen.backends.vulkan.gpus import gpu_called
 from smelt.codegen.backends.vulkan.placement import Costs, device_share, priced
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import layer_key
-from smelt.codegen.lower.offer import Request
+from smelt.codegen.lower.kernel import Request
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.ir import (
     Array,
@@ -43,7 +43,7 @@ from smelt.targets import get
 
 
 class Net:
-    """A graph in the making; layers are named after their operators."""
+    """Builder of a graph; layers are named after their operators."""
 
     def __init__(self, *shape: int) -> None:
         self.x = Value("x", TensorType(shape, DType.FLOAT32))
@@ -77,7 +77,7 @@ def narrowed(graph: Graph, cpu: Sequence[str] = ()) -> Graph:
 
 
 def types(graph: Graph) -> dict[str, str]:
-    """The element type of each layer's result; conversions have a `*`."""
+    """Return the element type of each layer's result; conversions are marked with `*`."""
     return {
         node.name + "*" * (node.op.name == "Cast"): node.output.type.dtype.value
         for node in graph.nodes
@@ -131,7 +131,7 @@ def test_layers_of_the_cpu_are_float32() -> None:
 
 
 def test_conversions_for_the_cpu_are_no_submissions_of_their_own() -> None:
-    """They stand where the run of layers on the GPU ends, not before the layer that reads."""
+    """Conversions follow the last GPU layer directly, not before the layer that reads."""
     net = Net(1, 3, 3, 4)
     conv = convolved(net)
     second = net.add(Unary("neg"), conv)
@@ -150,7 +150,7 @@ def test_conversions_for_the_cpu_are_no_submissions_of_their_own() -> None:
 
 
 def test_what_is_priced_is_what_is_made() -> None:
-    """For every assignment: through reshapes of inputs, of results, and of what is float32 too."""
+    """For every assignment: through reshapes of inputs, of results, and of float32 tensors."""
     net = Net(1, 3, 3, 4)
     conv = convolved(net)
     rows = net.add(Reshape((9, 4)), net.add(Unary("neg"), conv))
@@ -176,7 +176,7 @@ def test_what_is_priced_is_what_is_made() -> None:
 
 
 def measured_conversions(graph: Graph) -> dict[str, tuple[float, None]]:
-    """Of every tensor to float16 one nanosecond, and two back."""
+    """Return a cost of one nanosecond for each tensor to float16, and two for the way back."""
     found: dict[str, tuple[float, None]] = {}
     for value in graph.values():
         half = Value("half", replace(value.type, dtype=DType.FLOAT16))
@@ -186,7 +186,7 @@ def measured_conversions(graph: Graph) -> dict[str, tuple[float, None]]:
 
 
 def converted(tensor: PricedTensor, on_gpu: Sequence[bool]) -> float:
-    """What a conversion of a tensor takes, if one is needed."""
+    """Return the cost of converting a tensor, if a conversion is needed."""
     halves = [on_gpu[reader] for reader in tensor.readers]
     if tensor.maker is not None and on_gpu[tensor.maker]:
         return tensor.times[1] if tensor.wide or not all(halves) else 0.0
@@ -215,7 +215,7 @@ def test_reshapes_are_like_what_they_read() -> None:
 
 
 def test_sums_of_exponentials_stay_float32() -> None:
-    """Until something brings them to an ordinary size again."""
+    """Until an operator scales them back to a normal magnitude."""
     net = Net(8, 4)
     first = net.add(FullyConnected(), net.x, floats(4, 4))
     powers = net.add(Unary("exp"), first)
@@ -239,7 +239,7 @@ def test_what_may_be_large_is_so_in_another_shape() -> None:
     [(-3e38, [-65504.0]), (-np.inf, [-np.inf]), (0.0, [0.0]), (1e-5, None), (0.1, [0.099976])],
 )
 def test_constants(constant: float, stored: list[float] | None) -> None:
-    """Masks are cut at the limits; what would vanish keeps the layer in float32."""
+    """Masks are clamped; constants that would become zero keep the layer in float32."""
     net = Net(2, 4)
     y = net.add(Binary("add"), net.x, np.array([constant], np.float32))
     node = next(n for n in narrowed(net.graph(y)).nodes if isinstance(n.op, Binary))
@@ -286,7 +286,7 @@ def test_state_is_float32() -> None:
 
 
 def test_numpy_computes_halves_as_float32() -> None:
-    """2048 + 1 + 1: as halves, each sum would be rounded."""
+    """2048 + 1 + 1: in halves, each sum would be rounded."""
     op, type_ = Reduce("sum", (0,)), TensorType((3,), DType.FLOAT16)
     x, y = Value("x", type_), Value("y", replace(type_, shape=()))
     graph = Graph("sum", (x,), (y,), (Node(op, (x,), (y,), Origin("SUM", 0)),))

@@ -1,7 +1,8 @@
-"""The host's side of Vulkan when things go wrong, beside a loader that fails when it is told to.
+"""The host side of Vulkan when calls fail, with a fake loader that fails on request.
 
-The stand-in (`tests/support/vulkan/fake_vulkan.c`) gives away objects by malloc, so that
-AddressSanitizer sees each one that is lost, freed twice or used too long, of any call that fails.
+The fake loader (`tests/support/vulkan/fake_vulkan.c`) allocates objects by malloc, so that
+AddressSanitizer detects each object that is leaked, freed twice or used after it was freed, for a
+failure of any call.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ pytestmark = requires_vulkan
 
 OUT_OF_MEMORY = -2
 BEST_EFFORT = ("vkGetPipelineCacheData", "vkDeviceWaitIdle")
-"""Functions without which everything works as well."""
+"""Functions whose failure does no harm."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a session ended, what it said, and what the loader says of it."""
+    """How a session ended, its messages, and those of the loader."""
 
     status: int
     said: str
@@ -60,7 +61,7 @@ class Session:
     def __call__(
         self, devices: int = 1, cache: Path | None = None, inferences: int = 2, **variables: int
     ) -> Ended:
-        """Run it so often on each device; whatever happens, nothing must be left."""
+        """Run it repeatedly on each device; nothing may leak, whatever happens."""
         command = [self.program, str(devices), str(inferences)]
         command += [] if cache is None else [str(cache)]
         environment = {**os.environ, **{name: str(value) for name, value in variables.items()}}
@@ -79,7 +80,7 @@ class Session:
 
     @property
     def gpu(self) -> DispatchProgram:
-        """What the device is told."""
+        """Return the options of the fake device."""
         program = program_of(self.artefact)
         assert program is not None
         return program
@@ -106,13 +107,13 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 @pytest.fixture(scope="module")
 def session_in_two_parts(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """Its weights are larger than its arena, and a layer of the CPU stands between the GPU's."""
+    """Its weights are larger than its arena, and one CPU layer is between the GPU's."""
     options = replace(ON_GPU, place={"v3": "c"})
     return compiled(compile_graph(dense(), options), tmp_path_factory.mktemp("two_parts"))
 
 
 def test_every_call_that_can_fail(session: Session, tmp_path: Path) -> None:
-    """Each in turn: its name and Vulkan's error are told, and all is given back."""
+    """Each call fails in turn: its name and Vulkan's error are printed, and everything is freed."""
     calls = session(cache=tmp_path / "cache").calls
     seen: dict[str, int] = {}
     for number in range(calls):
@@ -132,7 +133,7 @@ def test_every_call_that_can_fail(session: Session, tmp_path: Path) -> None:
 
 
 def test_no_memory_for_one_buffer_of_two_networks(session: Session) -> None:
-    """The second device cannot be opened: the first is closed all the same."""
+    """If the second device cannot be opened, the first is still closed."""
     calls = session().calls
     ended = session(devices=2, FAKE_FAIL=calls - 8, FAKE_RESULT=OUT_OF_MEMORY)
     assert ended.status == 1
@@ -171,7 +172,7 @@ def test_names_of_results(session: Session, result: int, name: str) -> None:
     ],
 )
 def test_a_missing_driver(session: Session, fakes: dict[str, int], what: str, result: str) -> None:
-    """What is missing, what helps, and all of what Vulkan says."""
+    """The message says what is missing, what helps, and everything that Vulkan reports."""
     ended = session(1, None, **fakes)
     assert ended.status == 1
     assert re.fullmatch(
@@ -188,12 +189,12 @@ def test_numbers_of_devices(session: Session) -> None:
 
 
 def test_more_than_there_is_room_for(session: Session) -> None:
-    """VK_INCOMPLETE is no failure."""
+    """VK_INCOMPLETE is not a failure."""
     assert session(FAKE_DEVICES=40, FAKE_EXTENSIONS=600).status == 0
 
 
 def test_devices_that_are_too_small(session: Session, session_in_two_parts: Session) -> None:
-    """By one byte, or one invocation, whichever it is of."""
+    """A limit is too small by one byte or one invocation."""
     one, other = session.gpu, session_in_two_parts.gpu
     assert one.arena_bytes > one.weights_bytes
     assert other.arena_bytes < other.weights_bytes
@@ -214,7 +215,7 @@ def test_devices_that_are_too_small(session: Session, session_in_two_parts: Sess
 def test_every_command_buffer_waits_and_is_waited_for(
     session: Session, session_in_two_parts: Session
 ) -> None:
-    """First for what was submitted before; between, where planned; last, the host can read."""
+    """First for earlier submissions; between, if planned; last, so that the host can read."""
     assert session.gpu.barriers > 0
     assert len(session_in_two_parts.gpu.regions) == 2
     for run in (session, session_in_two_parts):
@@ -226,8 +227,11 @@ def test_every_command_buffer_waits_and_is_waited_for(
 
 
 def test_what_is_made_once(session: Session, session_in_two_parts: Session) -> None:
-    """All before the first inference, which only submits and waits: one memory for arena and
-    weights, one descriptor set, a command buffer for each region, recorded once."""
+    """Everything is made before the first inference, which only submits and waits.
+
+    There is one memory for arena and weights, one descriptor set, and a recorded command buffer for
+    each region.
+    """
     for run in (session, session_in_two_parts):
         regions, inferences = len(run.gpu.regions), 5
         times = run(inferences=inferences).times
@@ -273,7 +277,7 @@ def test_a_device_that_cannot_store_halves(session: Session) -> None:
 
 
 def test_arithmetic_of_halves_is_taken_where_it_is_fast(session: Session) -> None:
-    """On a GPU that has it, and where it is not declined."""
+    """If the GPU supports it and the options do not decline it."""
     assert session().extensions == 0
     assert session(FAKE_TYPE=DISCRETE_GPU).extensions == 1
     assert session(FAKE_TYPE=DISCRETE_GPU, FAKE_EXTENSIONS=1).extensions == 0
@@ -292,9 +296,9 @@ def test_a_cache_comes_back_as_it_was(session: Session, tmp_path: Path) -> None:
     assert cache.stat().st_mtime_ns == stored  # it is not written again
 
 
-@pytest.mark.parametrize("spoilt", ["flipped", "cut", "longer", "empty", "huge", "other"])
-def test_a_spoilt_cache_is_none(session: Session, spoilt: str, tmp_path: Path) -> None:
-    """The driver never sees it, and the next start has a sound one."""
+@pytest.mark.parametrize("damaged", ["flipped", "cut", "longer", "empty", "huge", "other"])
+def test_a_damaged_cache_is_none(session: Session, damaged: str, tmp_path: Path) -> None:
+    """The driver never reads the damaged cache, and the next start has a valid one."""
     cache = tmp_path / "cache"
     session(cache=cache, FAKE_CACHE=5000)
     data = cache.read_bytes()
@@ -306,7 +310,7 @@ def test_a_spoilt_cache_is_none(session: Session, spoilt: str, tmp_path: Path) -
         "huge": data * 500,
         "other": os.urandom(300),
     }
-    cache.write_bytes(changed[spoilt])
+    cache.write_bytes(changed[damaged])
     ended = session(cache=cache, FAKE_CACHE=5000)
     assert (ended.status, ended.caches) == (0, (0,))
     assert session(cache=cache, FAKE_CACHE=5000).caches == (5000,)

@@ -1,6 +1,6 @@
-"""Only what every device of Vulkan 1.1 can do is asked of it; more is refused, or the CPU's.
+"""Programs require only what every Vulkan 1.1 device supports; the rest is refused or on the CPU.
 
-Limits are lowered to just below what a small network needs, so that each of them is seen alone.
+Each limit alone is lowered to just below what a small network needs.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def test_sizes_of_workgroups(local: tuple[int, int, int], fits: bool, artefact: 
 
 
 def test_constants_of_a_module(artefact: Artefact) -> None:
-    """As many as the C has room for."""
+    """As many as the C array can contain."""
     call = artefact.schedule.calls[0].call
     assert isinstance(call, ShaderCall)
     most = shaders.MAX_CONSTANTS
@@ -138,7 +138,7 @@ def floats(name: str, *shape: int) -> Value:
 
 
 def chain(*ops: Op, inputs: tuple[Value, ...]) -> Graph:
-    """Nodes in a row; the first has all inputs."""
+    """Return consecutive nodes; the first has all inputs."""
     nodes: list[Node] = []
     operands = inputs
     for number, op in enumerate(ops):
@@ -154,7 +154,7 @@ def backends(artefact: Artefact) -> set[str]:
 
 
 def test_axes_of_elementwise_operators() -> None:
-    """None of the axes can be joined with the next."""
+    """No axis can be merged with the next."""
     for axes, backend in ((MAX_LOOPS, "vulkan"), (MAX_LOOPS + 1, "c")):
         a, b = ([2 if i % 2 == own else 1 for i in range(axes)] for own in (0, 1))
         graph = chain(Binary("add"), inputs=(floats("a", *a), floats("b", *b)))
@@ -174,7 +174,7 @@ def test_axes_of_products() -> None:
 
 @pytest.mark.parametrize("options", [Options(target="vulkan"), ON_GPU], ids=["default", "vulkan"])
 def test_a_tensor_that_no_device_need_bind(options: Options) -> None:
-    """The CPU computes everything, and it is told why."""
+    """The CPU computes everything, and the reason is reported."""
     graph = chain(Unary("exp"), Unary("neg"), inputs=(floats("x", 6000, 6000),))
     artefact = compile_graph(graph, options)
     assert program_of(artefact) is None
@@ -186,7 +186,7 @@ def test_a_tensor_that_no_device_need_bind(options: Options) -> None:
 
 
 def test_an_arena_that_no_device_need_bind() -> None:
-    """Of tensors that are each small enough; the remedy helps."""
+    """Each tensor is small enough, but not the arena; the suggested option helps."""
     graph = chain(Transpose((1, 0)), inputs=(floats("x", 5000, 5000),))
     with pytest.raises(UnsupportedError, match=r"200,000,000 bytes; .* with --backends c"):
         compile_graph(graph, Options(target="vulkan", backends=("vulkan",)))
@@ -195,7 +195,7 @@ def test_an_arena_that_no_device_need_bind() -> None:
 
 
 def test_weights_that_no_device_need_bind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The remedy names the layer with most, and helps."""
+    """The message names the layer with the most weights, and its remedy helps."""
     needed = gpu_of(compile_graph(dense(), ON_GPU)).weights_bytes
     monkeypatch.setattr(dispatches, "MAX_RANGE", needed - 1)
     with pytest.raises(UnsupportedError, match=r"--place v1=c has 4,\d+ less"):
@@ -204,7 +204,7 @@ def test_weights_that_no_device_need_bind(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_device_held_to_the_minima(artefact: Artefact, tmp_path: Path) -> None:
-    """What this computer's device can do besides is refused then."""
+    """Optional features of this computer's device are then refused."""
     (sample,) = random_samples(artefact.graph, 1, 0)
     build(artefact, tmp_path)
     tables = tmp_path / "project" / f"{artefact.network.name}_gpu.c"

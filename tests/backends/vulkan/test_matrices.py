@@ -1,4 +1,4 @@
-"""MatMul and ConvTranspose on a GPU: every way of loading factors, judged by the references."""
+"""MatMul and ConvTranspose on a GPU: every way of loading factors, against the references."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ TRANSPOSED = (
 
 
 def calls_of(cases: Sequence[Case]) -> list[ShaderCall]:
-    """How each case is computed, for every kind; fail unless that is by a shader, and right."""
+    """Return the calls of each case, by kind; fail unless a shader computes it, correctly."""
     chosen = [
         (replace(case, rounding=rounding), dtype) for case in cases for dtype, rounding in KINDS
     ]
@@ -106,7 +106,7 @@ def calls_of(cases: Sequence[Case]) -> list[ShaderCall]:
 @pytest.mark.quick(form=("across",))
 @pytest.mark.parametrize("form", PRODUCTS)
 def test_products_of_matrices(form: str) -> None:
-    """Broadcast stacks, transpositions; rows that do and that do not begin with a word."""
+    """Broadcast stacks and transpositions; rows that begin at a word or not."""
     calls = calls_of(PRODUCTS[form])
     assert {call.parameters.variables["form"] for call in calls} == {form}
 

@@ -1,6 +1,6 @@
-"""Operators on a GPU: long rows, wide ranges, numbers between two integers, layers left to the CPU.
+"""Operators on a GPU: long rows, wide ranges, rounding ties, layers left to the CPU.
 
-The case table runs in `test_cases_backends`. Judges are the numpy references, in double precision.
+`test_cases` runs the case table. Oracles are the numpy references in double precision.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ pytestmark = requires_vulkan
 
 ON_GPU = SETUPS["vulkan"]
 MOST_INVOCATIONS = 65535 * 64
-"""Invocations of the workgroups that a device must be able to dispatch in a row, 64 each."""
+"""Invocations of the 65,535 workgroups, of 64 each, that every device can dispatch in a row."""
 
 
 def one_node(
@@ -122,7 +122,7 @@ def test_more_elements_than_one_row_of_workgroups_has() -> None:
 
 
 UNITS = {"exp": 3, "log": 3, "tanh": 4, "logistic": 5, "erf": 4, "softplus": 4}
-"""Units in the last place that float functions may be off on any device."""
+"""Error of float functions that is allowed on any device, in units in the last place."""
 
 
 def test_float_functions_keep_their_precision() -> None:
@@ -144,7 +144,7 @@ def test_float_functions_keep_their_precision() -> None:
 
 
 def _keeps_what_is_no_number(op: Op) -> bool:
-    """Operators with limits; of a maximum, C too takes the numbers only."""
+    """Return whether an operator keeps NaN: not clamps, and of a maximum C takes the number."""
     clamps = getattr(op, "activation", Activation.NONE) is not Activation.NONE
     maximum = isinstance(op, Pool2D) and op.kind == "max"
     return isinstance(op, Unary | Softmax | LogSoftmax) or (clamps and not maximum)
@@ -152,7 +152,7 @@ def _keeps_what_is_no_number(op: Op) -> bool:
 
 @pytest.mark.thorough
 def test_what_is_no_number_stays_none() -> None:
-    """A spoilt input is seen in the output, on the GPU as on the CPU."""
+    """NaN inputs give NaN outputs, on the GPU as on the CPU."""
     members: list[Member] = []
     for case in all_cases():
         if DType.FLOAT32 not in case.dtypes or not _keeps_what_is_no_number(case.op):
@@ -181,7 +181,7 @@ ANGLES = {
     "acosh": (1, 1e6),
     "atanh": (-1, 1),
 }
-"""Domains of functions whose results may be off by 4e-7 of themselves and 3e-7 besides."""
+"""Domains of functions whose results may be off by 4e-7, relative, plus 3e-7."""
 
 
 def test_angles_keep_their_precision() -> None:
@@ -210,7 +210,7 @@ def test_sines_of_any_angle(kind: str) -> None:
 
 
 def between() -> Iterator[tuple[Graph, Sample]]:
-    """Numbers that lie at, and next to, the middle between two stored ones."""
+    """Return numbers at, and next to, the midpoint of two stored ones."""
     for scale, zero_point, rounding in ((0.1, -3, None), (0.37, 5, Rounding.ONNX)):
         y = TensorType((1203,), DType.INT8, Quant.per_tensor(scale, zero_point))
         middle = ((np.arange(-200, 201) + 0.5) * np.float32(scale)).astype(np.float32)
@@ -227,7 +227,7 @@ def test_numbers_between_two_integers() -> None:
 
 @cache
 def network(dtype: DType) -> Member:
-    """A network with every class of operators that a GPU computes."""
+    """Return a network with every class of operators that a GPU computes."""
     rng = np.random.default_rng(7)
     b = Builder(dtype, cast("st.DrawFn", no_choice), rng)
     same = ((1, 1), (1, 1))
@@ -286,7 +286,7 @@ BOTH = pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.quick(every=2)
 @BOTH
 def test_layers_left_to_the_cpu(dtype: DType) -> None:
-    """Every layer is once on the CPU, between neighbours on the GPU."""
+    """Every layer runs once on the CPU, between neighbors on the GPU."""
     member = network(dtype)
     served = layers(compiled(member), "vulkan")
     assert len(served) > 15
@@ -298,7 +298,7 @@ def test_layers_left_to_the_cpu(dtype: DType) -> None:
 
 
 def _turned(x: Value, name: str, *, gather: bool) -> Node:
-    """Elements from last to first, along all axes or, by another operator, along the first."""
+    """Reverse the elements along all axes, or, by another operator, along the first."""
     shape, y = x.type.shape, Value(name, x.type)
     if gather:
         order = Value.constant(f"{name} order", np.arange(shape[0], dtype=np.int32)[::-1].copy())
@@ -308,7 +308,7 @@ def _turned(x: Value, name: str, *, gather: bool) -> Node:
 
 
 def _between(case: Case, dtype: DType) -> Member:
-    """The node of a case, which reads from nodes of the GPU and is read by one."""
+    """Return the node of a case between nodes of the GPU."""
     graph = build(case, dtype)
     gather, rng = isinstance(case.op, Slice), np.random.default_rng(12)
     given = [Value(f"{x.name} given", x.type) for x in graph.inputs]
@@ -326,7 +326,7 @@ def _between(case: Case, dtype: DType) -> Member:
 
 
 def _changes(member: Member) -> bool:
-    """Whether there is anything to do but to turn an input twice; the passes would leave it out."""
+    """Return whether the node does more than reverse an input twice (which passes remove)."""
     first, *others = member.samples[0]
     return bool(others) or not np.array_equal(
         evaluate(member.graph, member.samples[0]).outputs[0], first
@@ -335,9 +335,9 @@ def _changes(member: Member) -> bool:
 
 @cache
 def islands(dtype: DType) -> tuple[Member, Mapping[str, Node]]:
-    """A case of each operator that a GPU computes of such data; by its name, the node."""
+    """Return the node of a case for each operator that a GPU computes on such data, by its name."""
     found: dict[str, Member] = {}
-    # Quantized rather than plain numbers, and the last one: the first is often the easiest.
+    # Prefer quantized data, and the last case: the first is often the simplest.
     cases = list(reversed(all_cases()))
     for case in sorted(cases, key=lambda case: case.plain):
         name = case.op.name
@@ -345,7 +345,7 @@ def islands(dtype: DType) -> tuple[Member, Mapping[str, Node]]:
             continue
         graph = build(case, dtype)
         ends = (*graph.inputs, *graph.outputs)
-        # Scalars cannot be turned, and what has no elements is a constant.
+        # Scalars cannot be reversed, and tensors without elements are constants.
         if all(v.type.shape and v.type.size for v in ends):
             member = _between(case, dtype)
             if isinstance(case.op, Copy) or _changes(member):
@@ -364,7 +364,7 @@ def islands(dtype: DType) -> tuple[Member, Mapping[str, Node]]:
 
 
 def test_islands_of_every_operator() -> None:
-    """One that the GPU learns to compute needs a case that can be left to the CPU."""
+    """A new operator of the GPU needs a case that can be left to the CPU."""
     assert {type(node.op) for dtype in DTYPES for node in islands(dtype)[1].values()} == {
         op for kernel in backend("vulkan").kernels for op in get_args(kernel.op) or (kernel.op,)
     }
@@ -376,7 +376,7 @@ def test_islands_of_every_operator() -> None:
 
 
 def check_islands(dtype: DType, cpu: Mapping[str, Node]) -> None:
-    """Fail unless these operators are the CPU's, among neighbours of the GPU, and all is right."""
+    """Fail unless these operators are on the CPU, their neighbors on the GPU, and outputs right."""
     member, _ = islands(dtype)
     artefact = compiled(member, [node.name for node in cpu.values()])
     on_cpu, on_gpu = (
@@ -397,7 +397,7 @@ def check_islands(dtype: DType, cpu: Mapping[str, Node]) -> None:
 @pytest.mark.quick(every=2)
 @BOTH
 def test_every_operator_left_to_the_cpu(dtype: DType) -> None:
-    """Each for itself: none of them has another for a neighbour."""
+    """Each alone, so that no other such operator is its neighbor."""
     check_islands(dtype, islands(dtype)[1])
 
 
@@ -405,7 +405,7 @@ def test_every_operator_left_to_the_cpu(dtype: DType) -> None:
 @pytest.mark.parametrize("start", range(4))
 @BOTH
 def test_some_operators_left_to_the_cpu(dtype: DType, start: int) -> None:
-    """The others are the GPU's."""
+    """The others are on the GPU."""
     check_islands(dtype, dict(list(islands(dtype)[1].items())[start::4]))
 
 

@@ -1,4 +1,4 @@
-"""What shaders are told is what they print: equal parameters, and only these, are equal GLSL."""
+"""Shaders' parameters contain exactly what they print: equal parameters mean equal GLSL."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections import defaultdict
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.functions import blocks, called_in, needs
+from smelt.codegen.backends.vulkan.glsl_functions import blocks, called_in, needs
 from smelt.codegen.backends.vulkan.shaders import ModuleParameters
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Parameters, Request
+from smelt.codegen.lower.kernel import Parameters, Request
 from smelt.codegen.text.render import render
 from smelt.ops import all_cases
 from smelt.ops.case import build

@@ -1,4 +1,4 @@
-"""The cut between GPU and CPU: its cost, its reasons, and what `smelt tune` stores."""
+"""The cut between GPU and CPU: its cost and its reasons, and what `smelt tune` stores."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def cost(
     submit_ns: float,
     tensors: Sequence[PricedTensor],
 ) -> float:
-    """Of an assignment: layers, a submission for each run of them on the GPU, and conversions."""
+    """Return an assignment's cost: layers, a submission for each run on the GPU, conversions."""
     times = sum(layer.times[not there] for layer, there in zip(layers, on_gpu, strict=True))
     runs = sum(b and not a for a, b in zip([False, *on_gpu], on_gpu, strict=False))
     return times + runs * submit_ns + sum(converted(tensor, on_gpu) for tensor in tensors)
 
 
 def network(rng: random.Random) -> tuple[list[PricedLayer], list[PricedTensor]]:
-    """Layers, and tensors that some of them make and later ones read."""
+    """Return layers, and tensors that some layers make and later ones read."""
 
     def times() -> tuple[float, float]:
         return float(rng.randint(0, 30)), float(rng.randint(0, 30))
@@ -107,7 +107,7 @@ def compiled(model: Path = MODEL, **options: object) -> Artefact:
 
 
 def tuned(there_ns: float, here_ns: float, submit_ns: float = 1e3) -> Tuning:
-    """Every layer of the digits takes so long on the GPU, and on the CPU."""
+    """Return a tuning in which every digits layer has these times on GPU and CPU."""
     graph = compiled().schedule.graph
     layer = TunedLayer(gpu_ns=there_ns, cpu_ns=here_ns)
     layers = {layer_key(node): layer for node in graph.nodes}
@@ -115,7 +115,7 @@ def tuned(there_ns: float, here_ns: float, submit_ns: float = 1e3) -> Tuning:
 
 
 def test_every_operator_has_estimated_costs() -> None:
-    """Those with several results too, of whatever types."""
+    """Also operators with several results, of any types."""
     costs = Costs(gpu_called("generic"))
     nodes = [n for case in all_cases() for dtype in case.dtypes for n in build(case, dtype).nodes]
     assert any(len(node.outputs) > 1 for node in nodes)
@@ -170,7 +170,7 @@ def backends_of(artefact: Artefact) -> dict[str, str | None]:
 
 @pytest.mark.parametrize(("convert_ns", "conversions"), [(1.5e3, 4), (1e5, 2)])
 def test_conversions_to_float16_are_weighed(convert_ns: float, conversions: int) -> None:
-    """A layer that the CPU computes faster stays on the GPU if its operand would be converted."""
+    """A layer that is faster on the CPU stays on the GPU if its operand would need a conversion."""
     own = [node for node in load(SMALL).graph.nodes if node.macs]
     ways: list[dict[str, str]] = [{}, *({node.name: "c"} for node in own)]
     there = [
@@ -207,7 +207,7 @@ def test_conversions_to_float16_are_weighed(convert_ns: float, conversions: int)
 
 
 def test_the_cpu_is_estimated_in_float32() -> None:
-    """Whatever the GPU stores; there it is half the bytes."""
+    """Whatever the GPU stores; there the tensors have half the bytes."""
     everywhere = compiled(SMALL, backends=("vulkan", "c"), float16=True)
     halves = [s.node for s in everywhere.schedule.steps if isinstance(s.node.op, Softmax)]
     wide = [s.node for s in compiled(SMALL).schedule.steps if isinstance(s.node.op, Softmax)]
@@ -266,7 +266,7 @@ def test_a_layer_that_is_placed_goes_there() -> None:
 
 
 def test_names_of_layers_are_suggested_that_can_be_placed() -> None:
-    """Those that only convert to float16 and back cannot."""
+    """Except those that only convert to float16 and back."""
 
     def place(name: str) -> Artefact:
         return compiled(SMALL, backends=("vulkan", "c"), float16=True, place={name: "c"})
@@ -275,7 +275,7 @@ def test_names_of_layers_are_suggested_that_can_be_placed() -> None:
     assert f"{result.name}_f16" in {
         node.name for node in place(load(SMALL).graph.nodes[0].name).schedule.graph.nodes
     }
-    with pytest.raises(ConfigError, match="no layer is called so") as error:
+    with pytest.raises(ConfigError, match="no layer has this name") as error:
         place(f"{result.name}_f16")
     names = re.findall("'([^']+)', ", str(error.value))
     assert result.name in names
@@ -296,16 +296,17 @@ def test_another_cut_is_another_network() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (Options(target="host", gpu="videocore7"), "--gpu is for a target with a GPU; 'host' has"),
-        (Options(target="host", tuning=NOTHING), "--tuning is for a target with a GPU"),
+        (Options(target="host", gpu="videocore7"), "--gpu needs a target with a GPU; 'host' has"),
+        (Options(target="host", tuning=NOTHING), "--tuning needs a target with a GPU"),
         (
             Options(target="vulkan", gpu="mali", tuning=NOTHING),
-            "measured with the profile 'generic', not with --gpu mali: leave --gpu out",
+            "measured with profile 'generic', not with --gpu mali: remove --gpu",
         ),
         (
             Options(board="raspberrypi5", tuning=NOTHING),
-            "measured with the profile 'generic', and --board raspberrypi5 has 'videocore7': "
-            "measure with `smelt tune --board raspberrypi5`, or give --gpu generic",
+            "measured with profile 'generic', but --board raspberrypi5 has 'videocore7': "
+            "measure with `smelt tune --board raspberrypi5`, or select the measured "
+            "profile with --gpu generic",
         ),
         (Options(target="vulkan", gpu="voodoo"), "unknown GPU 'voodoo'"),
     ],
@@ -315,8 +316,8 @@ def test_options_that_would_not_count(options: Options, complaint: str) -> None:
         compile_model(MODEL, options)
 
 
-NONE = "no layer goes to the GPU: the CPU computes everything"
-MORE = "`smelt partition` says why, --backends vulkan,c gives the GPU all that it serves"
+NONE = "no layer runs on the GPU: the CPU computes all layers"
+MORE = "`smelt partition` says why, --backends vulkan,c gives the GPU all it supports"
 SMALL = DIGITS / "digits_float32.tflite"
 
 
@@ -324,8 +325,8 @@ SMALL = DIGITS / "digits_float32.tflite"
     ("model", "options", "said"),
     [
         (MODEL, {}, f"{NONE}; {MORE}"),
-        (MODEL, {"float16": True}, f"{NONE}, and --float16 changes nothing; {MORE}"),
-        (MODEL, {"cpu_fallback": True}, f"{NONE}, and --cpu-fallback changes nothing; {MORE}"),
+        (MODEL, {"float16": True}, f"{NONE}, and --float16 has no effect; {MORE}"),
+        (MODEL, {"cpu_fallback": True}, f"{NONE}, and --cpu-fallback has no effect; {MORE}"),
         (
             MODEL,
             {"backends": ("vulkan", "c"), "place": {"*": "c"}},
@@ -334,7 +335,7 @@ SMALL = DIGITS / "digits_float32.tflite"
         (
             MODEL,
             {"backends": ("vulkan", "c"), "float16": True},
-            "--float16 changes nothing: the GPU computes nothing in float32 that float16 can hold",
+            "--float16 has no effect: the GPU computes no float32 tensor that float16 can store",
         ),
         (MODEL, {"backends": ("vulkan", "c"), "cpu_fallback": True}, ""),
         (SMALL, {"backends": ("vulkan", "c"), "float16": True}, ""),
@@ -356,14 +357,14 @@ def test_options_that_change_nothing_are_told(
         (
             ("verify", "--device", "3"),
             1,
-            "--device 3 chooses the GPU that computes, and no layer of this network goes to one: "
-            f"{MORE}; or leave --device out\n",
+            "--device 3 selects a GPU, but no layer of this network runs on one: "
+            f"{MORE}; or remove --device\n",
         ),
-        (("profile", "--device", "3"), 1, "--device 3 chooses the GPU that computes, and no layer"),
+        (("profile", "--device", "3"), 1, "--device 3 selects a GPU, but no layer"),
         (
             ("profile", "--board", "mps2-an386", "--device", "0"),
             1,
-            "--device 0 chooses among this computer's GPUs",
+            "--device 0 selects one of this computer's GPUs",
         ),
     ],
 )
@@ -375,7 +376,7 @@ def test_that_nothing_is_the_gpus_is_told(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """A device that is asked for by its number is not done without."""
+    """A device that was requested by its number must be used."""
     target = () if "--board" in arguments else ("--target", "vulkan")
     command, *rest = arguments
     ran = runner(tmp_path, monkeypatch, capfd)(command, MODEL, *target, *rest)
@@ -401,7 +402,7 @@ def test_tuning_is_kept_with_the_project(tmp_path: Path) -> None:
         ("{", "the file: Invalid JSON"),
         (
             '{"version": 1, "gpu": "generic", "submit_ns": 1, "layers": {"a": [1, 2]}}',
-            "it is of version 1, and this Smelt reads version 2; write it anew with `smelt tune`",
+            "it is of version 1, and this Smelt reads version 2; write it again with `smelt tune`",
         ),
         ('{"gpu": "generic", "device": "a", "submit_ns": -1, "layers": {}}', "submit_ns: "),
         ('{"gpu": "generic", "device": "a", "submit_ns": 1, "layers": {}}', "says no version"),
@@ -423,7 +424,7 @@ def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint:
         load_tuning(path)
     assert complaint in str(error.value)
     assert str(path) in str(error.value)
-    assert text is None or str(error.value).endswith("; write it anew with `smelt tune`")
+    assert text is None or str(error.value).endswith("; write it again with `smelt tune`")
 
 
 @pytest.mark.parametrize(
@@ -450,7 +451,7 @@ def test_where_a_tuning_goes_is_looked_at_first(
         ran = run("tune", MODEL, "--target", "vulkan", "-o", place)
         assert (ran.code, ran.err) == (1, f"ConfigError: cannot write '{place}': {why}\n")
     (tmp_path / "t.json").write_text("kept")
-    with pytest.raises(TypeError):  # what measures is reached, and the file as it was
+    with pytest.raises(TypeError):  # measuring was started, and the file is unchanged
         run("tune", MODEL, "--target", "vulkan", "-o", "t.json")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["kept"]
 

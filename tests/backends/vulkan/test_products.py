@@ -1,4 +1,4 @@
-"""Products on a GPU, by Mesa's driver for CPUs: equal to numpy, and to TensorFlow Lite Micro."""
+"""Convolutions on a GPU, by Mesa's CPU driver: equal to numpy and to TensorFlow Lite Micro."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from smelt import targets
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.backends.vulkan import products
+from smelt.codegen.backends.vulkan import convolution_blocks
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, ShaderCall
 from smelt.codegen.backends.vulkan.gpus import gpu_called
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Request
+from smelt.codegen.lower.kernel import Request
 from smelt.ir import (
     DType,
     Graph,
@@ -52,12 +52,12 @@ DTYPES = (DType.FLOAT32, DType.INT8)
 
 @pytest.fixture(params=["lavapipe", "generic"])
 def setup(request: pytest.FixtureRequest) -> Options:
-    """Blocks as either kind of device wants them; bytes are multiplied as floats on one."""
+    """Use the blocks of either kind of device; one of them multiplies bytes as floats."""
     return replace(SETUP, gpu=request.param)
 
 
 def check(chosen: Sequence[tuple[Case, DType]], setup: Options) -> None:
-    """Fail unless each case is computed by a shader, and as the reference does."""
+    """Fail unless a shader computes each case as the reference does."""
     members = [member_of(case, dtype) for case, dtype in chosen]
     graph = combine("all", [member.graph for member in members])
     assert not on_cpu(compile_graph(graph, setup))
@@ -68,7 +68,7 @@ def check(chosen: Sequence[tuple[Case, DType]], setup: Options) -> None:
 
 
 def on_cpu(artefact: Artefact) -> list[str]:
-    """The products that no shader computes."""
+    """Return the cases that no shader computes."""
     return [
         step.node.name
         for step in artefact.schedule.calls
@@ -77,7 +77,7 @@ def on_cpu(artefact: Artefact) -> list[str]:
 
 
 def served(case: Case, dtype: DType) -> bool:
-    """Whether shaders serve a case: constant weights."""
+    """Return whether shaders serve a case: its weights are constant."""
     product_ = isinstance(case.op, OPERATORS) and dtype in DTYPES
     return product_ and isinstance(case.arguments[1], Weights)
 
@@ -138,13 +138,13 @@ def test_hostile_shapes(setup: Options) -> None:
 
 
 def test_more_invocations_than_a_row_of_workgroups() -> None:
-    """Invocations that are numbered through go on in further rows, and all of them are there."""
+    """Numbered invocations continue in further rows of workgroups, and none is missing."""
     x = Value("x", TensorType((1, 1500, 1500, 4), DType.FLOAT32))
     y = Value("y", TensorType((1, 1500, 1500, 4), DType.FLOAT32))
     weights = Value.constant("w", np.ones((1, 3, 3, 4), np.float32))
     op = DepthwiseConv2D(padding=SAME)
     node = Node(op, (x, weights), (y,), Origin("DEPTHWISE", 0))
-    call = products.ProductShader().offer(node, Request(targets.get("vulkan")))
+    call = convolution_blocks.ProductShader().offer(node, Request(targets.get("vulkan")))
     assert isinstance(call, ShaderCall)
     assert call.block is not None
     assert call.block.across
@@ -154,7 +154,7 @@ def test_more_invocations_than_a_row_of_workgroups() -> None:
 
 
 def test_sums_that_are_no_floats() -> None:
-    """2,400 products of bytes can leave 24 bits: they are summed as integers."""
+    """2,400 products of bytes can exceed 24 bits, so they are summed as integers."""
     case = dense((1, 2400), (4, 2400))
     member = member_of(case, DType.INT8)
     node = next(n for n in member.graph.nodes if isinstance(n.op, FullyConnected))
@@ -196,7 +196,7 @@ def test_float_networks(name: str) -> None:
 @pytest.mark.parametrize("bits", [16, 30, 31])
 @pytest.mark.parametrize("op", [Conv2D(), FullyConnected()], ids=["conv", "dense"])
 def test_every_shift(op: Op, bits: int, zero_point: int, setup: Options) -> None:
-    """Of sums as large as they become, and one more, which leaves nothing (a dead channel)."""
+    """For the largest sums, and one shift more, which gives zero (a dead channel)."""
     shifts, most = np.arange(-1, 34), 2**bits - 1
     biases = np.array([0, 1, -1, most, -most, most // 2, -most // 2])
     scales = tuple(np.repeat((1 - 2.0**-30) * 2.0**-shifts, len(biases)).tolist())
@@ -225,7 +225,7 @@ def test_every_shift(op: Op, bits: int, zero_point: int, setup: Options) -> None
 
 
 def test_dead_channels_go_by_fours() -> None:
-    """Layers of a network with many dead channels keep what fills words."""
+    """Layers of a network with many dead channels keep a multiple of four."""
     artefact = compile_model(shared("models/mlperf_tiny/vww_int8.tflite"), SETUP)
     layers = [n for n in artefact.graph.nodes if isinstance(n.op, Conv2D | DepthwiseConv2D)]
     widths = [n.output.type.shape[-1] for n in layers]

@@ -1,4 +1,4 @@
-"""What a network for target `vulkan` does on a real driver, as the user has it."""
+"""Networks for target `vulkan` on a real driver, built as users build them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check(
     cflags: str,
     tolerance: float = TOLERANCE,
 ) -> None:
-    """The right outputs, and no message of the validation layer."""
+    """Assert right outputs without messages of the validation layer."""
     samples = random_samples(artefact.graph, 2, 0)
     outputs = build(artefact, folder, cflags).run(samples, validation.environment)
     assert validation.messages() == ""
@@ -73,7 +73,7 @@ def check(
 
 
 def check_modules(artefact: Artefact) -> None:
-    """No optional feature, no more shared memory than each device has; nothing is there twice."""
+    """Assert no optional feature, no more shared memory than required, and no duplicate module."""
     gpu = program_of(artefact)
     assert gpu is not None
     assert len({tuple(m.sources.items()) for m in gpu.modules}) == len(gpu.modules)
@@ -90,7 +90,7 @@ def check_modules(artefact: Artefact) -> None:
 @pytest.mark.quick(every=4)
 @MLPERF
 def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -> None:
-    """As if the device had no more than each must have; the layer finds nothing to say."""
+    """With the required limits only; the layer reports nothing."""
     artefact = on_gpu(network)
     check_modules(artefact)
     check_arena(artefact)
@@ -103,7 +103,7 @@ def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) 
 @pytest.mark.thorough
 @networks("mlperf_tiny/ic_float32", "mlperf_tiny/ad_float32")
 def test_float16_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -> None:
-    """The storage of float16 is the one feature that is needed."""
+    """Storage of float16 is the only feature that is needed."""
     artefact = compile_model(network.model, replace(ON_GPU, float16=True))
     check_modules(artefact)
     check_arena(artefact)
@@ -113,7 +113,7 @@ def test_float16_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT8])
 def test_equal_layers_share_a_pipeline(dtype: DType) -> None:
-    """Where operands lie, and what weights they have, makes no difference; channels may do."""
+    """Offsets and weights do not matter for sharing; numbers of channels may."""
     b = Builder(dtype, cast("st.DrawFn", no_choice), np.random.default_rng(0))
     x = b.input((1, 6, 6, 8))
     wide, narrow = (8, 1, 1, 8), (4, 1, 1, 8)
@@ -133,7 +133,7 @@ def test_equal_layers_share_a_pipeline(dtype: DType) -> None:
 
 
 def test_steps_one_by_one(artefact: Artefact, tmp_path: Path) -> None:
-    """With taps, each dispatch is submitted by itself, and what it gives can be read."""
+    """With taps, each dispatch is submitted separately, and its result can be read."""
     built, validation = build(artefact, tmp_path), Validation(tmp_path)
     elf = compile_project(tmp_path / "project", artefact.platform, taps=True)
     (sample,) = random_samples(artefact.graph, 1, 0)
@@ -155,13 +155,13 @@ def test_steps_one_by_one(artefact: Artefact, tmp_path: Path) -> None:
 @pytest.mark.slow
 @networks("mlperf_tiny/kws_*", "mlperf_tiny/ad_*")
 def test_networks_under_gpu_assisted_validation(network: Network, tmp_path: Path) -> None:
-    """The driver compiles instrumented shaders slowly."""
+    """The driver takes long to compile instrumented shaders."""
     artefact = on_gpu(network)
     check(artefact, tmp_path, Validation(tmp_path, ("GPU_ASSISTED",)), "-O0")
 
 
 def test_gpu_assisted_validation(artefact: Artefact, tmp_path: Path) -> None:
-    """No access out of arena and weights; one that is would be told."""
+    """Accesses stay inside arena and weights; a stray one would be reported."""
     validation = Validation(tmp_path, ("GPU_ASSISTED",))
     check(artefact, tmp_path, validation, "-O0")
     tables = tmp_path / "project" / f"{artefact.network.name}_gpu.c"
@@ -183,7 +183,7 @@ def test_sanitizers(name: str, artefact: Artefact, tmp_path: Path) -> None:
     samples = random_samples(artefact.graph, 2, 0)
     outputs = built.run(samples, QUIET)
     assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], "sanitized")
-    # To the end: what is not given back, the driver's own memory included, is a leak.
+    # Run to the end: anything not freed, including the driver's memory, is a leak.
     shim = shared_library("keep_loaded", tmp_path)
     done = subprocess.run(
         [built.elf.path],
@@ -212,7 +212,7 @@ def test_two_contexts_in_one_process(artefact: Artefact, tmp_path: Path) -> None
 
 
 def test_a_cache_of_another_driver(artefact: Artefact, tmp_path: Path) -> None:
-    """Sound, but nothing that the driver could use."""
+    """A valid file, but for another driver."""
     built, cache = build(artefact, tmp_path), tmp_path / "cache"
     samples = random_samples(artefact.graph, 1, 0)
     environment = {**QUIET, "SMELT_VULKAN_CACHE": str(cache)}
@@ -228,7 +228,7 @@ def test_a_cache_of_another_driver(artefact: Artefact, tmp_path: Path) -> None:
 
 
 def test_what_the_driver_keeps(artefact: Artefact, tmp_path: Path) -> None:
-    """Mesa's drivers find it beside the cache file, unless the environment names another place."""
+    """Mesa's drivers use it beside the cache file, unless the environment names another folder."""
     built, cache, other = build(artefact, tmp_path), tmp_path / "cache", tmp_path / "other"
     samples = random_samples(artefact.graph, 1, 0)
     environment = {
@@ -251,13 +251,13 @@ def test_what_the_driver_keeps(artefact: Artefact, tmp_path: Path) -> None:
 
 
 def _files(folder: Path) -> dict[str, int]:
-    """The files below a folder, with their sizes."""
+    """Return the files below a folder, with their sizes."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.stat().st_size for path in files}
 
 
 def test_an_inference_before_those_that_count() -> None:
-    """It leaves no trace: not in the state, nor in the latencies."""
+    """It changes neither the state nor the measured latencies."""
     artefact = compile_graph(counter(), ON_GPU)
     assert program_of(artefact) is not None
     samples = random_samples(artefact.graph, 3, 0)
@@ -268,7 +268,7 @@ def test_an_inference_before_those_that_count() -> None:
 
 
 def test_errors_of_opening(artefact: Artefact, tmp_path: Path) -> None:
-    """The program's last words are the error's message."""
+    """The error message is the program's last output."""
     built = build(artefact, tmp_path)
     wrong = {text: f"SMELT_VULKAN_DEVICE={text}: that is no" for text in ("-1", "one", "", "1x")}
     messages = {
@@ -293,13 +293,13 @@ def test_a_device_by_its_number(artefact: Artefact) -> None:
     )
     with pytest.raises(DeviceError, match="there is no Vulkan device 77"):
         run(artefact, samples, Rig(device_number=77))
-    with pytest.raises(ConfigError, match="--device 0 chooses among this computer's GPUs"):
+    with pytest.raises(ConfigError, match="--device 0 selects one of this computer's GPUs"):
         run(compile_graph(branches()), samples, Rig(device_number=0))
 
 
 def test_hints_where_vulkan_is_not_installed(artefact: Artefact, tmp_path: Path) -> None:
     project = tmp_path / "project"
-    artefact.write(project)
+    artefact.with_firmware().write(project)
     with pytest.raises(ToolError, match="apt-get install libvulkan-dev"):
         compile_project(project, artefact.platform, extra_ldflags="-static")
     header = project / "smelt_vulkan.h"
@@ -320,7 +320,7 @@ def test_hints_where_vulkan_is_not_installed(artefact: Artefact, tmp_path: Path)
 def test_compilers_of_shaders(
     hidden: set[str], message: str, artefact: Artefact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Either of the two will do; without both, or without the validator, there is a hint."""
+    """Either compiler suffices; without both, or without the validator, the error has a hint."""
     gpu = program_of(artefact)
     assert gpu is not None
     sources = {module.name: module.sources[""] for module in gpu.modules}
@@ -346,7 +346,7 @@ def test_compilers_of_shaders(
 
 @pytest.mark.parametrize("hidden", ["", "glslc"])
 def test_a_wrong_shader(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one of several that the compiler finds fault with, and where."""
+    """The error names the shader, of several, that the compiler rejects, and the line."""
     find = shutil.which
 
     def which(name: str) -> str | None:
@@ -368,7 +368,7 @@ def test_a_wrong_shader(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_only_passes_for_a_compiler(
     writes: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It is content with everything; what it leaves is nothing, or no SPIR-V."""
+    """This compiler accepts everything, but writes nothing, or no SPIR-V."""
     fake = tmp_path / "glslc"
     fake.write_text(f"#!/bin/sh\nfor out; do :; done\n{writes}\nexit 0\n")
     fake.chmod(0o755)
@@ -419,7 +419,7 @@ def test_portability(network: str, options: Options, tmp_path: Path) -> None:
     ],
 )
 def test_bytes_of_programs(relative: str, float16: bool, tmp_path: Path) -> None:
-    """As `bench vulkan` builds them: modules, host and the CPU's layers, but not the weights."""
+    """Counted as `bench vulkan` does: modules, host and CPU layers, but not the weights."""
     artefact = compile_model(shared(relative), Options(target="vulkan", float16=float16))
     gpu = program_of(artefact)
     assert gpu is not None

@@ -1,4 +1,4 @@
-"""Blocks of GPUs' products: what profiles choose, what `smelt tune` measures, what builds take."""
+"""Block sizes of GPU convolutions: choices by profile, `smelt tune`, and builds with a tuning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from smelt.codegen.backends.vulkan.tuning import (
 )
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import layer_key
-from smelt.codegen.lower.offer import Refusal, Request, Tiling
+from smelt.codegen.lower.kernel import Refusal, Request, Tiling
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, evaluate
 from smelt.ops.case import build
@@ -50,13 +50,13 @@ CASES = (
 
 
 def with_blocks(blocks: dict[str, Block], gpu: str = "default") -> Tuning:
-    """A tuning that says nothing but blocks."""
+    """Return a tuning that contains only blocks."""
     layers = {key: TunedLayer(gpu_ns=0, cpu_ns=1e9, block=block) for key, block in blocks.items()}
     return Tuning(gpu=gpu, device="a test", submit_ns=0, layers=layers)
 
 
 def shaders(graph: Graph, gpu: Gpu) -> list[ShaderCall]:
-    """How the GPU computes all layers of a graph that it serves."""
+    """Return how the GPU computes all layers of a graph that it serves."""
     target = replace(get("vulkan"), device=gpu)
     kernels, found = backend("vulkan"), list[ShaderCall]()
     for node in graph.nodes:
@@ -86,7 +86,7 @@ def test_every_profile_has_blocks_that_every_device_can_run(network: Network) ->
 
 
 def test_large_images_have_blocks_of_few_workgroups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row of workgroups ends, on a device of a small one here at 8."""
+    """A row of workgroups ends at a small limit, here 8."""
     monkeypatch.setattr("smelt.codegen.backends.vulkan.blocks.MAX_GROUPS", 8)
     graph = build(convolution((1, 64, 32, 4), (4, 1, 1, 4)), DType.INT8)
     for gpu in available():
@@ -108,7 +108,7 @@ def blocks_of(artefact: Artefact) -> list[Block]:
 
 
 def test_without_a_device_blocks_are_lavapipes_and_a_board_has_its_own() -> None:
-    """Layers go to it as to any GPU."""
+    """Layers are assigned to it as to any GPU."""
     unsaid, lavapipe = compile_model(MODEL, ON_GPU), replace(ON_GPU, gpu="lavapipe")
     assert blocks_of(unsaid) == blocks_of(compile_model(MODEL, lavapipe))
     assert replace(DEFAULT, name="", description="", blocks=gpu_called("generic").blocks) == (
@@ -122,7 +122,7 @@ def test_without_a_device_blocks_are_lavapipes_and_a_board_has_its_own() -> None
 
 
 def test_blocks_of_float16_are_smaller_where_drivers_write_conversions_out() -> None:
-    """In float32, the same layer has a larger one."""
+    """In float32, the same layer has a larger block."""
     graph = build(convolution((1, 16, 16, 16), (32, 1, 1, 16)), DType.FLOAT32)
     for gpu, smaller in (("lavapipe", True), ("nvidia", False)):
         plain, half = (
@@ -137,7 +137,7 @@ def test_blocks_of_float16_are_smaller_where_drivers_write_conversions_out() -> 
 @pytest.mark.thorough
 @pytest.mark.parametrize("gpu", ["lavapipe", pytest.param("nvidia", marks=pytest.mark.slow)])
 def test_all_blocks_compute_the_same(gpu: str) -> None:
-    """Each is taken for every layer at once; a device's shaders are any device's."""
+    """Each block is used for every layer at once; shaders of one device run on any."""
     members = [member_of(c, d) for c in CASES for d in (DType.INT8, DType.FLOAT32)]
     setup = replace(ON_GPU, gpu=gpu)
     kinds = kinds_of(compile_graph(combine("all", [m.graph for m in members]), setup))
@@ -180,7 +180,7 @@ def test_a_block_for_a_layer_that_has_none_is_refused() -> None:
     kinds = kinds_of(compile_model(MODEL, ON_GPU))
     block = next(candidates_of(kind)[0] for kind in kinds.values() if kind.call.candidates)
     key = next(key for key, kind in kinds.items() if kind.call.block is None)
-    with pytest.raises(ConfigError, match="a block, which it cannot have: write it anew"):
+    with pytest.raises(ConfigError, match="a block, which it cannot have: write it again"):
         compile_model(MODEL, replace(ON_GPU, tuning=with_blocks({key: block})))
 
 
@@ -258,7 +258,7 @@ def test_the_fastest_block_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         return TunedRun([taken(artefact) for artefact in artefacts], "a test")
 
     monkeypatch.setattr("smelt.proof.tune._times", times)
-    # The profile of a board is replaced by the one that is asked for, in every program.
+    # The requested profile replaces the board's in every program.
     found = tune(MODEL, Options(board="raspberrypi5", gpu="default"), rounds=4)
     assert found.tuning.blocks == {key: second}
     assert found.tuning.device == "a test"
@@ -266,7 +266,7 @@ def test_the_fastest_block_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_what_is_measured_is_what_the_device_has() -> None:
-    """Every layer of the GPU once, with blocks among the candidates; profiles count, not boards."""
+    """Every GPU layer is measured once per candidate block; profiles count, not boards."""
     found = tune(MODEL, Options(board="raspberrypi5"), rounds=2)
     kinds = kinds_of(compile_model(MODEL, replace(ON_GPU, gpu="videocore7")))
     assert found.tuning.profile == "videocore7"
@@ -282,7 +282,7 @@ def test_what_is_measured_is_what_the_device_has() -> None:
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What it measures is shown, stored, built with, and kept with the project."""
+    """Measurements are printed, stored, used by builds, and kept in the project."""
     run = runner(tmp_path, monkeypatch, capfd)
     for module in ("proof.tune", "codegen.backends.vulkan.tuning"):
         monkeypatch.setattr(f"smelt.{module}.MOST_TRIED", 2)
@@ -292,7 +292,7 @@ def test_the_command(
     assert tuned.code == 0, tuned.err
     assert "by profile" in tuned.out
     tuning = load_tuning(tmp_path / "tuning.json")
-    assert f"{len(tuning.layers)} kinds of layers, {len(tuning.blocks)} with other" in tuned.out
+    assert f"{len(tuning.layers)} distinct layers, {len(tuning.blocks)} with another" in tuned.out
     built = run("build", MODEL, "--target", "vulkan", "--tuning", "tuning.json", "-o", "out")
     assert built.code == 0, built.err
     assert load_tuning(tmp_path / "out" / "tuning.json") == tuning

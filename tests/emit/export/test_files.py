@@ -77,7 +77,7 @@ def test_readmes(format_: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["1", "1.2", "1.2.3.4", "v1.2.3", "1.02.3", "1.2.3-rc", ""])
 def test_versions_that_are_none(version: str) -> None:
-    with pytest.raises(ConfigError, match=r"--version .*: give three numbers, as 1\.2\.0"):
+    with pytest.raises(ConfigError, match=r"--version .*: give three numbers, for example 1\.2\.0"):
         Package(version)
 
 
@@ -122,10 +122,10 @@ def test_a_float_network_is_quantized_first(smelt: Smelt, tmp_path: Path) -> Non
         (["--format", "conan"], "unknown format 'conan'. Known formats: arduino, cmake"),
         (["--format", "make", "--name", "a-b"], "'a-b' is not a C identifier"),
         (["--format", "cmsis-pack", "--name", "n" * 33], "more than 32 characters"),
-        (["--format", "cmsis-pack", "--target", "rv32imac"], "packs are for Arm's processors"),
+        (["--format", "cmsis-pack", "--target", "rv32imac"], "packs support only Arm's processors"),
         (["--format", "make", "--version", "1.2"], "give three numbers"),
         (["--format", "make", "--vendor", "a b"], "give one word"),
-        (["--format", "make", "--dump-after", "dce"], "--dump-after is of `smelt build`"),
+        (["--format", "make", "--dump-after", "dce"], "--dump-after works with `smelt build` only"),
         (["--format", "make", "--target", "avr"], "unknown target 'avr'"),
     ],
 )
@@ -150,7 +150,7 @@ def test_large_weights_that_a_format_cannot_hold(
     format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "BINARY_FROM", 0)
-    message = "so large that they are a file of their own.*--format arduino, cmake, make, plat"
+    message = "large and therefore a separate file.*--format arduino, cmake, make, plat"
     with pytest.raises(ConfigError, match=message):
         project(digits(), format_)
 
@@ -158,7 +158,7 @@ def test_large_weights_that_a_format_cannot_hold(
 @pytest.mark.parametrize("format_", ["arduino", "platformio", "zephyr"])
 def test_calls_that_a_format_cannot_link(format_: str) -> None:
     artefact = digits(Options(target="cortex-m4", backends=("cmsis_nn",)))
-    message = "calls CMSIS-NN.*--format cmake, cmsis-pack, make, single-file can hold it"
+    message = "calls CMSIS-NN.*--format cmake, cmsis-pack, make, single-file supports it"
     with pytest.raises(ConfigError, match=message):
         project(artefact, format_)
 

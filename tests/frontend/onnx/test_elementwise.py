@@ -286,7 +286,7 @@ REFUSED: dict[str, tuple[onnx.ModelProto, type[SmeltError], str]] = {
     "too few channels": (
         one("BatchNormalization", 15, IMAGE, SIX[:5], SIX, SIX, SIX),
         ModelError,
-        "for 6 channels",
+        "each of the 6 channels",
     ),
     "groups": (
         one("GroupNormalization", 21, IMAGE, SIX, SIX, num_groups=4),
@@ -294,14 +294,14 @@ REFUSED: dict[str, tuple[onnx.ModelProto, type[SmeltError], str]] = {
         "into 4 groups",
     ),
     "axis": (one("Softmax", 13, X, axis=3), ModelError, "axis 3"),
-    "limit": (one("Clip", 13, X, floats(1, 2)), ModelError, "not one number"),
+    "limit": (one("Clip", 13, X, floats(1, 2)), ModelError, "must be a single number"),
     "broadcast": (one("Add", 13, X, SIX), ModelError, "cannot broadcast"),
     "negative variance": (
         one("BatchNormalization", 15, IMAGE, SIX, SIX, SIX, -SIX),
         ModelError,
-        "not positive",
+        "must be positive",
     ),
-    "norm": (one("LpNormalization", 13, X, p=3), ModelError, "order 3"),
+    "norm": (one("LpNormalization", 13, X, p=3), ModelError, "attribute 'p' is 3"),
 }
 
 

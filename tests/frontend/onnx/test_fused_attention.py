@@ -191,16 +191,16 @@ REFUSED: dict[str, tuple[str, str, Operands, dict[str, Any], str]] = {
     ),
     "present": (
         *("Attention", "x w b", PROJECTED, {"results": "y present"}),
-        "only the first 1 of its outputs can be computed",
+        "computes only the first 1 of its outputs",
     ),
     "rotary": ("Attention", "x w b", PROJECTED, {"do_rotary": 1}, "do_rotary"),
     "mask of four axes": (
         *("Attention", "x w b m", {**PROJECTED, "m": np.ones((BATCH, 1, 8, 8), np.int32)}, {}),
-        "a mask i32.* is not supported; numbers of keys",
+        "mask i32.* is not supported; use the number of keys",
     ),
     "mask": (
         *("Attention", "x w b m", {**PROJECTED, "m": np.ones(3 * BATCH + 2, np.int32)}, {}),
-        "a mask i32.* is not supported; numbers of keys",
+        "mask i32.* is not supported; use the number of keys",
     ),
     "less than no keys": (
         *(
@@ -209,7 +209,7 @@ REFUSED: dict[str, tuple[str, str, Operands, dict[str, Any], str]] = {
             {**PROJECTED, "m": np.full(BATCH, -1, np.int32)},
             {"constants": ["m"]},
         ),
-        "its mask 'm' lets -1 keys through",
+        "its mask 'm' has -1 as a number of keys",
     ),
     "no keys": (
         *("MultiHeadAttention", "q k k", {"q": Q, "k": real(BATCH, 0, WIDTH)}, {}),
@@ -217,15 +217,15 @@ REFUSED: dict[str, tuple[str, str, Operands, dict[str, Any], str]] = {
     ),
     "no heads": (
         *("MultiHeadAttention", "p", {"p": real(BATCH, KEYS, 0, 3, SIZE)}, {}),
-        "0 heads cannot share 0 keys and values",
+        "queries have 0 heads",
     ),
     "heads": (
         *("Attention", "x w b", PROJECTED, {"num_heads": 4}),
-        "does not consist of 4 heads",
+        "cannot be divided into 4 heads",
     ),
     "sizes": (
         *("Attention", "x w b", PROJECTED, {"qkv_hidden_sizes": [6, 6, 5]}),
-        r"18 columns of weights are not \[6, 6, 5\]",
+        r"qkv_hidden_sizes \[6, 6, 5\] must be",
     ),
 }
 

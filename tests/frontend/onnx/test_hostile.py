@@ -87,8 +87,8 @@ _REFUSED = {
     "Conv": "nothing to convolve",
     "ConvTranspose": "nothing to convolve",
     "MaxPool": "nothing to pool",
-    "LogSoftmax": "none of them empty",
-    "Softmax": "none of them empty",
+    "LogSoftmax": "no axis of size 0",
+    "Softmax": "no axis of size 0",
     "LSTM": "is empty",
     "Resize": "nothing to resize",
 }
@@ -106,7 +106,7 @@ def test_an_image_of_columns_needs_axes() -> None:
     proto = model(
         graph([node("Col2Im", "x s k", "y")], {"x": [1, 5, 5]}, "y", {"s": ints(), "k": ints()})
     )
-    with pytest.raises(ModelError, match="image_shape or block_shape"):
+    with pytest.raises(ModelError, match=r"image_shape .* and block_shape"):
         imported(proto)
 
 
@@ -235,7 +235,9 @@ def test_a_wrong_output_type_is_a_note() -> None:
     proto = conv()
     proto.graph.output[0].CopyFrom(tensor_info("y", [1, 4, 6, 6], "l"))
     (note,) = imported(proto).notes
-    assert note == ("output 'y' is declared as int64, but the operators make float32 of the inputs")
+    assert note == (
+        "output 'y' is declared as int64, but the operators compute float32 from the inputs"
+    )
     proto.graph.output[0].CopyFrom(tensor_info("y", [1, 4, 6, "w"]))
     assert imported(proto).notes == ()
 
@@ -252,9 +254,9 @@ def test_two_inputs_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (InputOptions({"T": 3}, {"x": (2, 4)}), r"'x' size 2, but --dim gives it, as 'T', 3"),
-        (InputOptions({"T": (1, 9)}, {"x": (2, 4)}), r"'x' size 2.*'T', 1 to 9"),
-        (InputOptions({"T": (1, 9)}, values={"x": (1,)}), r"'T' from 1 to 9, but no input"),
+        (InputOptions({"T": 3}, {"x": (2, 4)}), r"'x' size 2, but --dim gives it size 3, as 'T'"),
+        (InputOptions({"T": (1, 9)}, {"x": (2, 4)}), r"'x' size 2.*size 1 to 9, as 'T'"),
+        (InputOptions({"T": (1, 9)}, values={"x": (1,)}), r"'T' sizes from 1 to 9, but no input"),
         (InputOptions({"T": 3}, layout="nhwc"), r"nhwc is for images.*x f32\[3,4\]"),
         (InputOptions({"T": 3}, values={"x": (True,)}), r"--value x: \[True\].*float32"),
     ],
@@ -286,7 +288,7 @@ def counting(turns: int, more: str = "going") -> onnx.ModelProto:
 
 
 def test_the_limit_of_a_long_loop_is_named() -> None:
-    with pytest.raises(UnsupportedError, match=r"makes 1,099,511,627,776 turns.*2,147,483,647"):
+    with pytest.raises(UnsupportedError, match=r"trip count is 1,099,511,627,776.*2,147,483,647"):
         imported(counting(2**40))
     agrees(counting(2**40, "no"), {"x": uniform(2)})
     agrees(counting(3), {"x": uniform(2)})
@@ -325,9 +327,9 @@ def test_a_sequence_that_a_condition_ends(turns: str) -> None:
 @pytest.mark.parametrize(
     ("turns", "message"),
     [
-        ("_", r"up to 256 turns$"),
-        ("many", r"up to 256 turns, not 300$"),
-        ("limit", r"the number of its turns is known at compile time$"),
+        ("_", r"at most 256 iterations$"),
+        ("many", r"at most 256 iterations, but it has 300$"),
+        ("limit", r"the number of iterations is known at compile time$"),
     ],
 )
 def test_a_sequence_that_grows_too_long(turns: str, message: str) -> None:
@@ -390,7 +392,7 @@ _NUMBERS: dict[str, tuple[onnx.NodeProto, list[int], dict[str, Any], str]] = {
         node("STFT", "x n _ k", "y"),
         [1, 32, 1],
         {"n": ints(4, 4), "k": np.asarray(8)},
-        r"frame step 'n' is i64\[2\], not one number",
+        r"frame step 'n' is i64\[2\], but must be one number",
     ),
     "STFT length": (
         node("STFT", "x n _ k", "y"),
@@ -402,7 +404,7 @@ _NUMBERS: dict[str, tuple[onnx.NodeProto, list[int], dict[str, Any], str]] = {
         node("STFT", "x n _ k", "y"),
         [1, 32, 1],
         {"n": np.asarray(4.5, np.float32), "k": np.asarray(8)},
-        r"frame step 'n' is 4\.5, not an integer",
+        r"frame step 'n' is 4\.5, but must be an integer",
     ),
     "DFT length": (node("DFT", "x n", "y"), [1, 8, 1], {"n": ints(8, 8)}, r"dft_length 'n' is i"),
     "DFT axis": (node("DFT", "x _ n", "y"), [1, 8, 1], {"n": ints(1, 1)}, r"axis 'n' is i64\[2\]"),
@@ -425,13 +427,13 @@ _NUMBERS: dict[str, tuple[onnx.NodeProto, list[int], dict[str, Any], str]] = {
         node("Range", "n n n", "y"),
         [3],
         {"n": ints(1, 2)},
-        r"start 'n' is i64\[2\], not one number",
+        r"start 'n' is i64\[2\], but must be one number",
     ),
     "endless Range": (
         node("Range", "a b c", "y"),
         [3],
         {"a": np.asarray(-1e308), "b": np.asarray(1e308), "c": np.asarray(1e-300)},
-        r"numbers from -1e\+308 to 1e\+308 in steps of 1e-300",
+        r"a range from -1e\+308 to 1e\+308 in steps of 1e-300",
     ),
     "Loop": (
         node("Loop", "n _ x", "y", body=counting(1).graph.node[0].attribute[0].g),
@@ -443,7 +445,7 @@ _NUMBERS: dict[str, tuple[onnx.NodeProto, list[int], dict[str, Any], str]] = {
         node("Loop", "_ n x", "y", body=counting(1).graph.node[0].attribute[0].g),
         [2],
         {"n": np.asarray([True, True]), "one": np.ones(2, np.float32)},
-        r"condition 'n' is bool\[2\], not one bool",
+        r"condition 'n' is bool\[2\], but must be one bool",
     ),
     "If": (
         node(
@@ -455,7 +457,7 @@ _NUMBERS: dict[str, tuple[onnx.NodeProto, list[int], dict[str, Any], str]] = {
         ),
         [2],
         {"n": ints(1, 0)},
-        r"condition 'n' is i64\[2\], not one bool",
+        r"condition 'n' is i64\[2\], but must be one bool",
     ),
 }
 
@@ -476,22 +478,27 @@ def test_long_names_are_refused() -> None:
     for field in ("op_type", "domain", "name"):
         proto = model(graph([node("Relu", "x", "y")], {"x": [2]}, "y"))
         setattr(proto.graph.node[0], field, "n" * 100_000)
-        with pytest.raises(ModelError, match=rf"the {field} 'n{{40}}…' of 100,000 characters"):
+        with pytest.raises(ModelError, match=rf"{field} 'n{{40}}…' of 100,000 characters"):
             imported(proto)
 
 
 def test_tensors_of_very_many_dimensions_are_refused() -> None:
     step = node("Reshape", "x s", "y")
-    with pytest.raises(UnsupportedError, match=r"Reshape #0 'y': a tensor of 70 dimensions"):
+    with pytest.raises(UnsupportedError, match=r"Reshape #0 'y': a tensor has 70 dimensions"):
         imported(model(graph([step], {"x": [1]}, "y", {"s": np.ones(70, np.int64)})))
     for shape in ([1] * 70, [2**62, 2**62]):
-        with pytest.raises(UnsupportedError, match=r"input 'x': a tensor .* is too large"):
+        with pytest.raises(
+            UnsupportedError,
+            match=r"input 'x': (a tensor has 70 dimensions|tensor .* is too large)",
+        ):
             imported(model(graph([node("Relu", "x", "y")], {"x": shape}, "y")))
 
 
 def test_messages_that_repeat_much_of_a_file_are_shortened() -> None:
     step = node("Transpose", "x", "y", perm=list(range(100_000)))
-    with pytest.raises(ModelError, match=r"perm \[0, 1, .* … .*is no order of the axes") as caught:
+    with pytest.raises(
+        ModelError, match=r"perm \[0, 1, .* … .*is not a permutation of the axes"
+    ) as caught:
         imported(model(graph([step], {"x": [2]}, "y")))
     assert len(str(caught.value)) < 5000
 
@@ -508,7 +515,7 @@ def test_an_operator_of_very_many_operands_is_refused() -> None:
 def test_an_operator_without_a_definition_for_its_operands_is_refused() -> None:
     body = graph([node("Neg", "a", "b")], {"a": [2]}, "b")
     step = node("SequenceMap", "x", "y", "", body=body)
-    with pytest.raises(ModelError, match=r"SequenceMap.*no definition of it for these operands"):
+    with pytest.raises(ModelError, match=r"SequenceMap.*does not define it for these operands"):
         imported(model(graph([step], {"x": [2]}, "y")))
 
 
@@ -534,7 +541,7 @@ _VAST = 2**62
 def test_a_tensor_without_elements_may_not_be_vast(kind: str, operands: dict[str, Any]) -> None:
     """What it has none of still has strides, which numpy cannot count."""
     nodes = [node(kind, " ".join(operands), "big"), node("Concat", "i big", "y", axis=1)]
-    with pytest.raises(UnsupportedError, match=r"#0 'big': a tensor f32\[0,\d+\] is too large"):
+    with pytest.raises(UnsupportedError, match=r"#0 'big': tensor f32\[0,\d+\] is too large"):
         imported(model(graph(nodes, {"i": [0, 1]}, "y", operands)))
 
 
@@ -572,9 +579,9 @@ def test_sparse_constants(places: Array) -> None:
         (ints(1, 6), [2, 3], r"values outside of its shape \[2, 3\]"),
         (ints(1, -1), [2, 3], "values outside of its shape"),
         (np.asarray([[0, 1], [2, 0]]), [2, 3], "values outside of its shape"),
-        (ints(1), [2, 3], r"its values have shape \[2\], their places \[1\]"),
+        (ints(1), [2, 3], r"values of shape \[2\] and indices of shape \[1\]"),
         (ints(0, 0), [], None),
-        (ints(0, 1), [-1, 6], r"of shape \[-1, 6\]"),
+        (ints(0, 1), [-1, 6], r"with shape \[-1, 6\]"),
         (ints(0, 1), [2**40], "elementary operations"),
         (ints(0, 1), [0, 2**62], "outside|large"),
     ],
@@ -598,9 +605,9 @@ def test_sparse_constants_that_cannot_be(
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"float_data": [1, 2, 3]}, r"3 elements of data, its shape \[4\] of float takes 4"),
-        ({"raw_data": b"abc"}, r"3 bytes of data, its shape \[4\] of float takes 16"),
-        ({"raw_data": b"abcd" * 3}, r"12 bytes of data, its shape \[4\] of float takes 16"),
+        ({"float_data": [1, 2, 3]}, r"3 elements of data, but its shape \[4\] of float needs 4"),
+        ({"raw_data": b"abc"}, r"3 bytes of data, but its shape \[4\] of float needs 16"),
+        ({"raw_data": b"abcd" * 3}, r"12 bytes of data, but its shape \[4\] of float needs 16"),
     ],
 )
 def test_data_that_do_not_fit_a_shape(data: dict[str, Any], message: str) -> None:
@@ -617,7 +624,7 @@ def test_data_that_do_not_fit_a_shape(data: dict[str, Any], message: str) -> Non
 def test_windows_of_a_negative_size_are_refused(kind: str) -> None:
     steps = [node(kind, "n", "w"), node("ReduceSum", "w", "m"), node("Add", "x m", "y")]
     proto = model(graph(steps, {"x": [1]}, "y", {"n": np.asarray(-3)}))
-    with pytest.raises(ModelError, match=rf"{kind} #0 'w': a window of -3 elements"):
+    with pytest.raises(ModelError, match=rf"{kind} #0 'w': its size is -3"):
         imported(proto)
 
 

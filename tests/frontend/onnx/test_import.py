@@ -61,10 +61,10 @@ def test_dims_fix_every_dimension_of_that_name() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (InputOptions(dims={"m": 1}), r"--dim names dimension 'm'.*have batch"),
-        (InputOptions(shapes={"z": (1,)}), r"--shape names input 'z'.*has x"),
-        (InputOptions(values={"z": (1,)}), r"--value names input 'z'.*has x"),
-        (InputOptions({"batch": 1}, values={"x": (1, 2)}), r"'x' 2 elements.*\[1, 3\] has 3"),
+        (InputOptions(dims={"m": 1}), r"--dim names dimension 'm'.*dimensions are batch"),
+        (InputOptions(shapes={"z": (1,)}), r"--shape names input 'z'.*inputs are x"),
+        (InputOptions(values={"z": (1,)}), r"--value names input 'z'.*inputs are x"),
+        (InputOptions({"batch": 1}, values={"x": (1, 2)}), r"'x' 2 elements.*\[1, 3\] needs 3"),
         (InputOptions(shapes={"x": (1, 2, 3)}), r"input 'x' 3 dimensions.*has 2"),
         (InputOptions(shapes={"x": (1, 4)}), r"dimension 1 of input 'x' size 4.*fixes it at 3"),
     ],
@@ -138,7 +138,7 @@ def test_nan_weights_are_refused_with_their_place() -> None:
     weights = uniform(2, 3)
     weights[1, 2] = np.nan
     proto = model(graph([node("MatMul", "x w", "y")], {"x": [4, 2]}, "y", {"w": weights}))
-    with pytest.raises(ModelError, match=r"constant 'w' holds NaN at \[1, 2\]"):
+    with pytest.raises(ModelError, match=r"constant 'w' contains NaN at \[1, 2\]"):
         imported(proto)
 
 
@@ -146,7 +146,7 @@ def test_a_wrong_declaration_of_an_output_is_noted() -> None:
     proto = model(graph([node("Relu", "x", "y")], {"x": [1, 2]}, [tensor_info("y", [3, 2])]))
     (note,) = imported(proto).notes
     assert note == (
-        "output 'y' is declared with shape [3, 2], but the operators make [1, 2] of the inputs"
+        "output 'y' is declared with shape [3, 2], but the operators compute [1, 2] from the inputs"
     )
 
 
@@ -154,7 +154,7 @@ def test_infinite_weights_are_refused() -> None:
     weights = uniform(2, 1, 1, 1)
     weights[1] = np.inf
     proto = model(graph([node("Conv", "x w", "y")], {"x": [1, 1, 4, 4]}, "y", {"w": weights}))
-    with pytest.raises(ModelError, match=r"weights 'w' hold infinity"):
+    with pytest.raises(ModelError, match=r"weights 'w' contain infinity"):
         imported(proto)
 
 
@@ -210,7 +210,7 @@ def test_operator_sets(opset: int) -> None:
 
 def test_an_operator_set_of_the_future_is_refused() -> None:
     proto = model(graph([node("Relu", "x", "y")], {"x": [3]}, "y"), 29)
-    with pytest.raises(UnsupportedError, match=r"operator set 29 .*imports 7 to 28"):
+    with pytest.raises(UnsupportedError, match=r"operator set 29 .*supports 7 to 28"):
         imported(proto)
 
 
@@ -262,13 +262,13 @@ def test_shape_arithmetic_leaves_nothing_behind() -> None:
 
 
 def test_a_tensor_that_nothing_makes() -> None:
-    with pytest.raises(ModelError, match="tensor 'lost' is used, but nothing makes it"):
+    with pytest.raises(ModelError, match="tensor 'lost' is used, but no operator computes it"):
         imported(model(graph([node("Add", "x lost", "y")], {"x": [3]}, "y")))
 
 
 def test_a_tensor_that_is_made_twice() -> None:
     nodes = [node("Relu", "x", "y"), node("Sigmoid", "x", "y")]
-    with pytest.raises(ModelError, match=r"Sigmoid #1 makes tensor 'y' again, after Relu #0"):
+    with pytest.raises(ModelError, match=r"Sigmoid #1 computes tensor 'y', which Relu #0"):
         imported(model(graph(nodes, {"x": [3]}, "y")))
 
 
@@ -281,7 +281,7 @@ def test_constants_whose_data_do_not_fill_their_shape() -> None:
 
 def test_attributes_of_the_wrong_type() -> None:
     nodes = [node("LeakyRelu", "x", "y", alpha="steep")]
-    with pytest.raises(ModelError, match=r"attribute 'alpha' is of type string, not float"):
+    with pytest.raises(ModelError, match=r"attribute 'alpha' is string, but must be float"):
         imported(model(graph(nodes, {"x": [3]}, "y")))
 
 

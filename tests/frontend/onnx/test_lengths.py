@@ -13,7 +13,7 @@ import pytest
 from smelt.cli import app as cli
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import InputOptions, load
-from smelt.frontend.onnx.lengths import require_same
+from smelt.frontend.onnx.run_time_lengths import require_same
 from smelt.ir import Array, Graph, Length
 from smelt.ops.core.unary import Unary
 from smelt.proof.run import run
@@ -256,13 +256,13 @@ def test_a_shape_fixes_a_dimension_that_is_not_left_to_run_time() -> None:
     data, shapes = two_inputs().SerializeToString(), {"z": (4, 3)}
     found = load(data, None, InputOptions({"T": (1, 9), "S": 4}, shapes))
     assert [length.name for length in found.graph.lengths] == ["T"]
-    with pytest.raises(ConfigError, match=r"dimension 0 of input 'z' size 4.*'S', 2 to 4"):
+    with pytest.raises(ConfigError, match=r"dimension 0 of input 'z' size 4.*size 2 to 4, as 'S'"):
         load(data, None, InputOptions({"T": (1, 9), "S": (2, 4)}, shapes))
 
 
 def test_a_dimension_of_a_constant_alone_is_not_left_to_run_time() -> None:
     given = InputOptions({"T": (1, 9), "S": (2, 4)}, values={"z": (1.0,)})
-    with pytest.raises(ConfigError, match=r"'S' from 2 to 4, but no input"):
+    with pytest.raises(ConfigError, match=r"'S' sizes from 2 to 4, but no input"):
         load(two_inputs().SerializeToString(), None, given)
 
 
@@ -332,14 +332,14 @@ def second_step() -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (divided_by_size, "the network computes with it, as Div #3 'y' tells"),
-        (positions, "it reaches Binary.add. of Add #2 'y', which needs its size"),
-        (attention, "it reaches MatMul of MatMul #1 'y', whose result"),
-        (across_time, "it reaches Conv2D of Conv #0 'y', which computes each element from many"),
-        (baked_in, "with T=8, Reshape #0 'y': 'x' is f32.1,8,4., which has no shape"),
-        (twice, "input 'x' has two dimensions of sizes known at run time"),
-        (squeezed, "the network computes with it, as .* tell"),
-        (second_step, "Gather #0 'y', which takes elements that size 1 does not have"),
+        (divided_by_size, "the network computes with the size itself, as in Div #3 'y'"),
+        (positions, "it is used by Binary.add. of Add #2 'y', which needs a fixed size"),
+        (attention, "it is used by MatMul of MatMul #1 'y', whose result"),
+        (across_time, "it is used by Conv2D of Conv #0 'y', which computes each element from many"),
+        (baked_in, "with T=8, Reshape #0 'y': 'x' f32.1,8,4. cannot be reshaped"),
+        (twice, "input 'x' has two dimensions with sizes known only at run time"),
+        (squeezed, "the network computes with the size itself, as in"),
+        (second_step, "Gather #0 'y', which takes elements that do not exist if the size is 1"),
     ],
 )
 def test_networks_that_depend_on_the_size_are_refused(
@@ -375,7 +375,9 @@ def test_a_part_may_be_the_whole_at_the_least_size() -> None:
     )
     for probe in fixed:
         require_same(ranged, probe)
-    with pytest.raises(UnsupportedError, match="computes with it, as Slice #0 'part' tells"):
+    with pytest.raises(
+        UnsupportedError, match="computes with the size itself, as in Slice #0 'part'"
+    ):
         require_same(load(proto, None, options(2, 8)).graph, negated(fixed[0]))
 
 
@@ -391,7 +393,7 @@ def negated(whole: Graph) -> Graph:
 
 @pytest.mark.parametrize("size", [(0, 5), (6, 5), (-1, 5)])
 def test_ranges_are_checked(size: tuple[int, int]) -> None:
-    with pytest.raises(ConfigError, match="'T' cannot be from"):
+    with pytest.raises(ConfigError, match="gives 'T' sizes from"):
         load(lstm().SerializeToString(), None, InputOptions(dims={"T": size}))
 
 
@@ -448,7 +450,7 @@ def test_verify_compares_with_what_is_expected(smelt: Callable[..., tuple[int, s
     np.savez("out.npz", p=y + np.float32(0.1), h=h)
     code, text = smelt("verify", *RANGE, "--inputs", "in.npz", "--expect", "out.npz")
     assert code == 1
-    assert "output 'p' is not what --expect says" in text
+    assert "output 'p' differs from --expect" in text
 
 
 @pytest.mark.parametrize(("size", "words"), [(1, f"2 to {MOST}"), (MOST + 1, f"at most {MOST}")])
@@ -466,10 +468,10 @@ def test_the_range_is_shown(smelt: Callable[..., tuple[int, str]], tmp_path: Pat
     line = f"dimension T: from 2 to {MOST}, known at run time"
     assert line in smelt("inspect", *RANGE)[1]
     assert line in smelt("build", *RANGE, "-o", "out")[1]
-    note = "no layer is rewritten for a backend: sizes are known at run time only (--dim T)"
+    note = "no layer is rewritten for a backend, because sizes are known at run time only (--dim T)"
     assert smelt("partition", *RANGE)[1].count(note) == 1
     header = (tmp_path / "out" / "net_net.h").read_text()
-    assert f"#define NET_NET_T_MAX {MOST}" in header
+    assert f"#define NET_NET_T_MAX ({MOST})" in header
     assert "net_net_status_t net_net_set_length_T(net_net_t *ctx, int32_t length);" in header
     assert "net_net_set_length_T(&network, size)" in (tmp_path / "out" / "README.md").read_text()
     assert "dimension" not in smelt("inspect", "net.onnx", "--dim", "T=4")[1]

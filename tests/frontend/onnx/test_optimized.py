@@ -182,12 +182,12 @@ def test_statistics_of_a_sum() -> None:
         (
             case("FusedConv", IMAGE, TAPS, constants=[1], activation="Mish"),
             UnsupportedError,
-            "activation 'Mish' is not supported; Relu, Sigmoid",
+            "activation 'Mish' is not supported; use one of Relu, Sigmoid",
         ),
         (
             case("FusedConv", IMAGE, TAPS, activation="Clip", activation_params=[1.0]),
             ModelError,
-            "Clip has 2 parameters, the file gives 1",
+            "'Clip' has 2 parameters, but the file has 1",
         ),
         (
             case("BiasGelu", (1, 3, 8)),

@@ -254,9 +254,9 @@ def test_ties_go_to_the_even_integer() -> None:
 @pytest.mark.parametrize(
     ("scale", "zero", "message"),
     [
-        (np.asarray(0, np.float32), np.asarray(0, np.int8), "scale 's' is not positive"),
-        (np.asarray(np.inf, np.float32), np.asarray(0, np.int8), "scale 's' is not positive"),
-        (np.ones(3, np.float32), np.zeros(3, np.int8), "3 scales do not fit axis 1"),
+        (np.asarray(0, np.float32), np.asarray(0, np.int8), "scale 's' must be positive"),
+        (np.asarray(np.inf, np.float32), np.asarray(0, np.int8), "scale 's' must be positive"),
+        (np.ones(3, np.float32), np.zeros(3, np.int8), "it has 3 scales, but axis 1"),
         (np.ones(2, np.float32), np.zeros(3, np.int8), "2 scales, but 3 zero points"),
     ],
 )

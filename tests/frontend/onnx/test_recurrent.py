@@ -236,9 +236,9 @@ def test_a_step_at_a_time_is_the_whole() -> None:
 def test_what_a_file_may_not_say() -> None:
     wrong: tuple[tuple[dict[str, Any], type[Exception], str], ...] = (
         ({"direction": "sideways"}, ModelError, "direction 'sideways'"),
-        ({"activations": ["Sigmoid"]}, ModelError, "1 activations are given, 3 needed"),
+        ({"activations": ["Sigmoid"]}, ModelError, "it has 1 activations, but needs 3"),
         ({"activations": ["Sigmoid", "Tanh", "Affine"]}, UnsupportedError, "activation_alpha"),
-        ({"activations": ["Sigmoid", "Tanh", "Sin"]}, UnsupportedError, "'sin' is not one of"),
+        ({"activations": ["Sigmoid", "Tanh", "Sin"]}, UnsupportedError, "'sin' is not supported"),
     )
     for change, error, text in wrong:
         layer = network("LSTM", 3, **change)

@@ -128,12 +128,12 @@ def test_the_length_is_a_constant() -> None:
                 node("SequenceAt", "s at", "y"),
             ],
             UnsupportedError,
-            "position in a sequence 'at.*' is computed as the network runs",
+            "position in a sequence 'at.*' is computed at run time",
         ),
         (
             [node("SequenceConstruct", "x", "s"), node("SequenceAt", "s two", "y")],
             ModelError,
-            "position 2 of a sequence of 1 tensors",
+            "position 2 does not exist in a sequence of 1 tensors",
         ),
         (
             [node("SequenceConstruct", "x", "s"), node("Relu", "s", "y")],
@@ -149,7 +149,7 @@ def test_the_length_is_a_constant() -> None:
         (
             [node("SequenceEmpty", "", "s"), node("ConcatFromSequence", "s", "y", axis=0)],
             ModelError,
-            "the sequence is empty",
+            "its sequence is empty",
         ),
     ],
 )

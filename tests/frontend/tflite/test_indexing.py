@@ -233,28 +233,36 @@ WRONG: tuple[tuple[Build, type[Exception], str], ...] = (
         UnsupportedError,
         "STRIDED_SLICE #0.*new axes",
     ),
-    (strided([2], [3], [1], (4, 6, 3), shrinkAxisMask=1), ModelError, "index 2 of axis 0"),
+    (
+        strided([2], [3], [1], (4, 6, 3), shrinkAxisMask=1),
+        ModelError,
+        "index 2 is out of range for axis 0",
+    ),
     (
         one("SLICE", X, [X], ints("b", [1, 0, 0, 0]), ints("s", [2, -1, -1, -1])),
         ModelError,
-        "SLICE #0.*cannot have size",
+        "SLICE #0.*reads elements outside",
     ),
-    (one("GATHER", (3,), [(1,)], ints("i", [3]), options=GATHER), ModelError, "index out of range"),
+    (one("GATHER", (3,), [(1,)], ints("i", [3]), options=GATHER), ModelError, "out of range"),
     (
         one("SPLIT", X, [X] * 4, ints("axis", 2), first=1, options=schema.SplitOptionsT),
         ModelError,
-        "no 4 equal parts along axis 2",
+        "cannot be split into 4 equal parts",
     ),
     (
         one("SPLIT", X, [X] * 2, ints("axis", [1, 2]), first=1, options=schema.SplitOptionsT),
         ModelError,
-        r"SPLIT #0.*: its axis holds 2 numbers \[1, 2\], not one",
+        r"SPLIT #0.*: its axis must be a single number, is \[1, 2\]",
     ),
-    (arg("ARG_MAX", schema.ArgMaxOptionsT, [0, 1], (3, 4)), ModelError, "its axis holds 2 numbers"),
+    (
+        arg("ARG_MAX", schema.ArgMaxOptionsT, [0, 1], (3, 4)),
+        ModelError,
+        "its axis must be a single number",
+    ),
     (
         one("SLICE", X, [X], T("b", (4,), np.int32), ints("s", X)),
         UnsupportedError,
-        "computed by the network",
+        "must be constant",
     ),
 )
 

@@ -254,17 +254,17 @@ REFUSED: dict[str, tuple[Callable[[Any], None], type[Exception], Sequence[str]]]
     "output's scale": (
         _tensor("y", quantization=Q(scale=[0.01], zeroPoint=[0])),
         ModelError,
-        ["same numbers"],
+        ["same state"],
     ),
     "weights": (
         _tensor("cell_weights", quantization=Q(scale=[0.1] * 7, zeroPoint=[0] * 7)),
         UnsupportedError,
-        ["one scale"],
+        ["per tensor"],
     ),
     "zero point": (
         _tensor("cell_weights", quantization=Q(scale=[0.1], zeroPoint=[3])),
         ModelError,
-        ["zero points of 0"],
+        ["zero points 0"],
     ),
 }
 

@@ -339,7 +339,7 @@ VkResult vkCreatePipelineCache(VkDevice device, const VkPipelineCacheCreateInfo 
     const size_t bytes = info->initialDataSize;
     require(bytes == 0 || bytes == number("FAKE_CACHE", 32), "a cache is not what it was");
     for (size_t i = 0; i < bytes; ++i) {
-        require(((const uint8_t *)info->pInitialData)[i] == cache_byte(i), "a cache is spoilt");
+        require(((const uint8_t *)info->pInitialData)[i] == cache_byte(i), "a cache is damaged");
     }
     fprintf(stderr, "fake: cache of %zu\n", bytes);
     *cache = (VkPipelineCache)made();

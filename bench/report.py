@@ -1,0 +1,117 @@
+"""Write docs/benchmarks.md, its charts and the figures of README.md from `bench/results/`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from bench import random_weights
+from bench.chart import THEMES, chart
+from bench.cortexm import LIVE_BYTES_BOUND, IntegerInference
+from bench.pages import render
+from bench.shared_folder import ROOT
+from bench.tables import CORES, PageTable, arena, every, flash, inferences, speed, summary
+
+BEGIN, END = "<!-- figures: begin, by `python -m bench report` -->\n", "<!-- figures: end -->\n"
+
+
+@dataclass(frozen=True)
+class PageParameters:
+    """What the template of docs/benchmarks.md shows.
+
+    Attributes:
+        tables: by name, as `bench.tables.every` returns them.
+        cores: name and table of each core.
+        summary: the table of ratios, in Markdown.
+        bounds: the least bytes of an arena, by network.
+        cmsis_nn_check: by core, the ratio of CMSIS-NN's kernels to TFLite Micro for the network
+            of random weights.
+    """
+
+    tables: Mapping[str, PageTable]
+    cores: tuple[tuple[str, PageTable], ...]
+    summary: str
+    bounds: str
+    cmsis_nn_check: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ReadmeParameters:
+    """What README.md says below its chart: ratios to TFLite Micro on a Cortex-M4.
+
+    Attributes:
+        instructions, flash, arena: the least and the greatest ratio of the networks.
+        vww: ratio of instructions of this network.
+        random: ratio of instructions of its variant with random weights.
+    """
+
+    instructions: str
+    flash: str
+    arena: str
+    vww: str
+    random: str
+
+
+def main() -> None:
+    """Write docs/benchmarks.md, its charts and the figures of README.md from bench/results."""
+    console = Console()
+    for path, text in documents().items():
+        (ROOT / path).write_text(text, encoding="utf-8")
+        console.print(f"wrote {path}")
+
+
+def documents() -> dict[str, str]:
+    """Return the text of every generated document, by its path in the repository.
+
+    Raises:
+        ValueError: README.md lacks the comments that the figures stand between.
+    """
+    return {
+        "docs/benchmarks.md": _page(),
+        **{f"docs/images/benchmark-{theme.name}.svg": chart(theme) for theme in THEMES},
+        "README.md": _readme((ROOT / "README.md").read_text(encoding="utf-8")),
+    }
+
+
+def _page() -> str:
+    tables = every()
+    kernels = ("cmsis_nn,c",)
+    checks = {core: inferences(core, kernels=kernels).rows for core in ("m4", "m55")}
+    parameters = PageParameters(
+        tables=tables,
+        cores=tuple((f"Cortex-{core.upper()}", tables[core]) for core in CORES),
+        summary=summary(),
+        bounds=", ".join(f"{size:,} ({name})" for name, size in LIVE_BYTES_BOUND.items()),
+        cmsis_nn_check={
+            core: f"{speed(row):.2f}"
+            for core, rows in checks.items()
+            for row in rows
+            if row.network == random_weights.NAME
+        },
+    )
+    return render("benchmarks.md.j2", parameters).rstrip() + "\n"
+
+
+def _readme(text: str) -> str:
+    """Replace what stands between the two comments."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README.md has no {BEGIN.strip()} … {END.strip()}")
+    rows = {row.network: row for row in inferences("m4").rows}
+    own = [row for name, row in rows.items() if name != random_weights.NAME]
+    parameters = ReadmeParameters(
+        instructions=_range(own, speed),
+        flash=_range(own, flash),
+        arena=_range(own, arena),
+        vww=f"{speed(rows['vww']):.2f}",
+        random=f"{speed(rows[random_weights.NAME]):.2f}",
+    )
+    return before + begin + render("readme.md.j2", parameters) + end + after
+
+
+def _range(rows: list[IntegerInference], figure: Callable[[IntegerInference], float]) -> str:
+    found = sorted(map(figure, rows))
+    return f"{found[0]:.2f}–{found[-1]:.2f}"

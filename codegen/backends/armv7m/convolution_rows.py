@@ -1,0 +1,321 @@
+"""int8 convolutions three columns wide for Armv7-M without the DSP extension, without patches.
+
+Products are those of `convolution_pairs`: one multiplication adds the products of two channels of a
+pixel to a sum. But inputs are not packed for each pixel that sees them: the rows of the image under
+a band of outputs are widened once, line by line, each line the words of two channels:
+
+    [row][two channels][column]
+
+Four neighbouring outputs of one channel see six columns of a line, or nine, of which every other
+one comes first in a line for a stride of two. A function in assembly computes all outputs of a
+row's channel, four at a time, with two loads more than the one of the first four columns.
+
+Weights of a channel are words: in flash where the image is large beside them, else bytes in flash,
+from which they are made in scratch once for all outputs of the band. The larger the band, the less
+that is; so a band takes what scratch the plan has room for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.armv7m.assembly import Turns
+from smelt.codegen.backends.armv7m.convolution_pairs import WORD_WEIGHTS
+from smelt.codegen.backends.armv7m.convolution_rows_assembly import LineSums, outputs_of_row
+from smelt.codegen.backends.armv7m.convolution_rows_parameters import (
+    Bands,
+    RowsOfPairsParameters,
+    Widening,
+)
+from smelt.codegen.backends.armv7m.instructions import CONDITION
+from smelt.codegen.backends.armv7m.packing import last_inputs
+from smelt.codegen.backends.armv7m.paired_weights import (
+    PairedWeights,
+    in_pairs,
+    pairs_of,
+    repair_words,
+    two_in_a_word,
+)
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.image_product import ImageProduct
+from smelt.codegen.lower.kernel import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Refusal,
+    Request,
+    Scratch,
+)
+from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
+from smelt.codegen.text.expressions import offset, times
+from smelt.codegen.text.helpers import when
+from smelt.ir import Array, DType, Node
+from smelt.ops.arithmetic.fixed_point import wrap_int32
+from smelt.ops.core.convolution import Conv2D
+
+PIXELS = 4
+"""Neighbouring outputs whose sums, inputs and weights fit into registers."""
+
+COLUMNS = 3
+"""Of the windows served."""
+
+_WORTH_MAKING = 16
+"""Blocks of outputs from which on words are made of a channel's weights in scratch."""
+
+_REACH = 4096
+"""What an immediate offset or an immediate of ADDW addresses."""
+
+_UNROLLED = {"speed": 24, "ram": 8, "size": 1}
+"""Steps in a turn of the loop, at most."""
+
+
+class WidenedLines:
+    """Where the words of a band of the image stand in scratch.
+
+    A step of the assembly is a row and two channels under the window.
+
+    Attributes:
+        window: of the convolution.
+        height, width: of the output.
+        pitch: words of a line.
+        even: words of it before the odd columns, for a stride of 2.
+        row: words of a row of the image.
+        steps: for one output.
+        order: the columns of the window in the order in which a step takes them.
+        places: where those columns of the first output's window stand in a line.
+    """
+
+    def __init__(self, product: ImageProduct) -> None:
+        window, pairs = product.window, len(pairs_of(product.window.depth))
+        stride = window.stride[1]
+        self.window = window
+        self.height, self.width = product.place.height, product.place.width
+        self.pitch = self.width * stride + COLUMNS - stride
+        self.even = self.width + COLUMNS // 2
+        self.row = pairs * self.pitch
+        self.steps = window.kernel[0] * pairs
+        self.order = (0, 1, 2) if stride == 1 else (0, 2, 1)
+        self.places = (0, 1, 2) if stride == 1 else (0, 1, self.even)
+
+    @property
+    def weights(self) -> int:
+        """Words of a channel's weights, after the one that its sums start from."""
+        return COLUMNS * self.steps
+
+    def rows(self, band: int) -> int:
+        """Rows of the image under a band of rows of outputs."""
+        return (band - 1) * self.window.stride[0] + self.window.kernel[0]
+
+    def scratch_words(self, band: int) -> int:
+        """Words of scratch that a band takes."""
+        return self.rows(band) * self.row
+
+    def offset(self, step: int, place: int) -> int:
+        """Bytes from a line's first output to what it sees in a step."""
+        return 4 * (step * self.pitch + self.places[place])
+
+    def column(self, x: str) -> str:
+        """The C expression of where column x of the image stands in a line."""
+        return x if self.window.stride[1] == 1 else f"({x} & 1) * {self.even} + {x} / 2"
+
+    def band_in(self, scratch_limit: int) -> int:
+        """Rows of outputs that so many bytes have room for; at least one."""
+        fixed, each = self.scratch_words(0), self.window.stride[0] * self.row
+        return max(1, min(self.height, (scratch_limit // 4 - fixed) // each))
+
+    def band(self, weights: int, request: Request) -> tuple[int, bool]:
+        """Rows of outputs at a time, and whether words are made of so many weights in scratch."""
+        scratch_limit, words = (
+            0 if request.optimize == "ram" else request.scratch_limit,
+            4 * (1 + self.weights),
+        )
+        band = self.band_in(scratch_limit - words)
+        fits = 4 * self.scratch_words(band) + words <= max(scratch_limit, SCRATCH_BYTES)
+        few = weights <= WORD_WEIGHTS and request.optimize != "size"
+        if fits and not (few and band * -(-self.width // PIXELS) < _WORTH_MAKING):
+            return band, True
+        return self.band_in(scratch_limit), False
+
+
+class SlidingRowsConv2D(Kernel[Conv2D]):
+    """Convolutions of one group, three columns wide, of at least four outputs a row."""
+
+    op = Conv2D
+    uses_room = True
+
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        if node.op.groups > 1:
+            return Refusal(f"{node.op.name} is served by rows of words for one group only.")
+        scaling, product = scaling_of(node), ImageProduct.of(node)
+        if isinstance(scaling, Refusal):
+            return scaling
+        lines = WidenedLines(product)
+        if refusal := _refuse_lines(node.op.name, lines):
+            return refusal
+        weights = PairedWeights.of(_by_steps(node.input(1).array, lines))
+        sums = LineSums(
+            stride=lines.window.stride[1],
+            pitch=lines.pitch,
+            even=lines.even,
+            weights=1 + lines.weights,
+            turns=Turns.of(lines.steps - 1, _UNROLLED[request.optimize]),
+            repaired=weights.repaired,
+            outputs=lines.window.outputs,
+            blocks=lines.width // PIXELS,
+            scaling=scaling.signed,
+        )
+        band, made = lines.band(node.input(1).type.size, request)
+        parameters = _parameters(product, lines, sums, band, made=made)
+        return KernelCall(
+            template="backends/armv7m/convolution_rows.j2",
+            stem=f"conv_{lines.window.kernel[0]}x{COLUMNS}_rows",
+            parameters=parameters,
+            operands=(
+                Input(0, "input"),
+                *product.padding(1),
+                Packed("weights", _bytes(weights) if made else _words(weights)),
+                Packed("constants", _constants(lines, weights, sums)),
+                Scratch("image", DType.INT32, lines.scratch_words(band)),
+                *((Scratch("words", DType.INT32, 1 + lines.weights),) if made else ()),
+                Output(0, "output"),
+            ),
+            uses={"SMELT_ARRAY", "SMELT_NAKED"}
+            | when(parameters.widening.fours or parameters.bands.kept, "string.h"),
+            summary=f"two taps in one multiplication, {band} rows of outputs widened at a time",
+            form="armv7m_rows_3",
+            work=_work(lines, weights, product.place.batch, band if made else None),
+        )
+
+
+def _refuse_lines(name: str, lines: WidenedLines) -> Refusal | None:
+    """Why rows of a shape are not served; None where they are."""
+    window = lines.window
+    if window.kernel[1] != COLUMNS or window.stride[1] > 2 or window.dilation != (1, 1):
+        return Refusal(
+            f"{name} is served by rows of words for windows three columns wide, a stride of 1 "
+            "or 2 and no dilation only."
+        )
+    if lines.width < PIXELS or PIXELS * window.outputs >= _REACH:
+        return Refusal(
+            f"{name} is served by rows of words for {PIXELS} or more outputs a row only."
+        )
+    if 4 * lines.scratch_words(1) > SCRATCH_BYTES:
+        return Refusal(f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes.")
+    return None
+
+
+def _parameters(
+    product: ImageProduct, lines: WidenedLines, sums: LineSums, band: int, *, made: bool
+) -> RowsOfPairsParameters:
+    """What the template prints of bands of so many rows; `made`: words of weights in scratch."""
+    return RowsOfPairsParameters(
+        title=lines.window.title(product.node),
+        images=product.place.images,
+        condition=CONDITION,
+        assembly=outputs_of_row(sums).statements,
+        scaling=sums.scaling.steps,
+        fields=sums.scaling.rows.shape[1],
+        outputs=(sums.outputs, 4 * sums.outputs),
+        steps=lines.steps,
+        places=tuple(f" + {at}" if at else "" for at in lines.places),
+        repaired=sums.repaired,
+        widening=_widening(lines, product.place),
+        bands=_bands(lines, band),
+        pairs=lines.weights // 2 if made else None,
+        odd=made and lines.weights % 2 == 1,
+        weights=0 if made else 1 + lines.weights,
+    )
+
+
+def _work(
+    lines: WidenedLines, weights: PairedWeights, batch: int, made: int | None
+) -> dict[str, int]:
+    """What a call does; `made`: rows of a band for which words are made of weights."""
+    rows, blocks = batch * lines.height, -(-lines.width // PIXELS)
+    calls = rows * lines.window.outputs
+    bands = 0 if made is None else -(-lines.height // made)
+    return {
+        "products": calls * blocks * lines.weights,
+        "repairs": rows * blocks * weights.lacking,
+        "outputs": calls * blocks,
+        "rows": calls,
+        "made": batch * bands * lines.window.outputs * lines.weights,
+        "widened": batch * lines.scratch_words(lines.height),
+        "calls": 1,
+    }
+
+
+def _widening(lines: WidenedLines, place: Frame) -> Widening:
+    window = lines.window
+    return Widening(
+        size=window.size if window.padded else None,
+        x=offset("i", -window.padding[1][0]),
+        pixel=place.source.offset("y", "x" if window.padded else "i"),
+        place=lines.column("i"),
+        pitch=(lines.pitch, 2 * lines.pitch),
+        fours=window.depth // 4,
+        tail=last_inputs(window.depth, ["in"], lines.pitch),
+    )
+
+
+def _bands(lines: WidenedLines, band: int) -> Bands:
+    window, height, width = lines.window, lines.height, lines.width
+    uneven, stride = height % band > 0, window.stride[0]
+    kept = max(window.kernel[0] - stride, 0) if band < height else 0
+    rows = lines.rows(band)
+    return Bands(
+        height=height,
+        rows=band,
+        count="rows" if uneven else str(band),
+        uneven=uneven,
+        needed=offset(times("(rows - 1)", stride), window.kernel[0]) if uneven else str(rows),
+        kept=kept,
+        moved=((rows - kept) * lines.row, kept * lines.row) if kept else (0, 0),
+        stride=stride,
+        row=lines.row,
+        line_step=stride * lines.row,
+        first=offset("have", -window.padding[0][0]),
+        output_step=width * window.outputs,
+        blocks=width // PIXELS,
+        last=(width - PIXELS, (width - PIXELS) * window.outputs) if width % PIXELS else None,
+    )
+
+
+def _by_steps(weights: Array, lines: WidenedLines) -> Array:
+    """int64 `[o, steps * 3, 2]`: weights w_a and w_b in the order of the assembly."""
+    paired = in_pairs(weights, lines.window.depth).transpose(0, 1, 3, 2, 4)
+    return paired[:, :, :, lines.order].reshape(len(weights), lines.weights, 2)
+
+
+def _words(weights: PairedWeights) -> Array:
+    """int32: each channel's start and its weights, two in a word."""
+    return _stream(np.column_stack([weights.starts, weights.words]))
+
+
+def _bytes(weights: PairedWeights) -> Array:
+    """int32: the same with the weights of two words in one."""
+    odd = weights.kept.shape[1] % 2
+    even = np.pad(weights.kept, ((0, 0), (0, odd), (0, 0))) + 128
+    return _stream(np.column_stack([weights.starts, two_in_a_word(even[:, ::2], even[:, 1::2])]))
+
+
+def _constants(lines: WidenedLines, weights: PairedWeights, sums: LineSums) -> Array:
+    """int32: each channel's repairs, behind their number, and its row of requantization."""
+    parts: list[Array] = []
+    for repairs, row in zip(weights.repairs, sums.scaling.rows, strict=True):
+        if sums.repaired:
+            placed = [(lines.offset(*divmod(at, COLUMNS)), lack << 16) for at, lack in repairs]
+            parts.append(repair_words(placed))
+        parts.append(row)
+    return _stream(np.concatenate(parts))
+
+
+def _stream(values: Array) -> Array:
+    return wrap_int32(values.ravel()).astype(np.int32)
+
+
+KERNELS = (SlidingRowsConv2D(),)

@@ -1,0 +1,154 @@
+"""Armv7-M: outputs of a channel in lines, of 3x3 taps that slide along them (`depthwise_3x3`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.codegen.backends.armv7m.assembly import lower, saturate
+from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
+from smelt.codegen.lower.registers import (
+    LR,
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R5,
+    R6,
+    R7,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    SP,
+    Register,
+)
+from smelt.codegen.lower.requantization_32bit import ShortScaling
+
+_FIRST, _LAST = (R5, R6, R7), (R8, R9, R10)
+"""Weights of a column's first two inputs and of its last two."""
+
+_REGISTERS = """\
+r0: words of the column, r1: output, r2: the column's first two inputs, r3: its last two, r4:
+product, r5 to r7: weights of the former, r8 to r10: of the latter, r11, r12 and lr: sums of three
+outputs. On the stack: what requantizes%s, lines left, turns left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlidingLines:
+    """How lines of outputs are computed.
+
+    Attributes:
+        pitch: words of a line.
+        outputs: of a line.
+        triples: of outputs in a turn of the loop.
+        turns: of it.
+        step: bytes from an output to the next.
+        line_step: bytes from a line of outputs to the next.
+        held: words of a channel's constants on the stack, repairs too if some channel has any.
+        repaired: whether this function adds them.
+        scaling: of sums.
+    """
+
+    pitch: int
+    outputs: int
+    triples: int
+    turns: int
+    step: int
+    line_step: int
+    held: int
+    repaired: bool
+    scaling: ShortScaling
+
+    @property
+    def constants(self) -> int:
+        """Words that requantize, before repairs."""
+        return self.scaling.rows.shape[1]
+
+
+def lines(p: SlidingLines) -> Armv7m:
+    """The function's code."""
+    a, rest, left, turns_left = Armv7m(), p.outputs % 3, 4 * p.held, 4 * p.held + 4
+    a.describe(_REGISTERS % (", repairs" if p.repaired else ""))
+    with a.function(4 * p.held + 8):
+        a.mov(R11, R2).str_(R3, SP, left)
+        a.ldmia(R1, (*_FIRST, *_LAST))
+        for i in range(p.held):
+            a.ldr(R4, R1, 4 * i).str_(R4, SP, 4 * i)
+        a.mov(R1, R11)
+        line = a.here(1)
+        _column(a, p, 0, [R11])
+        _column(a, p, 1, [R12, R11])
+        a.adds(R0, 8)
+        if p.turns:
+            turn = None
+            if p.turns > 1:
+                a.movs(R4, p.turns)
+                turn = a.here(2)
+                a.str_(R4, SP, turns_left)
+            with a.repeat(p.triples):
+                _column(a, p, 0, [LR, R12, R11])
+                _column(a, p, 1, [R11, LR, R12])
+                _column(a, p, 2, [R12, R11, LR])
+                a.adds(R0, 12)
+            if turn:
+                a.ldr(R4, SP, turns_left).subs(R4, R4, 1).b(turn, "ne")
+        if rest > 0:
+            _column(a, p, 0, [LR, R12, R11])
+        if rest > 1:
+            _column(a, p, 1, [R11, LR, R12])
+        a.advance(R0, 4 * (p.pitch - 2 - p.outputs + rest), R4)
+        a.advance(R1, p.line_step - p.step * p.outputs, R4)
+        a.ldr(R4, SP, left).subs(R4, R4, 1).str_(R4, SP, left)
+        a.b(line, "ne")
+    return a
+
+
+def _column(a: Armv7m, p: SlidingLines, at: int, sums: list[Register]) -> None:
+    """A column for the sums that see it, the newest one first; a third one is done then."""
+    a.ldr(R2, R0, 4 * at)
+    a.ldr(R3, R0, 4 * (at + p.pitch))
+    for tap in reversed(range(len(sums))):
+        _add(a, p, sums[tap], tap)
+    if len(sums) > 2:
+        _finish(a, p, sums[2])
+
+
+def _add(a: Armv7m, p: SlidingLines, total: Register, tap: int) -> None:
+    """Adds the products of a column, its place among the window's three being `tap`."""
+    a.mul(R4, R2, _FIRST[tap])
+    if tap == 0:
+        a.asr(total, R4, 16)
+    else:
+        a.add(total, total, asr(R4, 16))
+    a.mul(R4, R3, _LAST[tap]).add(total, total, asr(R4, 16))
+    if p.repaired:
+        a.ldr(R4, SP, 4 * (p.constants + tap)).mul(R4, R2, R4)
+        a.add(total, total, asr(R4, 16))
+
+
+def _finish(a: Armv7m, p: SlidingLines, total: Register) -> None:
+    """Stores the output of a sum. On the stack: offset, highest part, lower ones, nudge, bias."""
+    s = p.scaling
+    if s.biases is not None:
+        a.ldr(R2, SP, 4 * (p.constants - 1)).add(total, total, R2)
+    if s.count == 1:
+        a.ldrd(R2, R3, SP).mla(R4, total, R3, R2)
+    else:
+        if s.count == 3:
+            a.ldrd(R4, R3, SP, 8).mul(R4, total, R4).asr(R4, R4, s.drop)
+            a.mla(R4, total, R3, R4)
+            a.ldrd(R2, R3, SP)
+        else:
+            a.ldm(SP, [R2, R3, R4]).mul(R4, total, R4)
+        a.add(R4, R2, asr(R4, s.drop)).mla(R4, total, R3, R4)
+    if s.nudges is not None:
+        a.ldr(R2, SP, 4 * (1 + s.count)).and_(R2, R2, asr(R4, 31))
+        lower(a, s, R4, R2)
+    saturate(a, s, R4)
+    if p.step < 256:
+        a.strb_then(R4, R1, p.step)
+    else:
+        a.strb(R4, R1)
+        a.advance(R1, p.step, R4)

@@ -1,0 +1,288 @@
+"""int8 convolutions and dense layers of several rows, on cores with the DSP extension.
+
+The inputs of up to three output pixels are widened into a patch in working memory; one assembly
+function then makes all their output channels, two at a time (see `tile`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.dsp.pointwise import shared_pointwise
+from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
+from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact
+from smelt.codegen.backends.dsp.tile_assembly import TileFunction, widening, widening_turns
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import (
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Parameters,
+    Refusal,
+    Request,
+    Scratch,
+)
+from smelt.codegen.lower.quantized_products import (
+    bias_with_zero_point,
+    folds,
+    refuse_products,
+    sums,
+)
+from smelt.codegen.lower.requantization import Requantization
+from smelt.codegen.lower.window import Window
+from smelt.codegen.text.helpers import when
+from smelt.ir import Array, DType, Node
+from smelt.ops.arithmetic.fixed_point import convolution_scales
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Pair
+from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
+
+
+@dataclass(frozen=True)
+class DspProducts:
+    """What a node sums: its geometry, its weights `[o, rows, run]`, how sums become outputs."""
+
+    window: Window
+    weights: Array
+    scaling: DspScaling
+
+
+@lru_cache(maxsize=128)
+def products(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> DspProducts | Refusal:
+    """The sums of a convolution of one group or a dense layer, or why they are not served."""
+    op, name = node.op, node.op.name
+    axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+    if refusal := refuse_products(node, axis):
+        return refusal
+    x, w, y = node.input(0).type, node.input(1).type, node.output.type
+    if y.dtype is not DType.INT8 or y.quant is None or not folds(node):
+        return Refusal(f"{name} is served for int8 with constant, symmetric weights.")
+    window = Window.of(node)
+    if isinstance(op, FullyConnected):
+        weights = node.input(1).array.reshape(window.outputs, 1, -1)
+        scales = fully_connected_scales(x, w, y, node.rounding)
+    else:
+        weights = np.moveaxis(node.input(1).array, axis, 0).reshape(
+            window.outputs, window.kernel[0], -1
+        )
+        scales = convolution_scales(x, w, y, node.rounding)
+    bias = bias_with_zero_point(node, axis)
+    if bias is None:
+        return Refusal(f"{name} has no quantized input.")
+    scaling = dsp_scaling(Requantization.of(node, scales, op.activation, sums(node, axis)), bias)
+    if scaling is None:
+        return Refusal(f"{name} has a requantization that one multiplication cannot replace.")
+    return DspProducts(window, weights, scaling)
+
+
+class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
+    """Sums of products over the inputs of several pixels, of one group.
+
+    A depthwise convolution is one where all outputs see its only input channel.
+    """
+
+    op = Conv2D | FullyConnected | DepthwiseConv2D
+
+    @override
+    def offer(
+        self, node: Node[Conv2D | FullyConnected | DepthwiseConv2D], request: Request
+    ) -> KernelCall | Refusal:
+        op, name = node.op, node.op.name
+        if isinstance(op, Conv2D) and op.groups > 1:
+            return Refusal(f"{name} is served for one group.")
+        if isinstance(op, DepthwiseConv2D) and node.input(0).type.shape[3] > 1:
+            return Refusal(f"{name} of several channels is not a convolution of one group.")
+        found = products(node)
+        if isinstance(found, Refusal):
+            return found
+        w = found.window
+        if w.outputs < 2:
+            return Refusal(f"{name} of one output channel has none to pair it with.")
+        if w.kernel[1] > 1 and w.dilation[1] > 1:
+            return Refusal(f"{name} is not served for windows with gaps between columns.")
+        if not pairs_exact(found.weights):
+            return Refusal(f"{name} has weights too large to be paired.")
+        pixels = _pixels(found, node)
+        if pixels == 0:
+            return Refusal(f"{name} has windows of more than {PATCH_BYTES} bytes when widened.")
+        run = w.kernel[1] * w.depth
+        tile = DspTile(pixels, w.outputs, w.kernel[0], run, found.scaling, request.optimize)
+        return _call(node, found, tile)
+
+
+@dataclass(frozen=True)
+class DotWindows:
+    """How windows are gone through that are more than one pixel each; see `DspDotParameters`.
+
+    Attributes:
+        frame: images.
+        rows, columns: taps of a window.
+        tap_row: C of the rows from a window's first to that of tap `dy`.
+        below: inputs from one row of taps to the next.
+        patch_row: words of a row of taps in the patch.
+        run: inputs of a row of taps.
+        size: height and width of the image.
+        origin: C of a window's first row and column.
+        width: output pixels in a row.
+        back: row and column of the pixel that the last group begins with; None where it is full.
+        padded: whether windows may lie partly outside of the image.
+        rightmost: the last column of a row of taps that lies in the image; None if there is none.
+        inside: the last row and column of windows that lie in the image, where that is asked.
+    """
+
+    frame: Frame
+    rows: int
+    columns: int
+    tap_row: str
+    below: int
+    patch_row: int
+    run: int
+    size: Pair
+    origin: tuple[str, str]
+    width: int
+    back: Pair | None
+    padded: bool
+    rightmost: int | None
+    inside: Pair | None
+
+
+@dataclass(frozen=True)
+class DspDotParameters(Parameters):
+    """Of `backends/dsp/convolution.j2`.
+
+    Attributes:
+        title, note: of the comment.
+        tile: the function that is called for every group of pixels, after one that widens inputs.
+        turns: the last C argument of the function that widens inputs.
+        pixels: of an output image.
+        last: the first pixel of the last group.
+        depth, outputs: channels.
+        inputs, targets: C of where the inputs and outputs of a group's pixels begin.
+        windows: None where every input pixel is a window.
+    """
+
+    title: str
+    note: str
+    tile: TileFunction
+    turns: str
+    pixels: int
+    last: int
+    depth: int
+    outputs: int
+    inputs: tuple[str, ...]
+    targets: tuple[str, ...]
+    windows: DotWindows | None
+
+
+def _call(
+    node: Node[Conv2D | FullyConnected | DepthwiseConv2D], found: DspProducts, tile: DspTile
+) -> KernelCall:
+    w, scaling = found.window, found.scaling
+    x, y = node.input(0).type, node.output.type
+    flat = w.pointwise
+    images = 1 if flat else y.shape[0]
+    count = y.size // w.outputs // images
+    last = count - tile.pixels
+    parameters = DspDotParameters(
+        title=f"{node.op.name}: {x} -> {y}, {w.text}",
+        note=scaling.note,
+        tile=TileFunction.of(tile),
+        turns=widening_turns(tile),
+        pixels=count,
+        last=last,
+        depth=w.depth,
+        outputs=w.outputs,
+        inputs=_steps("in", w.depth, tile.pixels),
+        targets=_steps("to", w.outputs, tile.pixels),
+        windows=None if flat else _windows(node, w, tile, count),
+    )
+    operands: list[Operand] = [Input(0, "input")]
+    if w.padded:
+        operands.append(Packed("padding", np.full(tile.run, x.zero_point, np.int8)))
+    operands += [
+        Packed("weights", tile.packed(found.weights)),
+        Scratch("patch", DType.INT32, tile.words * tile.pixels),
+    ]
+    if w.padded:
+        operands.append(Scratch("rows", DType.INT8, tile.run * tile.pixels))
+    groups, stem = -(-count // tile.pixels) * images, _stem(node)
+    return KernelCall(
+        template="backends/dsp/convolution.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(*operands, Output(0, "output")),
+        uses={"SMELT_ARRAY", "SMELT_NAKED"} | when(w.padded and w.depth > 1, "string.h"),
+        summary=f"{tile.pixels} pixels x 2 channels",
+        form=f"dsp_dot_{tile.pixels}x2" + ("_signed" if scaling.signed else ""),
+        work={
+            "products": groups * tile.pixels * tile.words * 2 * (w.outputs + tile.odd),
+            "outputs": groups * tile.pixels * (w.outputs + tile.odd),
+            "inputs": groups * tile.pixels * tile.words * 2,
+            "rows": groups * tile.rows,
+            "groups": groups,
+            "calls": 1,
+        },
+        inner=(widening(tile),),
+        shared=shared_pointwise(tile, stem, count, found.weights) if flat else None,
+    )
+
+
+def _windows(node: Node, w: Window, tile: DspTile, count: int) -> DotWindows:
+    """How the windows of a node with so many output pixels are gone through."""
+    width, last = node.output.type.shape[2], count - tile.pixels
+    reach = (w.kernel[0] - 1) * w.dilation[0] + 1
+    rightmost = w.size[1] - w.kernel[1]
+    asked = w.padded and tile.optimize == "speed" and _fits(w)
+    return DotWindows(
+        frame=Frame.of(node),
+        rows=w.kernel[0],
+        columns=w.kernel[1],
+        tap_row=f"dy * {w.dilation[0]}" if w.dilation[0] > 1 else "dy",
+        below=w.dilation[0] * w.size[1] * w.depth,
+        patch_row=tile.run_words * tile.pixels,
+        run=tile.run,
+        size=w.size,
+        origin=(w.origin(0, "y"), w.origin(1, "x")),
+        width=width,
+        back=divmod(last, width) if count % tile.pixels else None,
+        padded=w.padded,
+        rightmost=rightmost if rightmost >= 0 else None,
+        inside=(w.size[0] - reach, rightmost) if asked else None,
+    )
+
+
+def _steps(name: str, step: int, count: int) -> tuple[str, ...]:
+    """C of an address and others a step apart."""
+    return (name, *(f"{name} + {i * step}" for i in range(1, count)))
+
+
+def _fits(window: Window) -> bool:
+    """Whether a window can lie within the image."""
+    return all(
+        (kernel - 1) * dilation < size
+        for kernel, dilation, size in zip(window.kernel, window.dilation, window.size, strict=True)
+    )
+
+
+def _stem(node: Node[Conv2D | FullyConnected | DepthwiseConv2D]) -> str:
+    if isinstance(node.op, FullyConnected):
+        return "fully_connected"
+    return f"conv_{'x'.join(map(str, Window.of(node).kernel))}"
+
+
+def _pixels(found: DspProducts, node: Node) -> int:
+    """The most pixels, up to three, whose patch is small enough; 0 if not even one's is."""
+    w, y = found.window, node.output.type
+    run = w.kernel[1] * w.depth
+    size = w.kernel[0] * (4 * (2 * (run // 4) + (run % 4 + 1) // 2) + w.padded * run)
+    batch = 1 if w.pointwise else y.shape[0]
+    return min(3, PATCH_BYTES // size, y.size // w.outputs // batch)
+
+
+KERNELS = (DspDot(),)

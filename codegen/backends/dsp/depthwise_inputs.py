@@ -1,0 +1,70 @@
+"""Assembly that widens the inputs of a depthwise convolution: four channels, pairs of rows."""
+
+from __future__ import annotations
+
+from smelt.codegen.backends.dsp.assembly import repeated
+
+_COLUMN = (
+    "ldr r5, [r0, r2]",
+    "ldr r4, [r0]",
+    "add r0, r0, r10",
+    "pkhbt r6, r4, r5, lsl #16",
+    "pkhtb r5, r5, r4, asr #16",
+    "and r4, lr, r6, lsl #8",
+    "and r6, lr, r6",
+    "and r7, lr, r5, lsl #8",
+    "and r5, lr, r5",
+    "str r6, [r1, r11]",
+    "str r7, [r1, r11, lsl #1]",
+    "str r5, [r1, r8]",
+    "str r4, [r1], #4",
+)
+"""Widens a column of two rows of four channels; inputs become the upper bytes of halfwords."""
+
+
+def widening(*, vertical: bool, unrolled: bool) -> tuple[str, ...]:
+    """The instructions of the function that widens pairs of rows.
+
+    r0: inputs, r2 bytes before those of the row below; r1: pairs; r3: rows left; r9: turns left;
+    r10: bytes of a pixel; r11, r8: bytes from a channel's pairs to those of the first and the third
+    one after it; r12: columns; lr: a mask. On the stack: from the end of a row to the next one.
+
+    Args:
+        vertical: whether columns are two rows of the image apart; see `ChannelCode`.
+        unrolled: whether to widen two columns in a turn.
+    """
+    turn = ["subs r9, r9, #1", "bne 2b"]
+    columns = ["mov r9, r12", "2:", *_COLUMN, *turn]
+    if unrolled:
+        columns = ["lsrs r9, r12, #1", "beq 3f", "2:", *repeated(2, _COLUMN), *turn]
+        columns += ["3:", "tst r12, #1", "beq 4f", *_COLUMN, "4:"]
+    return (
+        "push {r4-r11, lr}",
+        "ldrd r12, r9, [sp, #36]",
+        "ldm r2, {r4-r6}",
+        *(["lsl r4, r4, #1"] if vertical else []),
+        "mov r10, r4",
+        "lsl r11, r6, #2",
+        "add r8, r11, r11, lsl #1",
+        "mul r4, r4, r12",
+        "rsb r4, r4, r9, lsl #1",
+        "sub r5, r5, r12",
+        "lsl r5, r5, #2",
+        "strd r4, r5, [sp, #-8]!",
+        "mov r2, r9",
+        "mov lr, #0xff00ff00",
+        "1:",
+        *columns,
+        "ldrd r4, r5, [sp]",
+        "add r0, r0, r4",
+        "add r1, r1, r5",
+        "subs r3, r3, #1",
+        "bne 1b",
+        "add sp, sp, #8",
+        "pop {r4-r11, pc}",
+    )
+
+
+def widening_cost(rows: int, columns: int, *, unrolled: bool) -> int:
+    """Instructions that a call executes, about."""
+    return 18 + rows * (columns * len(_COLUMN) + (columns if unrolled else 2 * columns) + 8)

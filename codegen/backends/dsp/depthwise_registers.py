@@ -1,0 +1,59 @@
+"""Which registers hold sums and weights while a block of a depthwise convolution is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smelt.codegen.backends.dsp.depthwise_products import BlockProduct, OutputBlock, neighbours
+
+
+class OutputSums:
+    """Which sums of a block have begun; their registers, row by row, are r0 to r3."""
+
+    def __init__(self, columns: int, bias: tuple[int, int] | None) -> None:
+        self._columns = columns
+        self._bias = None if bias is None else self.register(bias)
+        self._begun: set[tuple[int, int]] = set()
+
+    def register(self, output: tuple[int, int]) -> str:
+        """Of the sum of an output."""
+        row, column = output
+        return f"r{row * self._columns + column}"
+
+    def add(self, product: BlockProduct, x: str, w: str) -> str:
+        """The instruction that adds a product to its sum, or begins the sum with it."""
+        total, halves = self.register(product.output), product.halves
+        before = total if product.output in self._begun else self._bias
+        self._begun.add(product.output)
+        if before is None:
+            return f"smu{'ad' if halves == 'ad' else 'l' + halves} {total}, {x}, {w}"
+        return f"smla{'d' if halves == 'ad' else halves} {total}, {x}, {w}, {before}"
+
+
+class WeightRegisters:
+    """Which words of weights are in which registers, in the order of their last use."""
+
+    def __init__(self, block: OutputBlock, held: bool) -> None:
+        self._free = [] if held else [f"r{i}" for i in range(4, 9)]
+        self.registers = {i: f"r{4 + i}" for i in range(len(block.weights))} if held else {}
+
+    def load(self, words: Sequence[int]) -> list[str]:
+        """Instructions that load those words that are not there, over those used longest ago."""
+        missing = sorted({word for word in words if word not in self.registers})
+        for word in words:
+            if word in self.registers:
+                self.registers[word] = self.registers.pop(word)
+        while len(self._free) < len(missing):
+            self._free.append(self.registers.pop(next(iter(self.registers))))
+        lines: list[str] = []
+        for group in neighbours(missing):
+            found = [self._free.pop() for _ in group]
+            self.registers |= dict(zip(group, found, strict=True))
+            lines += loaded_or_stored("ldr", found, f"[lr, #{4 * group[0]}]")
+        return lines
+
+
+def loaded_or_stored(name: str, registers: Sequence[str], address: str) -> list[str]:
+    """The instruction that loads ("ldr") or stores ("str") up to two registers, if any."""
+    double = "d" if len(registers) == 2 else ""
+    return [f"{name}{double} {', '.join(registers)}, {address}"] if registers else []

@@ -1,0 +1,272 @@
+"""Assembly of 1x1 convolutions whose sizes are read from the layer's struct, for any depth.
+
+One function does the whole layer: it widens the inputs of a few pixels, then makes all their output
+channels (see `tile`). What a loop would count is written out for the longest sum, and entered by a
+computed jump as far before its end as the layer needs, which costs one instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from smelt.codegen.backends.dsp.assembly import assembled, repeated, span
+from smelt.codegen.backends.dsp.tile import DspTile
+from smelt.codegen.backends.dsp.tile_assembly import (
+    TileFunction,
+    WideningParameters,
+    accumulated,
+    scaled_pair,
+)
+from smelt.codegen.lower.kernel import BodyCost
+
+FIELDS: tuple[str, ...] = ("pixels", "depth", "outputs")
+"""Of the struct; in the signed form `addend` follows."""
+
+_LONGEST = 20
+"""Groups of three words of a sum that are written out at most."""
+
+_LOOPED = {"speed": 6, "size": 1, "ram": 1}
+"""Those in a turn of the loop of longer sums, and of all where size counts."""
+
+_WIDENED = {"speed": 3, "size": 0, "ram": 0}
+"""Values of `PointwiseBody.log_widened`."""
+
+_FRAME = 92
+"""Bytes of the stack beside nine saved registers."""
+
+_OUT, _END, _PATCH, _HEAD, _CHAIN, _PAIRS_END, _ALL_END = 0, 12, 16, 20, 24, 28, 32
+_WEIGHTS, _DEPTH, _LAST_OUT, _OUT_END, _LAST_IN, _NEXT_IN = 36, 44, 52, 56, 60, 64
+_TURNS, _WIDEN, _TAIL, _PATCH_END, ADDEND = 68, 72, 76, 80, 84
+"""Where things stand on the stack. From `_OUT` to `_HEAD` they are loaded at once; behind
+`_WEIGHTS` stands the patch again, behind `_DEPTH` the number of outputs."""
+
+
+@dataclass(frozen=True)
+class PointwiseBody:
+    """A body for all 1x1 convolutions of one requantization.
+
+    Attributes:
+        tile: of the layer that it is made for; its sizes are not in the text.
+    """
+
+    tile: DspTile
+
+    @property
+    def looped(self) -> bool:
+        """Whether sums are too long to be written out, or size counts."""
+        return self.tile.optimize != "speed" or self.tile.words > 3 * _LONGEST
+
+    @property
+    def triples(self) -> int:
+        """Groups of three words of a sum that the text holds, beside those that begin it."""
+        return _LOOPED[self.tile.optimize] if self.looped else (self.tile.words - 1) // 3
+
+    @property
+    def family(self) -> tuple[int | bool, ...]:
+        """Equal for bodies of which the longest can serve the layers of all."""
+        t, s = self.tile, self.tile.scaling
+        return t.pixels, s.signed, s.left, s.right, s.low, s.high, self.looped, self.log_widened
+
+    @property
+    def log_widened(self) -> int:
+        """The binary logarithm of how many words of inputs a turn of the widening loop takes."""
+        return _WIDENED[self.tile.optimize]
+
+    @property
+    def pieces(self) -> tuple[tuple[str, ...], ...]:
+        """All instructions, in pieces of which none is longer than a C string may be."""
+        whole = self._setup, self._group, self._heads, self._chain, self._finish, self._end
+        return tuple(map(tuple, whole))
+
+    def cost(self, pixels: int) -> BodyCost:
+        """What it takes for a layer of so many pixels."""
+        t, n = self.tile, self.tile.pixels
+        count = assembled(self._setup)
+        widened = t.quads * (3 * n + 1) + 2 * max(1, -(-t.quads >> self.log_widened))
+        tail = (0, n + 3, 3 * n + 3, 4 * n + 2)[t.tail]
+        head = accumulated(t, t.first, first=True)
+        more = (t.words - t.first) // 3 * assembled(accumulated(t, 3))
+        pair = assembled(head) + 1 + more + len(self._finish)
+        if self.looped:
+            pair += 3 * -(-(t.words - t.first) // 3 // self.triples)
+        pairs = -(-t.outputs // 2)
+        glue = 17 + 2 * n + (6 + n) * t.odd
+        groups = -(-pixels // n)
+        lines = [line for piece in self.pieces for line in piece]
+        return BodyCost(count + groups * (glue + widened + tail + pairs * pair), _bytes(lines))
+
+    @property
+    def _setup(self) -> list[str]:
+        """What is computed once for a layer. r0: inputs, r1: weights, r2: patch, r3: layer.
+
+        Addresses of labels count in words from an aligned one, so that the function must be.
+        """
+        t, n = self.tile, self.tile.pixels
+        beyond = {
+            1: ["add r9, r8, r6"],
+            2: ["add r9, r8, r6, lsl #1"],
+            3: ["add r9, r6, r6, lsl #1", "add r9, r9, r8"],
+        }
+        addend = [f"ldr r7, [r3, #{4 * len(FIELDS)}]", f"str r7, [sp, #{ADDEND}]"]
+        return [
+            ".balign 4",
+            "push {r4-r11, lr}",
+            f"sub sp, sp, #{_FRAME}",
+            "ldm r3, {r4-r6}",
+            *(addend if t.scaling.signed else []),
+            f"ldr r3, [sp, #{_FRAME + 36}]",
+            f"sub r4, r4, #{n}",
+            "mla r7, r4, r5, r0",
+            "mla r8, r4, r6, r3",
+            *beyond[n],
+            f"strd r5, r6, [sp, #{_DEPTH}]",
+            f"strd r8, r9, [sp, #{_LAST_OUT}]",
+            f"str r7, [sp, #{_LAST_IN}]",
+            f"strd r1, r2, [sp, #{_WEIGHTS}]",
+            f"str r2, [sp, #{_PATCH}]",
+            *self._measured,
+            "mov r6, r3",
+        ]
+
+    @property
+    def _measured(self) -> list[str]:
+        """Ends of weights, and where jumps go. r5: depth, r6: outputs."""
+        t, n = self.tile, self.tile.pixels
+        lines = ["and r7, r5, #3", "lsr r8, r5, #2", "add r9, r7, #1", "lsr r9, r9, #1"]
+        lines += ["add r9, r9, r8, lsl #1", f"add r10, r9, #{2 * t.row}", "lsr r11, r6, #1"]
+        lines += ["mul r11, r10, r11", "add r11, r1, r11, lsl #2", f"str r11, [sp, #{_PAIRS_END}]"]
+        lines += ["tst r6, #1", "it ne", "addne r11, r11, r10, lsl #2"]
+        lines.append(f"str r11, [sp, #{_ALL_END}]")
+        if self.looped:
+            lines += [f"mov r10, #{4 * n}", "mla r10, r9, r10, r2", f"str r10, [sp, #{_PATCH_END}]"]
+        lines += ["sub r10, r9, #1", "mov r11, #3", "udiv r10, r10, r11"]
+        lines += ["mls r9, r10, r11, r9"]
+        if self.looped and self.triples > 1:
+            lines += [f"mov r11, #{self.triples}", "udiv lr, r10, r11", "mls lr, lr, r11, r10"]
+            lines += ["cmp lr, #0", "it eq", "moveq lr, r11", "cmp r10, #0", "it ne"]
+            lines += ["movne r10, lr"]
+        elif self.looped:
+            lines += ["cmp r10, #0", "it ne", "movne r10, #1"]
+        lines += _before("r10", 4 * assembled(accumulated(t, 3)), "14f", _CHAIN)
+        lines += ["adr r11, 10f", "adr.w r4, 11f", "adr.w r5, 12f", "cmp r9, #2"]
+        lines += ["it eq", "moveq r11, r4", "it hi", "movhi r11, r5"]
+        lines += ["orr r11, r11, #1", f"str r11, [sp, #{_HEAD}]"]
+        log = self.log_widened
+        turns = [f"add r9, r8, #{(1 << log) - 1}", f"lsr r9, r9, #{log}"] if log else ["mov r9, r8"]
+        lines += [*turns, "cmp r9, #0", "it eq", "moveq r9, #1", f"str r9, [sp, #{_TURNS}]"]
+        lines += ["sub r9, r9, #1", f"sub r8, r8, r9, lsl #{log}" if log else "sub r8, r8, r9"]
+        lines += _before("r8", 4 * (3 * n + 1), "4f", _WIDEN)
+        lines += ["adr r11, 8f", "adr.w r4, 5f", "adr.w r5, 6f", "adr.w r9, 7f", "cmp r7, #2"]
+        lines += ["it eq", "moveq r11, r5", "it hi", "movhi r11, r9", "cmp r7, #1", "it eq"]
+        return [*lines, "moveq r11, r4", "orr r11, r11, #1", f"str r11, [sp, #{_TAIL}]"]
+
+    @property
+    def _group(self) -> list[str]:
+        """What widens the inputs of a few pixels. r0: their inputs, r6: their outputs."""
+        n = self.tile.pixels
+        lower, upper = [f"r{4 + p}" for p in range(n)], [f"r{4 + n + p}" for p in range(n)]
+        turn = [f"ldr {b}, [r{p}], #4" for p, b in enumerate(upper)]
+        turn += [f"sxtb16 {a}, {b}" for a, b in zip(lower, upper, strict=True)]
+        turn += [f"sxtb16 {b}, {b}, ror #8" for b in upper]
+        turn.append(f"stm.w r3!, {{r4-{upper[-1]}}}")
+        lines = ["1:", f"ldr r9, [sp, #{_LAST_OUT}]", "cmp r6, r9", "bhi 17f"]
+        lines += ["2:", f"ldrd r4, r5, [sp, #{_DEPTH}]"]
+        for p in range(1, n):
+            lines += [f"add r{p}, r{p - 1}, r4", f"add r{6 + p}, r{5 + p}, r5"]
+        lines += [_stored(n), f"ldr r3, [sp, #{_PATCH}]", f"ldr r12, [sp, #{_TURNS}]"]
+        lines += [f"ldr pc, [sp, #{_WIDEN}]", "3:", *repeated(1 << self.log_widened, turn)]
+        lines += ["4:", "subs r12, r12, #1", "bne 3b", f"ldr pc, [sp, #{_TAIL}]"]
+        both = [f"pkhbt {a}, {a}, {b}, lsl #16" for a, b in zip(lower, upper, strict=True)]
+        one = [f"ldrsb {a}, [r{p}]" for p, a in enumerate(lower)]
+        two = [f"ldrsb {b}, [r{p}, #1]" for p, b in enumerate(upper)]
+        three = [f"ldrsb {b}, [r{p}, #2]" for p, b in enumerate(upper)]
+        move = f"add r{n - 1}, r{n - 1}, #"
+        lines += ["5:", *one, _kept(lower), f"{move}1", "b 8f"]
+        lines += ["6:", *one, *two, *both, _kept(lower), f"{move}2", "b 8f"]
+        lines += ["7:", *one, *three, *both, *two, _kept([*lower, *upper]), f"{move}3"]
+        lines += ["8:", f"str r{n - 1}, [sp, #{_NEXT_IN}]", f"ldrd r10, r11, [sp, #{_WEIGHTS}]"]
+        lines += [f"ldr r9, [sp, #{_PAIRS_END}]", f"str r9, [sp, #{_END}]"]
+        return [*lines, f"ldr pc, [sp, #{_HEAD}]"]
+
+    @property
+    def _heads(self) -> list[str]:
+        """What begins the sums of two channels with one, two or three words."""
+        jump = f"ldr pc, [sp, #{_CHAIN}]"
+        lines: list[str] = []
+        for count in (1, 2, 3):
+            lines += [f"{9 + count}:", *accumulated(self.tile, count, first=True), jump]
+        return lines
+
+    @property
+    def _chain(self) -> list[str]:
+        """What adds to the sums, three words at a time."""
+        lines = ["13:", *repeated(self.triples, accumulated(self.tile, 3)), "14:"]
+        if self.looped:
+            lines += [f"ldr r9, [sp, #{_PATCH_END}]", "cmp r11, r9", "bne 13b"]
+        return lines
+
+    @property
+    def _finish(self) -> list[str]:
+        """What makes outputs of the sums of two channels, and begins the next two."""
+        n = self.tile.pixels
+        lines = [*scaled_pair(self.tile, ADDEND), "ldm sp, {r6-r9, r11, lr}"]
+        for p in range(n):
+            lines += [f"strb r{p}, [r{6 + p}], #1", f"strb r{3 + p}, [r{6 + p}], #1"]
+        return [*lines, _stored(n), "cmp r10, r9", "beq 15f", "bx lr"]
+
+    @property
+    def _end(self) -> list[str]:
+        """What follows the last two channels, and the last pixels."""
+        n = self.tile.pixels
+        lines = ["15:", f"ldr r0, [sp, #{_ALL_END}]", "cmp r10, r0", "bne 16f"]
+        lines += [f"mov r6, r{5 + n}"] * (n > 1)
+        lines += [f"ldr r0, [sp, #{_NEXT_IN}]", "b 1b", "16:", f"str r0, [sp, #{_END}]"]
+        lines += [f"sub r{6 + p}, r{6 + p}, #1" for p in range(n)]
+        lines += [_stored(n), "bx lr", "17:", f"ldr r4, [sp, #{_OUT_END}]", "cmp r6, r4"]
+        lines += ["beq 18f", "mov r6, r9", f"ldr r0, [sp, #{_LAST_IN}]", "b 2b"]
+        return [*lines, "18:", f"add sp, sp, #{_FRAME}", "pop {r4-r11, pc}"]
+
+
+def _before(count: str, size: int, end: str, place: int) -> list[str]:
+    """Instructions that store the address which is so many times `size` bytes before a label."""
+    lines = [f"mov r11, #{size}", f"mul {count}, {count}, r11", f"adr r11, {end}"]
+    return [*lines, f"sub r11, r11, {count}", "orr r11, r11, #1", f"str r11, [sp, #{place}]"]
+
+
+def specialized_cost(tile: DspTile, pixels: int) -> BodyCost:
+    """What the functions take that only layers of one size can use."""
+    t, n = tile, tile.pixels
+    function, widening = TileFunction.of(t), WideningParameters.of(t)
+    tail = (0, n + 1, 3 * n + 1, 4 * n + 1)[t.tail]
+    counted = 2 * t.widen_turns + (3 if n == 3 else 1) if t.quads else 0
+    widened = t.quads * (3 * n + 1) + counted + tail + 2
+    head = accumulated(t, t.first, first=True)
+    more = (t.words - t.first) // 3 * assembled(accumulated(t, 3))
+    sums = assembled(head) + more + 3 * t.turns
+    pairs = -(-t.outputs // 2)
+    entered = function.sums.index("1:") + 2
+    group = _GLUE + widened + entered + pairs * (sums + len(function.finish))
+    group += (len(function.again) + 2) * t.odd
+    lines = (*widening.lines, *function.sums, *function.finish, *function.again)
+    return BodyCost(-(-pixels // n) * group, _bytes(lines) + _CALLING)
+
+
+_GLUE, _CALLING = 17, 88
+"""Instructions that compiled C takes around each group of pixels, and its bytes."""
+
+
+def _stored(pixels: int) -> str:
+    """The instruction that stores where the next outputs of pixels go."""
+    return "str r6, [sp]" if pixels == 1 else f"stm sp, {{{span(6, pixels)}}}"
+
+
+def _kept(registers: Sequence[str]) -> str:
+    """The instruction that stores widened inputs."""
+    listed = ", ".join(registers)
+    return f"str {listed}, [r3]" if len(registers) == 1 else f"stm r3, {{{listed}}}"
+
+
+def _bytes(lines: Iterable[str]) -> int:
+    """The size of instructions; most of them have four bytes."""
+    return 4 * assembled(lines)

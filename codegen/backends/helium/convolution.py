@@ -1,0 +1,147 @@
+"""int8 convolutions and dense layers on Helium, as dot products (see `tiles`).
+
+Where the inputs of a pixel stand in a row - a window of one row, without padding - they are read
+where they are. Otherwise the rows of the image under the window are kept in working memory, padded.
+Chunks of sixteen channels are read from there; other windows are copied, each into one row. Images
+too wide for that are cut into strips, many output channels into blocks; where neither comes out
+even, the last one overlaps the one before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.helium.convolution_parameters import rows_parameters, windows_parameters
+from smelt.codegen.backends.helium.convolution_plan import (
+    Geometry,
+    TilePlan,
+    plan_of,
+    scratch_limit,
+)
+from smelt.codegen.backends.helium.scaling import HeliumScaling
+from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Packed, Refusal, Request
+from smelt.codegen.lower.quantized_products import (
+    bias_with_zero_point,
+    folds,
+    refuse_products,
+    sums,
+)
+from smelt.codegen.lower.requantization import Requantization
+from smelt.codegen.text.helpers import when
+from smelt.ir import DType, Node, Rounding
+from smelt.ops.arithmetic.fixed_point import convolution_scales
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
+from smelt.targets import Target
+
+
+def refuse(node: Node, target: Target, channel_axis: int) -> Refusal | None:
+    """None where a node's products can be computed on Helium, else why not."""
+    if node.rounding is Rounding.ONNX and "mve_float" not in target.features:
+        return Refusal(f"{target.name} has no Helium for floats, which ONNX's rounding needs.")
+    if refusal := refuse_products(node, channel_axis):
+        return refusal
+    if node.output.type.dtype is not DType.INT8 or not folds(node):
+        return Refusal(
+            f"{node.op.name} has a Helium kernel for i8 and constant, symmetric weights only."
+        )
+    return None
+
+
+def scaling_of(
+    node: Node[Conv2D | DepthwiseConv2D | FullyConnected], channel_axis: int
+) -> HeliumScaling | Refusal:
+    """How the node's sums are scaled, or why they cannot be."""
+    op, x, weights, y = node.op, node.input(0).type, node.input(1).type, node.output.type
+    scales = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales
+    real = scales(x, weights, y, node.rounding)
+    requantization = Requantization.of(node, real, op.activation, sums(node, channel_axis))
+    bias = bias_with_zero_point(node, channel_axis)
+    if bias is None:
+        return Refusal(f"{op.name} has no quantized input.")
+    return HeliumScaling.of(requantization, bias) or Refusal(
+        f"{op.name}: a scale is so large that sums would have to be shifted left."
+    )
+
+
+class HeliumProducts(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
+    """Dot products of rows of bytes.
+
+    A depthwise convolution is one where all outputs see its only input channel.
+    """
+
+    op = Conv2D | FullyConnected | DepthwiseConv2D
+
+    @override
+    def offer(
+        self, node: Node[Conv2D | FullyConnected | DepthwiseConv2D], request: Request
+    ) -> KernelCall | Refusal:
+        op, name, axis = node.op, node.op.name, 0
+        if isinstance(op, DepthwiseConv2D):
+            if node.input(0).type.shape[3] > 1:
+                return Refusal(f"{name} is a convolution for one channel only.")
+            axis = 3
+        refusal = refuse(node, request.target, axis)
+        if refusal is not None:
+            return refusal
+        if isinstance(op, Conv2D) and op.groups > 1:
+            return Refusal(f"{name} has no Helium kernel for groups.")
+        if isinstance(op, Conv2D | DepthwiseConv2D) and op.dilation != (1, 1):
+            return Refusal(f"{name} has no Helium kernel for dilation.")
+        scaling = scaling_of(node, axis)
+        if isinstance(scaling, Refusal):
+            return scaling
+        limit = scratch_limit(node)
+        plan = plan_of(Geometry.of(node), limit)
+        if plan is None:
+            return Refusal(
+                f"{name} would need more than {limit} bytes of working memory on Helium."
+            )
+        return _call(node, plan, scaling, axis)
+
+
+def _call(
+    node: Node[Conv2D | FullyConnected | DepthwiseConv2D],
+    plan: TilePlan,
+    scaling: HeliumScaling,
+    axis: int,
+) -> KernelCall:
+    g, t = plan.geometry, plan.tiles
+    weights = np.zeros((g.channels, t.length), np.int8)
+    plain = np.moveaxis(node.input(1).array, axis, 0).reshape(g.channels, -1)
+    weights[:, : plain.shape[1]] = plain
+    stem = "fully_connected"
+    if not isinstance(node.op, FullyConnected):
+        kind = "depthwise" if isinstance(node.op, DepthwiseConv2D) else "conv"
+        stem = "{}_{}x{}".format(kind, *node.input(1).type.shape[1:3])
+    starts = plan.blocks
+    packed = [t.packed(weights[o : o + t.channels]) for o in starts]
+    scales = [scaling.part(o, o + t.channels).constants(t.parts) for o in starts]
+    return KernelCall(
+        template=f"backends/helium/{'windows' if plan.padded else 'rows'}.j2",
+        stem=stem,
+        parameters=(windows_parameters if plan.padded else rows_parameters)(node, plan, scaling),
+        operands=(
+            Input(0, "input"),
+            Packed("weights", np.concatenate(packed)),
+            Packed("channels", np.concatenate(scales)),
+            *plan.scratch,
+            Output(0, "output"),
+        ),
+        summary=f"{t.pixels} pixel{'s' if t.pixels > 1 else ''} x {t.outputs} channels, "
+        f"inputs from {_FROM[plan.form]}",
+        form=f"helium_{plan.form}_{t.pixels}x{t.outputs}",
+        work=plan.work,
+        uses=scaling.uses | {"SMELT_NAKED", "string.h"} | when(plan.padded, "SMELT_ARRAY"),
+    )
+
+
+_FROM = {
+    "row": "where they are",
+    "window": "copies of windows",
+    "image": "a few padded rows",
+}
+
+
+KERNELS = (HeliumProducts(),)

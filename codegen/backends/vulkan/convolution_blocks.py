@@ -1,0 +1,342 @@
+"""Convolutions, depthwise ones and dense layers on a GPU: blocks of pixels times quads of channels.
+
+Where the weights prove that no partial sum leaves 24 bits, int8 products are summed as floats, to
+the bit: multiply-adds of floats are the fastest instruction that every device has. Where the device
+multiplies four bytes at a time, another module is taken, with the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.vulkan.blocks import Work, blocks_of, costs_of
+from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
+from smelt.codegen.backends.vulkan.convolution_direct import direct
+from smelt.codegen.backends.vulkan.convolution_parameters import (
+    ShaderProduct,
+    Weighted,
+    variants_of,
+    word_of,
+)
+from smelt.codegen.backends.vulkan.elementwise import by_axis, narrowed, spread
+from smelt.codegen.backends.vulkan.output_stage import FinishParameters
+from smelt.codegen.lower.kernel import (
+    NARROW_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.window import Window
+from smelt.ir import Array, Node
+from smelt.ops.core.convolution import DepthwiseConv2D
+
+ProductVariant = Literal["deep", "single", "depthwise"]
+"""Inputs are loaded by fours, or one by one; or each of four makes an output of its own."""
+
+_MOST_COLUMNS = {"deep": 5, "single": 5, "depthwise": 7}
+"""Taps of a row that are written out, so that neighbouring pixels share inputs."""
+
+_LARGEST = (1 << 32) - 1
+
+MOST_HALVES = 25
+"""Products of a depthwise convolution that are summed as halves."""
+
+_PART = 40
+"""Products of other layers that are summed as halves before float32 takes the sum."""
+
+_LARGEST_PART = 64.0
+"""Weights of so many products may be as large together: float16 ends at 65504, inputs at 1000."""
+
+
+class ProductShader(Kernel[Weighted]):
+    """Blocks where outputs fill words, one output an invocation elsewhere.
+
+    A dense layer is the 1x1 convolution of an image of one row.
+    """
+
+    op = Weighted
+    floats = NARROW_FLOATS
+
+    @override
+    def offer(self, node: Node[Weighted], request: Request) -> KernelCall | Refusal:
+        product = ShaderProduct.of(node, floats=costs_of(request.target).reals)
+        if isinstance(product, Refusal):
+            return product
+        window = product.window
+        if isinstance(node.op, DepthwiseConv2D):
+            plain = window.outputs == product.depth and product.depth % 4 == 0
+        else:
+            straddles = node.output.type.is_quantized and window.outputs % 4 != 0
+            plain = window.groups == 1 and (not straddles or product.pixels == 1)
+        return blocks(product, request) if plain else direct(product)
+
+
+@dataclass(frozen=True)
+class ProductSteps:
+    """How a product goes through its window.
+
+    Attributes:
+        form: what is loaded at a time.
+        columns: taps of a row whose inputs are loaded together.
+        share: whether neighbouring pixels share them.
+        parts: of a row, each of so many columns.
+        depth: loads of a tap of a pixel.
+        quads: of outputs.
+    """
+
+    form: ProductVariant
+    columns: int
+    share: bool
+    parts: int
+    depth: int
+    quads: int
+
+    @staticmethod
+    def of(product: ShaderProduct) -> ProductSteps:
+        """The steps of a product of whole quads of inputs, outputs or both."""
+        window = product.window
+        form: ProductVariant = "single" if window.depth % 4 else "deep"
+        depth = window.depth if form == "single" else window.depth // 4
+        if isinstance(product.node.op, DepthwiseConv2D):
+            form, depth = "depthwise", 1
+        widest = _MOST_COLUMNS[form]
+        columns = max(c for c in range(1, widest + 1) if window.kernel[1] % c == 0)
+        # Inputs between the taps of neighbouring pixels are taps too.
+        share = 1 < columns >= window.stride[1] and window.dilation[1] == 1
+        parts = window.kernel[1] // columns
+        return ProductSteps(form, columns, share, parts, depth, -(-window.outputs // 4))
+
+    def work(self, product: ShaderProduct) -> Work:
+        """What blocks are chosen by."""
+        deep, window, real = self.form == "deep", product.window, product.kind == "real"
+        quad = 4 if real else 1
+        return Work(
+            steps=window.kernel[0] * self.parts * self.depth,
+            columns=self.columns,
+            stride=window.stride[1] if self.share else self.columns,
+            input_words=1 if self.form == "single" else quad,
+            weight_words=4 * quad if deep else quad,
+            weight_loads=4 if real and deep else 1,
+            packed=not real,
+            products=16 if deep else 4,
+        )
+
+
+@dataclass(frozen=True)
+class ProductShaderParameters(Parameters):
+    """How products are summed, what is loaded at a time, and what is written."""
+
+    kind: str
+    form: str
+    finish: FinishParameters
+    output: str
+
+
+def blocks(product: ShaderProduct, request: Request) -> ShaderCall:
+    """The call that computes blocks of pixels times quads of channels."""
+    node, kind = product.node, product.kind
+    finish = product.finish(raised=kind == "whole")
+    steps, real, dtype = ProductSteps.of(product), kind == "real", node.input(0).type.dtype
+    quads = (1 if steps.form == "depthwise" else steps.quads, steps.quads)
+    size = (product.batch * product.size[0], product.size[1])
+    choice = blocks_of(node, request, size, quads, steps.work(product))
+    block = choice.taken
+    grid = BlockGrid.of(product, steps, block)
+    output = _output(product)
+    element, vector = ("float", "vec4") if real else ("int", "ivec4")
+    whole = element if steps.form == "single" else vector
+    return ShaderCall(
+        template="backends/vulkan/convolution.comp.j2",
+        stem=f"{'depthwise' if steps.form == 'depthwise' else 'conv'}_{dtype.value}",
+        parameters=ProductShaderParameters(
+            kind=kind, form=steps.form, finish=finish.parameters, output=output
+        ),
+        operands=(
+            Input(0, "input"),
+            Packed("weights", _packed(product.weights, steps, block, real=real)),
+            Packed("channels", _whole_blocks(finish.rows, block)),
+            *_raise(product, block),
+            Output(0, "output"),
+        ),
+        views={
+            "input": narrowed(whole if real else element, dtype),
+            "weights": narrowed(vector if real or steps.form == "deep" else element, dtype),
+            "channels": vector,
+            "raise": "ivec4",
+            "output": narrowed(vector if output == "quads" else element, dtype),
+        },
+        constants=_unrolled(product.window, steps, block),
+        numbers={
+            **grid.numbers,
+            **_weight_steps(product, steps, block),
+            **_sizes(product, steps),
+            **finish.constants,
+        },
+        invocations=grid.invocations,
+        local=(block.local, 1, 1),
+        summary=block.text,
+        form="vulkan_blocks",
+        work={"calls": 1, "products": node.macs},
+        variants=_variants(product, steps),
+        block=block,
+        candidates=choice.possible,
+    )
+
+
+@dataclass(frozen=True)
+class BlockGrid:
+    """Blocks of a product: tiles of a row, rows of all images, shares of the channels.
+
+    `block` is each of them, `height` the rows of an image.
+    """
+
+    block: Block
+    tiles: int
+    rows: int
+    shares: int
+    height: int
+
+    @staticmethod
+    def of(product: ShaderProduct, steps: ProductSteps, block: Block) -> BlockGrid:
+        """The blocks that cover a product."""
+        height, width = product.size
+        tiles, shares = -(-width // block.pixels), -(-steps.quads // block.quads)
+        return BlockGrid(block, tiles, product.batch * height, shares, height)
+
+    @property
+    def invocations(self) -> tuple[int, int, int]:
+        """One for each, in x, y and z."""
+        tiles = self.tiles * self.rows
+        return (
+            spread(tiles * self.shares, self.block.local)
+            if self.block.across
+            else (tiles, self.shares, 1)
+        )
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """How invocations find their tile of a row, and share of the channels; see `quotient`."""
+        divisors = {"TILES": self.tiles, "BLOCKS": self.shares, "HEIGHT": self.height}
+        inverses = {f"{name}_INVERSE": _signed(_LARGEST // n) for name, n in divisors.items()}
+        return {"TILES": self.tiles, "ROWS": self.rows, "BLOCKS": self.shares, **inverses}
+
+
+def _unrolled(window: Window, steps: ProductSteps, block: Block) -> Mapping[str, int]:
+    """What loops are unrolled by."""
+    return {
+        "PIXELS": block.pixels,
+        "QUADS": block.quads,
+        "ACROSS": int(block.across),
+        "COLUMNS": steps.columns,
+        "PARTS": steps.parts,
+        "SHARE": int(steps.share),
+        "STEP": window.stride[1] if steps.share else steps.columns,
+        "PADDED": int(window.padded),
+    }
+
+
+def _sizes(product: ShaderProduct, steps: ProductSteps) -> Mapping[str, int]:
+    """The window, both images, and what stands outside of them."""
+    window = product.window
+    return {
+        "OUT_QUADS": steps.quads,
+        "OUTPUTS": window.outputs,
+        "DEPTH": steps.quads if steps.form == "depthwise" else steps.depth,
+        "KERNEL_Y": window.kernel[0],
+        **by_axis(STRIDE=window.stride, DILATION=window.dilation),
+        "OUTSIDE": word_of(product.outside),
+        **product.geometry(),
+    }
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >> 31 else word
+
+
+def _weight_steps(product: ShaderProduct, steps: ProductSteps, block: Block) -> Mapping[str, int]:
+    """How far apart the weights of two taps stand, and those of two blocks."""
+    if steps.form == "depthwise":
+        return {"WEIGHT_STEP": steps.quads, "WEIGHT_BLOCK": 1}
+    if block.across:
+        whole = -(-steps.quads // block.quads) * block.quads
+        return {"WEIGHT_STEP": whole, "WEIGHT_BLOCK": block.quads}
+    taps = product.window.taps * steps.depth
+    return {"WEIGHT_STEP": block.quads, "WEIGHT_BLOCK": taps * block.quads}
+
+
+def _packed(weights: Array, steps: ProductSteps, block: Block, *, real: bool) -> Array:
+    """`[o, kh, kw, depth]` as `[steps, quads of the block, ...]` for each block, or beside it.
+
+    A step's weights of a quad are four inputs of four outputs each, for bytes four outputs of four
+    inputs each; where inputs are loaded one by one, one input of four outputs; of a depthwise
+    convolution four outputs.
+    """
+    if steps.form == "depthwise":
+        packed = np.ascontiguousarray(weights[..., 0].transpose(1, 2, 0))
+        return packed if real else packed.view(np.int32)
+    outputs, height, width, depth = weights.shape
+    shares = -(-steps.quads // block.quads)
+    padded = np.zeros((shares * block.quads * 4, height, width, depth), weights.dtype)
+    padded[:outputs] = weights
+    inner = 4 if steps.form == "deep" else 1
+    columns = steps.columns
+    parts = (-1, block.quads, 4, height, width // columns, columns, depth // inner, inner)
+    # [block, quad, output, ky, part, column, i, input] -> [ky, part, i, column, ...]
+    order = (3, 4, 6, 5, 1, 7, 2) if real or inner == 1 else (3, 4, 6, 5, 1, 2, 7)
+    order = (*order[:4], 0, *order[4:]) if block.across else (0, *order)
+    packed = np.ascontiguousarray(padded.reshape(parts).transpose(order))
+    return packed if real else packed.view(np.int32)
+
+
+def _whole_blocks(quads: Array, block: Block) -> Array:
+    """Constants `[quads, ...]` of channels, with zeros for those that fill the last block."""
+    missing = -len(quads) % block.quads
+    return np.concatenate([quads, np.zeros((missing, *quads.shape[1:]), quads.dtype)])
+
+
+def _raise(product: ShaderProduct, block: Block) -> tuple[Packed, ...]:
+    """What sums of whole numbers begin with where inputs are not raised."""
+    if product.kind != "whole":
+        return ()
+    padded = np.zeros(-(-product.window.outputs // 4) * 4, np.int32)
+    padded[: product.window.outputs] = product.raise_
+    return (Packed("raise", _whole_blocks(padded.reshape(-1, 4), block)),)
+
+
+def _variants(product: ShaderProduct, steps: ProductSteps) -> tuple[str, ...]:
+    """Which modules there are for devices that are fast at something."""
+    if product.kind != "real":
+        return ("", "dot") if steps.form == "deep" else ("",)
+    if steps.form == "single" or (steps.form == "depthwise" and product.window.taps > MOST_HALVES):
+        return ("",)  # the few products of a first layer are not worth a second module
+    if _largest_part(product.weights) > _LARGEST_PART:
+        return ("",)
+    return variants_of(product.node.input(0).type.dtype)
+
+
+def _largest_part(weights: Array) -> float:
+    """The most that inputs of one can add up to before halves become float32."""
+    sizes = np.sort(np.abs(weights.astype(np.float32).reshape(len(weights), -1)), axis=1)[
+        :, -_PART:
+    ]
+    return float(sizes.sum(axis=1).max(initial=0.0))
+
+
+def _output(product: ShaderProduct) -> str:
+    """What the shader writes: whole words, quads, or one number after the other."""
+    if product.node.output.type.is_quantized:
+        return "words"
+    return "single" if product.window.outputs % 4 else "quads"
+
+
+KERNELS = (ProductShader(),)

@@ -1,0 +1,246 @@
+"""The output stage of every sum of products: bias, scale, zero point, clamp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.codegen.lower.c_expressions import Store, stored
+from smelt.codegen.lower.kernel import Operand, Packed
+from smelt.codegen.lower.requantization import Requantization, fits_int32
+from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.helpers import uses_in
+from smelt.codegen.text.literals import c_float, c_int
+from smelt.ir import Array, DType, Node, Rounding, TensorType
+from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation, reduced_multiplier
+
+
+@dataclass(frozen=True)
+class OutputStage:
+    """C of an output, given a sum of products.
+
+    Each output channel has a row of constants, which C code addresses by a pointer `channel`.
+
+    Attributes:
+        text: C expression of the stored output, with `%s` for the sum without its bias.
+        rows: `[o, fields]` constants, int32 or float32; None if there are none.
+        note: How results are rounded, for the function's comment; empty for floats.
+        wide: Whether sums need 64 bits.
+    """
+
+    text: str
+    rows: Array | None
+    note: str = ""
+    wide: bool = False
+
+    @staticmethod
+    def of(
+        node: Node,
+        activation: Activation,
+        bias: Array | None,
+        scales: Sequence[float] = (),
+        range_: tuple[Array, Array] | None = None,
+    ) -> OutputStage:
+        """Return the output stage of a node.
+
+        Args:
+            node: Has the output's type and the rounding.
+            activation: The activation fused into the node.
+            bias: `[o]`, with zero points folded in if the sum needs it; None without a bias.
+            scales: Accumulator scales divided by the output scale, if quantized.
+            range_: Smallest and largest sums, int64 `[o]` each, if quantized.
+        """
+        y = node.output.type
+        if y.quant is None and y.dtype is DType.INT32:
+            if bias is None or not bias.any():
+                return OutputStage("%s", None)
+            return OutputStage("%s + channel[0]", bias.astype(np.int32).reshape(-1, 1))
+        if y.quant is None or range_ is None:
+            store = stored(activation, y)
+            if bias is None or not bias.any():
+                return OutputStage(store.text, None)
+            rows = bias.astype(np.float32).reshape(-1, 1)
+            return OutputStage(store.text % "%s + channel[0]", rows)
+        bias = np.zeros(len(range_[0]), np.int64) if bias is None else bias.ravel()
+        requantization = Requantization.of(node, scales, activation, range_)
+        if node.rounding is Rounding.TFLM16:
+            return _reduced(node, activation, bias, requantization)
+        return _quantized(node, activation, bias, requantization)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines for the function's comment."""
+        return (f"Results: {self.note}.",) if self.note else ()
+
+    @property
+    def fields(self) -> int:
+        """Number of constants per channel."""
+        return 0 if self.rows is None else self.rows.shape[1]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The parameter `channels`, if there are constants."""
+        return () if self.rows is None else (Packed("channels", self.rows),)
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The helpers and headers that `text` uses."""
+        return uses_in([self.text])
+
+    def index(self, channel: str) -> str:
+        """Return the C expression of the offset of a channel's row."""
+        if self.fields == 1:
+            return channel
+        return f"({channel}) * {self.fields}" if " " in channel else f"{channel} * {self.fields}"
+
+    def row(self, channel: str, c_type: str = "int32_t") -> str:
+        """Return the C statement that defines `channel`; empty without constants."""
+        if not self.fields:
+            return ""
+        return f"const {c_type} *const channel = channels + {self.index(channel)};"
+
+    def stores(self, channel: str, *outputs: tuple[str, str]) -> tuple[str, ...]:
+        """Return C statements that store sums of a channel, given (element, C of the sum) pairs."""
+        lines = [f"{element} = {self.output(total)};" for element, total in outputs]
+        return (self.row(channel), *lines) if self.fields else tuple(lines)
+
+    def output(self, total: str) -> str:
+        """Return the C expression of the stored output, given the sum without its bias."""
+        return self.text % total
+
+
+def _quantized(
+    node: Node, activation: Activation, bias: Array, requantization: Requantization
+) -> OutputStage:
+    """Return the int8 stage: one multiply-add and shift if proved exact, else the model's steps."""
+    store = stored(activation, node.output.type, saturate=True, rounding=node.rounding)
+    raised = 0
+    if (requantization.low, requantization.high) == (-128, 127):
+        store, raised = Store("saturated(%s)"), 128
+    columns = _Columns()
+    column = columns.add
+    # For 16-bit outputs the proof would take too long: 2^16 outputs in every channel.
+    narrow = node.output.type.dtype.size == 1
+    scaling = requantization.scaling if narrow else None
+    reals = requantization.reals
+    note = "gemmlowp's two roundings"
+    if scaling is not None:
+        note = f"one rounding, proved equal to {'gemmlowp' if reals is None else 'ONNX'}'s"
+        multiplier = column(scaling.multipliers)
+        offsets = scaling.offsets + (raised << scaling.shift)
+        if (offsets == offsets[0]).all():
+            total, start = _plus(column(bias)), f"INT64_C({offsets[0]})"
+        else:
+            words = offsets + bias * scaling.multipliers
+            total, start = "%s", f"wide({column(words >> 32)}, {column(_low_word(words))})"
+        result = f"scale({total}, {multiplier}, {start}, {scaling.shift})"
+    elif reals is not None:
+        return _rounded(node.output.type, bias, requantization, reals)
+    else:
+        total, multiplier = _plus(column(bias)), column(requantization.multipliers)
+        if requantization.shifts_right:
+            shifts = np.where(requantization.multipliers == 0, 1, -requantization.shifts)
+            result = f"scale_twice({total}, {multiplier}, {column(shifts)})"
+        else:
+            result = f"requantize({total}, {multiplier}, {column(requantization.shifts)})"
+            if requantization.fills_int32:
+                result = f"clamp({result}, -0x40000000, 0x3fffffff)"
+        result = offset(result, requantization.zero_point + raised)
+    return OutputStage(store.text % result, columns.rows, note)
+
+
+def _reduced(
+    node: Node, activation: Activation, bias: Array, requantization: Requantization
+) -> OutputStage:
+    """Return the 16-bit stage: 16-bit multipliers, one rounding, 32-bit sums where these suffice.
+
+    `(sum * m + 2^(s-1)) >> s` stays the same if `m`, `2^(s-1)` and `2^s` are doubled. This makes
+    the shifts of all channels equal.
+    """
+    range_ = requantization.lowest, requantization.highest
+    wide = not (fits_int32(range_) and fits_int32((range_[0] - bias, range_[1] - bias)))
+    multipliers = reduced_multiplier(requantization.multipliers)
+    shifts = _REDUCED_BITS - requantization.shifts
+    shifts = np.where(multipliers == 0, shifts[multipliers.argmax()], shifts)
+    columns, last = _Columns(), int(shifts.max())
+    if wide or last - int(shifts.min()) > _REDUCED_BITS:
+        total = _plus(columns.add_wide(bias))
+        result = f"scale_wide({total}, {columns.add(multipliers)}, {columns.add(shifts)})"
+    else:
+        total, doubled = _plus(columns.add(bias)), columns.add(multipliers << (last - shifts))
+        result = f"scale({total}, {doubled}, INT64_C({1 << (last - 1)}), {last})"
+    store = stored(activation, node.output.type, saturate=True)
+    text = store.text % offset(result, requantization.zero_point)
+    return OutputStage(text, columns.rows, "multipliers of 16 bits, one rounding", wide)
+
+
+class _Columns:
+    """Constants that differ among channels; equal ones are literals in the C text."""
+
+    def __init__(self) -> None:
+        self._columns: list[Array] = []
+
+    def add(self, values: Array) -> str:
+        """Return the C expression of a channel's int32."""
+        if (values == values[0]).all():
+            return c_int(int(values[0]))
+        self._columns.append(values)
+        return f"channel[{len(self._columns) - 1}]"
+
+    def add_wide(self, values: Array) -> str:
+        """Return the C expression of a channel's int64."""
+        if np.abs(values).max() <= INT32_MAX:
+            return self.add(values)
+        return f"wide({self.add(values >> 32)}, {self.add(_low_word(values))})"
+
+    @property
+    def rows(self) -> Array | None:
+        """int32 `[o, fields]`."""
+        return np.stack(self._columns, axis=1).astype(np.int32) if self._columns else None
+
+
+def _rounded(
+    y: TensorType, bias: Array, requantization: Requantization, reals: Array
+) -> OutputStage:
+    """Return the product with a float, rounded to the nearest integer, ties to even."""
+    columns: list[Array] = []
+    if (bias == bias[0]).all():
+        total = _plus(c_int(int(bias[0])))
+    else:
+        columns.append(bias.astype(np.int32))
+        total = _plus("channel[0]")
+    if (reals == reals[0]).all():
+        real = c_float(float(reals[0]))
+    else:
+        # All fields of a row are int32, so the float is stored as its bits.
+        columns.append(reals.view(np.int32))
+        real = f"float_from_bits(channel[{len(columns) - 1}])"
+    product = f"(float)({total}) * {real}"
+    rows = np.stack(columns, axis=1) if columns else None
+    note = "a float32 product, ties to even"
+    low, high, zero_point = requantization.low, requantization.high, requantization.zero_point
+    if not requantization.stays_small:
+        limits = f"{c_float(low - zero_point)}, {c_float(high - zero_point)}"
+        result = offset(f"rounded({product}, {limits})", zero_point)
+        return OutputStage(f"({y.dtype.c_name})({result})", rows, note)
+    if (low, high) == (-128, 127):
+        return OutputStage(
+            f"saturated({offset(f'nearest({product})', zero_point + 128)})", rows, note
+        )
+    result = offset(f"nearest({product})", zero_point)
+    return OutputStage(f"({y.dtype.c_name})clamp({result}, {low}, {high})", rows, note)
+
+
+def _plus(bias: str) -> str:
+    return "%s" if bias == "0" else f"%s + {bias}"
+
+
+_REDUCED_BITS = 15
+"""Bits of a multiplier, and the largest number of times that one can be doubled."""
+
+
+def _low_word(values: Array) -> Array:
+    """Return the low 32 bits of int64, as int32."""
+    return values.astype(np.uint64).astype(np.uint32).astype(np.int32)

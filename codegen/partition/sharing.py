@@ -1,0 +1,124 @@
+"""Decides which layers share one function body and which have their own.
+
+The body of a single layer contains that layer's numbers as literals. A shared body reads them from
+a struct. That takes a few more instructions, but fewer bytes if two or more layers share the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from smelt.codegen.lower.kernel import Parameters, SharedBody
+from smelt.codegen.partition.candidates import Choice
+from smelt.ir import Node
+from smelt.targets import Optimize
+
+MOST_SLOWDOWN = 0.01
+"""With `--optimize speed`, a layer whose shared body is slower by this fraction has its own body.
+
+The fraction is relative to the instructions of the layer's own body; see also `NEGLIGIBLE`.
+"""
+
+NEGLIGIBLE = 0.001
+"""Fraction of the network's cycles that all such layers together may lose for smaller code."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Sharer:
+    """A layer, its choice, and the shared body that the chosen kernel offers."""
+
+    node: Node
+    choice: Choice
+    body: SharedBody
+
+
+def share(choices: Mapping[Node, Choice], optimize: Optimize) -> dict[Node, Choice]:
+    """Return the choices in the same order, with shared bodies where they save flash.
+
+    Args:
+        choices: The choice for each layer of a network.
+        optimize: With `speed`, a layer shares a body only if it then executes less than 1 % more
+            instructions, or if the lost cycles are negligible for the network. Otherwise all layers
+            share that can. In both cases, they share only if that makes the network smaller.
+    """
+    slow = _slowed(choices) if optimize == "speed" else set[Node]()
+    groups: dict[Hashable, list[_Sharer]] = {}
+    for node, choice in choices.items():
+        body = choice.taken.call.shared
+        if body is not None:
+            groups.setdefault(body.key, []).append(_Sharer(node, choice, body))
+    found = dict(choices)
+    for group in groups.values():
+        found |= _decided(group, slow)
+    return found
+
+
+def _slowed(choices: Mapping[Node, Choice]) -> set[Node]:
+    """Return the layers that a shared body would slow down noticeably."""
+    slowdowns = {
+        node: choice.taken.call.shared.slowdown
+        for node, choice in choices.items()
+        if choice.taken.call.shared is not None
+    }
+    slowed = {node for node, slowdown in slowdowns.items() if slowdown >= MOST_SLOWDOWN}
+    cycles = {node: choice.taken.cycles or 0 for node, choice in choices.items()}
+    left = NEGLIGIBLE * sum(cycles.values())
+    lost = {node: slowdowns[node] * cycles[node] for node in slowed if cycles[node]}
+    for node in sorted(lost, key=lambda node: lost[node]):
+        left -= lost[node]
+        if left < 0:
+            break
+        slowed.remove(node)
+    return slowed
+
+
+def _decided(group: Sequence[_Sharer], slowed: AbstractSet[Node]) -> dict[Node, Choice]:
+    """Return the changed choices of layers that one body can compute.
+
+    Layers in `slowed` keep their own body.
+    """
+    sharers = [sharer for sharer in group if sharer.node not in slowed]
+    if _shared_bytes(sharers) >= _specialized_bytes(sharers):
+        return {}
+    largest = max(sharers, key=lambda s: s.body.cost.bytes).body.call.parameters
+    found: dict[Node, Choice] = {}
+    for sharer in group:
+        if sharer in sharers:
+            found[sharer.node] = _sharing(sharer, largest, len(sharers) - 1)
+        else:
+            slower = f"{sharer.body.slowdown:.1%}"
+            reason = f"Code shared with other layers would take {slower} more instructions."
+            found[sharer.node] = _explained(sharer.choice, reason)
+    return found
+
+
+def _shared_bytes(sharers: Sequence[_Sharer]) -> int:
+    """Return the bytes of flash for one body and a struct for each of these layers."""
+    structs = sum(sharer.body.struct_bytes for sharer in sharers)
+    return max((sharer.body.cost.bytes for sharer in sharers), default=0) + structs
+
+
+def _specialized_bytes(sharers: Sequence[_Sharer]) -> int:
+    """Return the bytes of flash for separate bodies; layers with equal numbers share one."""
+    bodies = {s.choice.taken.call.key: s.body.specialized.bytes for s in sharers}
+    return sum(bodies.values())
+
+
+def _sharing(sharer: _Sharer, parameters: Parameters, others: int) -> Choice:
+    """Return the choice with a call of the shared body, which has these parameters."""
+    taken = sharer.choice.taken
+    own = taken.call
+    call = replace(
+        sharer.body.call, parameters=parameters, form=own.form, work=own.work, missed=own.missed
+    )
+    with_others = f" with {others} other{'s' if others > 1 else ''}" if others else ""
+    slower = f"{max(sharer.body.slowdown, 0):.1%}"
+    reason = f"Shares its code{with_others}, at {slower} more instructions."
+    return _explained(replace(sharer.choice, taken=replace(taken, call=call)), reason)
+
+
+def _explained(choice: Choice, reason: str) -> Choice:
+    """Return the choice with an additional reason."""
+    return replace(choice, reason=f"{choice.reason} {reason}".lstrip())

@@ -1,0 +1,231 @@
+"""The C functions and constant arrays of a network: equal ones are one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from smelt.codegen.lower.device import DeviceCall, DeviceFunctions
+from smelt.codegen.lower.function_names import FunctionNames, described
+from smelt.codegen.lower.kernel import (
+    WIDE_FLOATS,
+    InnerFunction,
+    Input,
+    KernelCall,
+    LayerStruct,
+    Operand,
+    Output,
+    Packed,
+    Scratch,
+)
+from smelt.codegen.schedule.steps import Function, StructType
+from smelt.codegen.text.helpers import FLOAT, when
+from smelt.codegen.text.literals import c_comment
+from smelt.codegen.text.parameters import Parameters
+from smelt.codegen.text.render import render_c
+from smelt.ir import Array, DType, Node
+
+
+class Functions:
+    """Collects C functions; those of one template, signature and parameters are one.
+
+    What an accelerator executes is collected by `device`.
+    """
+
+    def __init__(self, prefix: str, device: DeviceFunctions[Any] | None = None) -> None:
+        self.device = device
+        self._prefix = prefix
+        self._found: dict[Hashable, _SharedFunction] = {}
+        self._inner: dict[Hashable, str] = {}
+        self._names = FunctionNames()
+
+    def add(self, node: Node, call: KernelCall) -> str:
+        """The name of the C function, or of what an accelerator executes, for a call."""
+        if isinstance(call, DeviceCall) and self.device is not None:
+            return self.device.add(str(node.origin), call)
+        signature = _signature(node, call, self._prefix)
+        key = signature, call.key
+        found = self._found.get(key)
+        if found is None:
+            name = f"{self._prefix}_{self._names.distinct(described(node, call))}"
+            floats = any(_element(o, node) in WIDE_FLOATS for o in call.operands)
+            types = [
+                struct_type(self._prefix, operand).name
+                for operand in call.operands
+                if isinstance(operand, LayerStruct)
+            ]
+            inner, definitions = self._called(call)
+            own = _SharedFunction(
+                name,
+                call,
+                signature,
+                floats=floats,
+                layer_type="".join(types),
+                inner=inner,
+                definitions=tuple(definitions),
+            )
+            found = self._found[key] = own
+        found.users[str(node.origin)] = None
+        return found.name
+
+    def _called(self, call: KernelCall) -> tuple[tuple[str, ...], list[_InnerDefinition]]:
+        """The names of the static functions that a call needs, and those not defined so far."""
+        missing: list[_InnerDefinition] = []
+        for inner in call.inner:
+            if inner.key not in self._inner:
+                name = f"{self._prefix}_{self._names.distinct(inner.stem)}"
+                self._inner[inner.key] = name
+                missing.append(_InnerDefinition(name, inner))
+        return tuple(self._inner[inner.key] for inner in call.inner), missing
+
+    def all(self) -> tuple[Function, ...]:
+        """The distinct functions, rendered, in order of first use."""
+        return tuple(found.function() for found in self._found.values())
+
+
+@dataclass(frozen=True)
+class FunctionParameters(Parameters):
+    """Variables of every kernel's template, beside those of its call.
+
+    Attributes:
+        function: the function's name.
+        signature: its parameters.
+        layers: lines of its comment that say which layers it computes.
+        layer_type: the C type of its `LayerStruct`; empty where it has none.
+        inner: names of the static functions that it calls.
+    """
+
+    function: str
+    signature: str
+    layers: str
+    layer_type: str
+    inner: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class InnerParameters(Parameters):
+    """Variables of the template of a static function, beside its own: `function`, its name."""
+
+    function: str
+
+
+@dataclass(frozen=True)
+class _InnerDefinition:
+    """A static function and its name."""
+
+    name: str
+    inner: InnerFunction
+
+    @property
+    def text(self) -> str:
+        return render_c(self.inner.template, InnerParameters(self.name), self.inner.parameters)
+
+
+@dataclass(frozen=True)
+class _SharedFunction:
+    """A function: its name, the first call that needs it, and the origins of all that do.
+
+    `floats`: whether an operand of it is a pointer to C's floating-point numbers. `layer_type`: see
+    `FunctionParameters`. `inner`: names of the static functions that it calls. `definitions`: those
+    of them that no function before it calls.
+    """
+
+    name: str
+    call: KernelCall
+    signature: str
+    floats: bool
+    layer_type: str
+    inner: tuple[str, ...]
+    definitions: tuple[_InnerDefinition, ...]
+    users: dict[str, None] = field(default_factory=dict[str, None])
+
+    def function(self) -> Function:
+        layers = _layers(self.users)
+        own = FunctionParameters(self.name, self.signature, layers, self.layer_type, self.inner)
+        text = render_c(self.call.template, own, self.call.parameters)
+        needed = (definition.inner.uses for definition in self.definitions)
+        uses = frozenset[str]().union(self.call.uses, when(self.floats, FLOAT), *needed)
+        text = "\n\n".join((*(d.text.strip("\n") for d in self.definitions), text.lstrip("\n")))
+        return Function(self.name, text, self.signature, uses, tuple(self.users))
+
+
+def _layers(users: Iterable[str]) -> str:
+    """The line of a function's comment that says which layers it computes."""
+    return c_comment(" * Computes " + ", ".join(users))
+
+
+def struct_type(prefix: str, struct: LayerStruct) -> StructType:
+    """The C type of a struct, in a network of that prefix."""
+    return StructType(f"{prefix}_{struct.kind}_layer_t", tuple(struct.numbers))
+
+
+class Constants:
+    """Collects constant arrays; arrays of equal type and contents are stored once.
+
+    Structs are kept as arrays too, of int32, with their types in `structs`, by name.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._names: dict[tuple[str, bytes], str] = {}
+        self.arrays: dict[str, Array] = {}
+        self.comments: dict[str, str] = {}
+        self.structs: dict[str, StructType] = {}
+
+    def add_struct(self, owner: str, origin: str, struct: LayerStruct) -> str:
+        """The C name of the struct that holds these numbers.
+
+        Raises:
+            ValueError: an earlier struct of this kind has other fields.
+        """
+        kind = struct_type(self._prefix, struct)
+        if any(t.name == kind.name and t != kind for t in self.structs.values()):
+            raise ValueError(f"structs of kind '{struct.kind}' have different fields")
+        name = self._add(owner, struct.name, f"numbers of {origin}", struct.array, kind.name)
+        self.structs[name] = kind
+        return name
+
+    def add(self, owner: str, role: str, origin: str, array: Array) -> str:
+        """The C name of the array that holds these constants."""
+        return self._add(owner, role, f"{role} of {origin}", array, "")
+
+    def _add(self, owner: str, role: str, comment: str, array: Array, type_: str) -> str:
+        array = np.ascontiguousarray(array)
+        key = type_ or array.dtype.str, hashlib.sha256(array.reshape(-1).data).digest()
+        if key not in self._names:
+            name = f"{self._prefix}_{owner}_{role}"
+            self._names[key] = name
+            self.arrays[name] = array
+            self.comments[name] = comment
+        return self._names[key]
+
+
+def _signature(node: Node, call: KernelCall, prefix: str) -> str:
+    parameters = [_parameter(operand, node, prefix) for operand in call.operands]
+    return ", ".join(parameters) or "void"
+
+
+def _parameter(operand: Operand, node: Node, prefix: str) -> str:
+    if isinstance(operand, LayerStruct):
+        return f"const {struct_type(prefix, operand).name} *{operand.name}"
+    constant = "const " if isinstance(operand, Input | Packed) else ""
+    return f"{constant}{_element(operand, node).c_name} *{operand.name}"
+
+
+def _element(operand: Operand, node: Node) -> DType:
+    """The type of what an operand points to."""
+    match operand:
+        case Input(index):
+            return node.input(index).type.dtype
+        case Output(index):
+            return node.outputs[index].type.dtype
+        case Packed(_, array):
+            return DType.of(array)
+        case Scratch(_, dtype):
+            return dtype
+        case LayerStruct():
+            return DType.INT32

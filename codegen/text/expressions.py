@@ -1,0 +1,25 @@
+"""C expressions of a variable and a constant, for Python and as filters of templates."""
+
+from __future__ import annotations
+
+
+def offset(value: str, number: int) -> str:
+    """Return the C expression of `value + number`."""
+    if number == 0:
+        return value
+    return f"{value} {'+' if number > 0 else '-'} {abs(number)}"
+
+
+def minus(value: str, number: int) -> str:
+    """Return the C expression of `value - number`."""
+    return offset(value, -number)
+
+
+def times(value: str, number: int) -> str:
+    """Return the C expression of `value * number`."""
+    return value if number == 1 else f"{value} * {number}"
+
+
+def in_parentheses(expression: str) -> str:
+    """Return the expression in parentheses, unless it is a name."""
+    return expression if expression.isidentifier() else f"({expression})"

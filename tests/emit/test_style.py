@@ -1,0 +1,76 @@
+"""The layout and wording of generated C: what a reviewer would send back at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from smelt.api.artefact import Artefact
+from smelt.api.options import Options
+from tests.support.projects import digits
+
+COLUMNS = 100
+
+_NEUTRAL = re.compile(r"\w[)\]]? (?:[*/%] 1|[+-] 0)(?![\w.])|\b1 \* |- -\d|\.rept 1\b")
+_ONE_BYTE = re.compile(r"mem(?:cpy|move|set)\([^;]*, 1\);")
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_PROTOTYPE = re.compile(r"^static [^;{}]*?(\w+)\([^;{}]*\);\n+static [^;{}]*?\1\(", re.MULTILINE)
+_MACRO = re.compile(r"^ *# *define \w+(?:\([^)]*\))? +(?P<value>.*)$", re.MULTILINE)
+_SAFE = re.compile(r"[({\"].*|do \{ .*|_Pragma.*|__\w+__.*|\\|\w+_t|float|double|\w+\(.*\)")
+"""Values of macros that need no parentheses: in brackets, text, statements, attributes, types."""
+
+NETWORKS: dict[str, Callable[[], Artefact]] = {
+    **{
+        target: lambda target=target: digits(Options(target=target))
+        for target in ("host", "cortex-m0", "cortex-m3", "cortex-m4", "cortex-m23", "cortex-m55")
+    },
+    "float32": lambda: digits(model="digits_float32"),
+}
+
+
+def _sources(network: str) -> dict[str, str]:
+    files = NETWORKS[network]().project.files
+    names = (name for name in files if name.endswith((".c", ".h")) and "weights" not in name)
+    return {name: files[name] for name in names}
+
+
+def _without_comments(text: str) -> str:
+    return _COMMENT.sub("", text)
+
+
+@pytest.mark.parametrize("network", [name for name in NETWORKS if name != "cortex-m4"])
+def test_no_term_changes_nothing(network: str) -> None:
+    """Templates of backend `dsp`, which serves Cortex-M4, still write some of these terms."""
+    for name, text in _sources(network).items():
+        code = _without_comments(text)
+        found = [*_NEUTRAL.findall(code), *_ONE_BYTE.findall(code)]
+        assert not found, f"{name}: {found}"
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_zero_points_are_subtracted_without_a_double_minus(network: str) -> None:
+    assert not [name for name, text in _sources(network).items() if "- -" in text]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_lines_fit_into_100_columns(network: str) -> None:
+    for name, text in _sources(network).items():
+        long = [line for line in text.splitlines() if len(line) > COLUMNS]
+        assert not long, f"{name}: {long}"
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_no_prototype_stands_directly_above_its_definition(network: str) -> None:
+    for name, text in _sources(network).items():
+        found = [match[1] for match in _PROTOTYPE.finditer(_without_comments(text))]
+        assert not found, f"{name}: {found}"
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_values_of_macros_stand_in_brackets(network: str) -> None:
+    for name, text in _sources(network).items():
+        values = [match["value"].strip() for match in _MACRO.finditer(_without_comments(text))]
+        bare = [value for value in values if not _SAFE.fullmatch(value)]
+        assert not bare, f"{name}: {bare}"

@@ -1,0 +1,70 @@
+"""Names of generated functions say what differs between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from smelt.api.artefact import Artefact
+from smelt.api.options import Options
+from smelt.codegen.lower.function_names import FunctionNames, described
+from smelt.codegen.lower.kernel import KernelCall, LayerStruct
+from smelt.codegen.text.parameters import Parameters
+from smelt.ir import DType
+from smelt.ops.case import Case, build
+from smelt.ops.core import convolution, convolution_nd, fully_connected, pool
+from tests.support.graphs import compile_graph
+from tests.support.projects import digits
+
+LONGEST = 40
+"""Characters of a function's name without the network's."""
+
+
+def _names(artefact: Artefact) -> list[str]:
+    prefix = artefact.schedule.functions[0].name.split("_net_")[0] + "_net_"
+    return [function.name.removeprefix(prefix) for function in artefact.schedule.functions]
+
+
+@pytest.mark.parametrize(
+    ("cases", "case", "name"),
+    [
+        (convolution.CASES, "Conv2D-pointwise", "conv_1x1_c16_c8"),
+        (convolution.CASES, "Conv2D-first_layer_stride2", "conv_3x3_s2_c3_c8"),
+        (convolution.CASES, "DepthwiseConv2D-stride2", "depthwise_3x3_s2_c4"),
+        (convolution.CASES, "DepthwiseConv2D-multiplier", "depthwise_3x3_c3_c12"),
+        (convolution.CASES, "Conv2D-dilated", "conv_3x3_d2x3_c4_c4"),
+        (convolution_nd.CASES, "Conv3D-strided", "conv_2x1x3_s2x1x2_c2_c5"),
+        (fully_connected.CASES, "FullyConnected-classifier", "fully_connected_c16_c10"),
+        (pool.CASES, "Pool2D(max)-max_2x2", "max_pool_2x2"),
+        (pool.CASES, "Pool2D(max)-max_overlapping", "max_pool_3x3_s1x2"),
+    ],
+)
+def test_name_of_a_function(cases: Sequence[Case], case: str, name: str) -> None:
+    found = next(c for c in cases if str(c) == case)
+    assert _names(compile_graph(build(found, DType.FLOAT32))) == [name]
+
+
+def test_equal_names_get_a_suffix_that_is_no_stride() -> None:
+    names = FunctionNames()
+    taken = [names.distinct(name) for name in ("add", "conv_1x1", "add", "add")]
+    assert taken == ["add", "conv_1x1", "add_v2", "add_v3"]
+
+
+@pytest.mark.parametrize("target", ["host", "cortex-m0", "cortex-m4", "cortex-m55"])
+def test_names_of_a_network_are_short_and_say_what_differs(target: str) -> None:
+    names = _names(digits(Options(target=target)))
+    assert names[0] == "conv_3x3_c1_c16"
+    assert names[-2:] == ["fully_connected_c128_c10", "softmax"]
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) and len(name) <= LONGEST for name in names)
+    assert not [name for name in names if re.search(r"[a-z]_\d+$", name)]
+
+
+def test_a_function_of_several_layers_names_no_channels() -> None:
+    node = build(convolution.CASES[0], DType.FLOAT32).nodes[0]
+    struct = LayerStruct("layer", "conv", {"inputs": 16, "outputs": 8})
+    call = KernelCall(
+        template="conv.j2", stem="conv_1x1", parameters=Parameters(), operands=(struct,)
+    )
+    assert described(node, call) == "conv_1x1"

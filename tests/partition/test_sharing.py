@@ -1,0 +1,123 @@
+"""Layers share a body where it costs few instructions and makes the network smaller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from smelt.codegen.lower.kernel import (
+    BodyCost,
+    Input,
+    KernelCall,
+    LayerStruct,
+    Output,
+    Parameters,
+    SharedBody,
+)
+from smelt.codegen.partition.candidates import Candidate, Choice
+from smelt.codegen.partition.sharing import share
+from smelt.ir import DType, Node, Origin, TensorType, Value
+from smelt.ops.core.unary import Unary
+from smelt.targets import Optimize
+
+
+@dataclass(frozen=True)
+class Body(Parameters):
+    """Of a template that no test renders."""
+
+    count: int | None
+    step: int = 1
+
+
+def layer(
+    count: int,
+    slowdown: int,
+    *,
+    step: int = 1,
+    cycles: int = 1000,
+    shared_bytes: int = 500,
+    family: str | None = None,
+) -> tuple[Node, Choice]:
+    """A layer of `count` elements, whose shared body takes `slowdown` of 1,000 instructions more.
+
+    Only those of equal `step` have a shared body in common.
+    """
+    type_ = TensorType((count,), DType.FLOAT32)
+    node = Node(Unary("relu"), (Value("x", type_),), (Value("y", type_),), Origin("test", 0))
+    tensors = Input(0, "input"), Output(0, "output")
+    numbers = LayerStruct("layer", "relu", {"count": count})
+    shared = SharedBody(
+        call=KernelCall("relu.j2", "relu", Body(None, step), (*tensors, numbers)),
+        cost=BodyCost(1000 + slowdown, shared_bytes),
+        specialized=BodyCost(1000, 300),
+        family=family,
+    )
+    own = KernelCall(
+        "relu.j2", "relu", Body(count, step), tensors, form="relu", work={"calls": 1}, shared=shared
+    )
+    return node, Choice(Candidate("one", own, cycles), reason="Nothing else serves it.")
+
+
+def shares(layers: list[tuple[Node, Choice]], optimize: Optimize) -> list[bool]:
+    """Of each layer, whether it calls the shared body."""
+    found = share(dict(layers), optimize)
+    assert list(found) == [node for node, _ in layers]
+    calls = [found[node].taken.call for node, _ in layers]
+    assert all((call.form, call.work) == ("relu", {"calls": 1}) for call in calls)
+    return [any(isinstance(o, LayerStruct) for o in call.operands) for call in calls]
+
+
+def test_a_layer_keeps_its_body_where_that_saves_a_hundredth_of_its_instructions() -> None:
+    layers = [layer(4, 9), layer(5, 10), layer(6, 9)]
+    assert shares(layers, "speed") == [True, False, True]
+    assert shares(layers, "size") == [True, True, True]
+    assert shares([layer(4, 9), layer(5, 9), layer(6, 9)], "speed") == [True, True, True]
+
+
+@pytest.mark.parametrize("optimize", ["speed", "size", "ram"])
+def test_layers_share_only_where_that_takes_fewer_bytes(optimize: Optimize) -> None:
+    # Two bodies take 600 bytes; a shared one takes 500, and four for each layer's struct.
+    assert shares([layer(4, 0), layer(5, 0)], optimize) == [True, True]
+    large = [layer(4, 0, shared_bytes=592), layer(5, 0, shared_bytes=592)]
+    assert shares(large, optimize) == [False, False]
+
+
+def test_a_layer_that_matters_little_shares_all_the_same() -> None:
+    small = layer(5, 30, cycles=10)
+    assert shares([layer(4, 9), small, layer(6, 9, cycles=1000)], "speed") == [True, True, True]
+    # Both together lose more than a thousandth of the cycles; the one that loses less shares.
+    several = [layer(4, 9, cycles=1000), small, layer(6, 40, cycles=50), layer(7, 9)]
+    assert shares(several, "speed") == [True, True, False, True]
+
+
+def test_the_longest_body_of_a_family_serves_all_of_it() -> None:
+    layers = [layer(4, 0, family="a"), layer(5, 0, family="a", shared_bytes=550)]
+    found = share(dict(layers), "speed")
+    longest = layers[1][1].taken.call.shared
+    assert longest is not None
+    assert {id(found[node].taken.call.parameters) for node, _ in layers} == {
+        id(longest.call.parameters)
+    }
+
+
+def test_layers_of_equal_numbers_need_no_struct() -> None:
+    assert shares([layer(4, 0), layer(4, 0), layer(4, 0)], "size") == [False, False, False]
+
+
+def test_one_layer_shares_with_none_unless_that_body_is_smaller() -> None:
+    assert shares([layer(4, 0)], "size") == [False]
+    assert shares([layer(4, 0, shared_bytes=200)], "size") == [True]
+    assert shares([layer(4, 0, step=1), layer(4, 0, step=2)], "size") == [False, False]
+
+
+def test_the_choice_says_what_sharing_costs() -> None:
+    layers = [layer(4, 4), layer(5, 30), layer(6, 4)]
+    reasons = [choice.reason for choice in share(dict(layers), "speed").values()]
+    assert (
+        reasons[::2]
+        == ["Nothing else serves it. Shares its code with 1 other, at 0.4% more instructions."] * 2
+    )
+    assert reasons[1] == (
+        "Nothing else serves it. Code shared with other layers would take 3.0% more instructions."
+    )

@@ -1,0 +1,73 @@
+"""How lines of C that are too long are broken."""
+
+from __future__ import annotations
+
+import pytest
+
+from smelt.codegen.text.layout import COLUMNS, comment, laid_out
+
+LONG = "a_name_that_is_quite_long"
+
+BROKEN = {
+    "a call in two lines": (
+        f"    {LONG}_indeed({LONG}, {LONG}, {LONG});",
+        f"    {LONG}_indeed(\n        {LONG}, {LONG}, {LONG});",
+    ),
+    "a call with an argument a line": (
+        f"    f({LONG}, g({LONG}, {LONG}), {LONG}, {LONG});",
+        f"    f(\n        {LONG},\n        g({LONG}, {LONG}),\n        {LONG},\n        {LONG});",
+    ),
+    "a definition": (
+        f"static void {LONG}(const int8_t *{LONG}, int32_t {LONG}, int32_t x) {{",
+        f"static void {LONG}(\n    const int8_t *{LONG}, int32_t {LONG}, int32_t x) {{",
+    ),
+    "an expression": (
+        f"    return {LONG} + {LONG} == {LONG} && {LONG} + {LONG} == {LONG};",
+        f"    return {LONG} + {LONG} == {LONG} &&\n        {LONG} + {LONG} == {LONG};",
+    ),
+    "a choice": (
+        f"    const int32_t x = {LONG} < 0 ? {LONG} + {LONG} + 1 : {LONG} + 2;",
+        f"    const int32_t x = {LONG} < 0\n        ? {LONG} + {LONG} + 1 : {LONG} + 2;",
+    ),
+    "a list": (
+        f"    int32_t x[4] = {{ {LONG}, {LONG}, {LONG}, {LONG} }};",
+        f"    int32_t x[4] = {{\n        {LONG}, {LONG}, {LONG},\n        {LONG}\n    }};",
+    ),
+    "a comment": (
+        f"    /* {LONG} {LONG} {LONG} {LONG} */",
+        f"    /*\n     * {LONG} {LONG} {LONG}\n     * {LONG}\n     */",
+    ),
+    "a comment behind a statement": (
+        f"    {LONG} = 1; /* {LONG} {LONG} {LONG} */",
+        f"    /* {LONG} {LONG} {LONG} */\n    {LONG} = 1;",
+    ),
+    "a sentence that goes on": (
+        f"/*\n * Of {LONG} {LONG} {LONG} {LONG},\n * the rest.\n */",
+        f"/*\n * Of {LONG} {LONG} {LONG}\n * {LONG}, the rest.\n */",
+    ),
+    "another sentence": (
+        f"/*\n * Of {LONG} {LONG} {LONG} {LONG}\n * Results: one.\n */",
+        f"/*\n * Of {LONG} {LONG} {LONG}\n * {LONG}\n * Results: one.\n */",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_long_lines_are_broken(name: str) -> None:
+    text, expected = BROKEN[name]
+    assert laid_out(text) == expected
+    assert all(len(line) <= COLUMNS for line in expected.split("\n"))
+    assert laid_out(expected) == expected
+
+
+@pytest.mark.parametrize(
+    "line", ["x" * 101, f'        "{"x" * 101}\\n"', f"#define X {'x' * 101}", "    f(x);"]
+)
+def test_other_lines_stay(line: str) -> None:
+    """What fits, and what has no place where it could be broken."""
+    assert laid_out(line) == line
+
+
+def test_comments_are_as_long_as_they_must() -> None:
+    assert comment("a b", "  ") == "  /* a b */"
+    assert comment("a " * 60).startswith("/*\n * a a ")
