@@ -274,6 +274,13 @@ def test_explaining_leaves_the_tables_to_those_that_are_chosen() -> None:
     assert partitioner.choose(nodes[0]).reason == ""
 
 
+def _named(text: str) -> tuple[str, int]:
+    """Return a candidate's backend and form, and its cycles, as a text names them."""
+    found = re.match(r"(\S+'s \S+) \(([\d,]+) cycles\)", text)
+    assert found
+    return found[1], int(found[2].replace(",", ""))
+
+
 def _faster(lost: Candidate, taken: Candidate) -> bool:
     known = lost.cycles is not None and taken.cycles is not None
     return known and (lost.cycles or 0) < (taken.cycles or 0)
