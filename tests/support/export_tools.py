@@ -33,8 +33,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion")
 PROGRAM = """
 #include "{name}.h"
 #include <stdio.h>
-{memory};
-static uint8_t state[{state}] __attribute__((aligned({macro}_ARENA_ALIGN), unused));
+{memory}
 
 /* Samples from standard input, outputs to standard output. */
 int main(void) {{
@@ -53,6 +52,11 @@ int main(void) {{
     return 0;
 }}
 """
+
+# At run time, since not every compiler aligns sections (Tiny C 0.9.27 to 8 bytes at most).
+ALIGNED = """static uint8_t *aligned(uint8_t *memory) {{
+    return memory + ({align} - (uintptr_t)memory % {align}) % {align};
+}}"""
 
 
 @dataclass(frozen=True)
@@ -146,11 +150,15 @@ def export(artefact: Artefact, format_: str, folder: Path, package: Package | No
 def program(artefact: Artefact) -> str:
     """Return a C program that computes samples from standard input."""
     net = artefact.network
-    memories = "&gpu" if net.device else "arena, state" if net.has_state else "arena"
-    state = f"{net.macro}_STATE_BYTES" if net.has_state else "1"
-    aligned = f"__attribute__((aligned({net.macro}_ARENA_ALIGN)))"
-    arena = f"static uint8_t arena[{net.macro}_ARENA_BYTES] {aligned}"
-    memory = f"static {net.name}_gpu_t gpu" if net.device else arena
+    if net.device:
+        memory, memories = f"static {net.name}_gpu_t gpu;", "&gpu"
+    else:
+        names = ["arena", "state"] if net.has_state else ["arena"]
+        sizes = {name: f"{net.macro}_{name.upper()}_BYTES" for name in names}
+        align = f"{net.macro}_ARENA_ALIGN"
+        arrays = [f"static uint8_t {n}[{size} + {align}];" for n, size in sizes.items()]
+        memory = "\n".join([*arrays, ALIGNED.format(align=align)])
+        memories = ", ".join(f"aligned({name})" for name in names)
     opens = f"if ({net.name}_gpu_open(&gpu, 0) != 0) {{ return 3; }}"
     return PROGRAM.format(
         name=net.name,
@@ -158,7 +166,6 @@ def program(artefact: Artefact) -> str:
         memory=memory,
         prepare=opens if net.device else "",
         memories=memories,
-        state=state,
     )
 
 
