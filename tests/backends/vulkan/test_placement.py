@@ -202,7 +202,7 @@ def test_conversions_to_float16_are_weighed(convert_ns: float, conversions: int)
     if conversions > 2:
         why = next(layer["why"] for layer in report if layer["name"] == middle.name)
         assert why.endswith(
-            f"and back takes 0 us and conversions up to {2 * convert_ns / 1e3:.0f} us."
+            f"to the GPU costs 0 us and up to {2 * convert_ns / 1e3:.0f} us of conversions."
         )
 
 
