@@ -1,7 +1,7 @@
 """Backend `vulkan`: compute shaders for GPUs. Tensors have the same layout as on the CPU.
 
-Layer: above `codegen.accelerator`, because this backend implements an accelerator.
+It is above `codegen.accelerator`, because it implements an accelerator.
 May import `codegen.accelerator`, `codegen.schedule`, `codegen.partition`, `codegen.passes`,
-`codegen.arena`, `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`. Nothing may import
+`codegen.arena`, `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`; nothing may import
 it: targets refer to it by name.
 """
