@@ -144,7 +144,7 @@ def fold(network: keras.Model, name: str) -> tuple[Floats, Floats]:
 
 @dataclass
 class OnnxWriter:
-    """Collects the nodes and initializers of an ONNX graph, with names like PyTorch's exporter's."""
+    """Collects the nodes and initializers of an ONNX graph, named as by PyTorch's exporter."""
 
     network: keras.Model
     nodes: list[onnx.NodeProto] = field(default_factory=list)
