@@ -95,8 +95,12 @@ def peer(network: str, core: str) -> PeerInference:
 
 
 def main(
-    networks: Annotated[list[str] | None, typer.Argument(help="kws, vww, …; all.")] = None,
-    core: Annotated[list[str] | None, typer.Option("--core", help="m0, m3, …; all.")] = None,
+    networks: Annotated[
+        list[str] | None, typer.Argument(help="kws, vww, … [default: all].")
+    ] = None,
+    core: Annotated[
+        list[str] | None, typer.Option("--core", help="m0, m3, … [default: all].")
+    ] = None,
     optimize: Annotated[str, typer.Option("--optimize", help="speed, size or ram.")] = "speed",
     compare: Annotated[
         list[str] | None,

@@ -118,7 +118,9 @@ class FloatPeer:
 
 
 def main(
-    networks: Annotated[list[str] | None, typer.Argument(help="Stems of files; all.")] = None,
+    networks: Annotated[
+        list[str] | None, typer.Argument(help="Stems of files [default: all].")
+    ] = None,
     compiler: Annotated[str, typer.Option("--cc", help="The host's compiler.")] = "gcc",
     m4: Annotated[bool, typer.Option(help="Count instructions on a Cortex-M4F.")] = True,
     host: Annotated[bool, typer.Option(help="Time on the host.")] = True,

@@ -113,7 +113,9 @@ class Measurement:
 
 
 def main(
-    core: Annotated[list[str] | None, typer.Option("--core", help="m0, m3, m4, …; all.")] = None,
+    core: Annotated[
+        list[str] | None, typer.Option("--core", help="m0, m3, … [default: all].")
+    ] = None,
     write: Annotated[bool, typer.Option("--write", help="Write targets/prices/.")] = False,
     only: Annotated[
         list[str] | None,

@@ -151,7 +151,9 @@ class Ours:
 
 
 def main(
-    networks: Annotated[list[str] | None, typer.Argument(help="Stems of files; all.")] = None,
+    networks: Annotated[
+        list[str] | None, typer.Argument(help="Stems of files [default: all].")
+    ] = None,
     compiler: Annotated[str, typer.Option("--cc", help="The host's compiler.")] = "gcc",
     peer_python: Annotated[str, typer.Option(help="A Python that has ncnn.")] = sys.executable,
     threads: Annotated[int, typer.Option(help="Threads of Mesa's driver for CPUs.")] = 1,

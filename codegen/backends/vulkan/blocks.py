@@ -67,7 +67,7 @@ class BlockChoice:
         costs = costs_of(request.target)
         ranked, sizes = sorted(possible, key=cost), costs.local
         near = [b for b in ranked if cost(b) <= costs.alike * cost(ranked[0])]
-        common = min(near, key=_unlikeness)
+        common = min(near, key=_distance_from_usual)
         ranked = [common, *(b for b in ranked if b != common)]
         sized = (replace(block, local=local) for local in sizes for block in ranked)
         blocks = tuple(block for block in sized if groups(block) <= MAX_GROUPS)
@@ -80,7 +80,7 @@ class BlockChoice:
         return BlockChoice(blocks[blocks.index(found)], blocks)
 
 
-def _unlikeness(block: Block) -> tuple[float, int]:
+def _distance_from_usual(block: Block) -> tuple[float, int]:
     """Return a sort key that is smallest for the shape of most layers' blocks.
 
     Most have two to four pixels per quad; of two equal shapes, the larger block comes first.
