@@ -1,5 +1,5 @@
-"""Benchmarks: what Smelt's code costs, beside what other engines need.
+"""Benchmarks of Smelt's code, compared with other engines.
 
 `python -m bench NAME` runs one.
-May import everything but `tests`; `tests` may import it.
+May import everything except `tests`; `tests` may import it.
 """

@@ -1,4 +1,4 @@
-"""`python -m bench`: every benchmark, or one of them by name."""
+"""`python -m bench`: run a benchmark by name, or else build-time, cortexm and float."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ app.command("tour")(tour.main)
 
 @app.callback()
 def everything(context: typer.Context) -> None:
-    """Run every benchmark if none is named."""
+    """Run build-time, cortexm and float if no benchmark is named."""
     if context.invoked_subcommand is None:
         build_time.main()
         cortexm.main()

@@ -1,4 +1,4 @@
-"""How long `smelt build` takes, without the C compiler: the goal is 3 s for `vww`."""
+"""The time of `smelt build`, without the C compiler. The goal is 3 s for `vww`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class BuildTime:
-    """Seconds that `smelt build` takes for a network, in the fastest and the slowest round."""
+    """Seconds of `smelt build` for a network, in the fastest and the slowest round."""
 
     network: str
     fastest: float
@@ -29,13 +29,13 @@ class BuildTime:
 
 
 def main(write: records.WriteOption = False, note: records.NoteOption = "") -> None:
-    """Wall-clock seconds of whole `smelt build` processes; the fastest of a few."""
+    """Measure wall-clock seconds of whole `smelt build` processes."""
     console = Console()
     rows: list[BuildTime] = []
     for network in ("vww", "ic", "kws", "sww", "ad"):
         model = SHARED / f"models/mlperf_tiny/{network}_int8.tflite"
         if not model.exists():
-            console.print(f"{absent(model.name)}, left out")
+            console.print(f"{absent(model.name)}, skipped")
             continue
         seconds = sorted(_build(model) for _ in range(ROUNDS))
         rows.append(BuildTime(network, seconds[0], seconds[-1]))

@@ -1,4 +1,4 @@
-"""The chart of README.md: instructions and memory beside TFLite Micro with CMSIS-NN, as SVG."""
+"""The chart of README.md as SVG: instructions and memory relative to TFLite Micro with CMSIS-NN."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bench.tables import arena, flash, inferences, speed, title
 
 WIDTH = 876
 _LEFT = (168, 546)
-"""Where the bars of the two panels begin, in pixels."""
+"""Left ends of the bars of both panels, in pixels."""
 _UNIT = 260
-"""The length of a bar that stands for 1: as much as TFLite Micro."""
+"""Pixels of a bar for a ratio of 1: as much as TFLite Micro."""
 _TOP = 108
 _ROW = 52
 _BAR = 16
@@ -37,7 +37,7 @@ NETWORKS = (
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of a chart: of text, lines, and of the bars by the class that they have."""
+    """Colors of a chart: text, lines, and the bars of each series."""
 
     name: str
     text: str
@@ -54,7 +54,7 @@ THEMES = (
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar with its number behind it; lengths in pixels, `series` chooses the colour."""
+    """A bar and the number to the right of it, in pixels; `series` selects the color."""
 
     x: int
     y: int
@@ -68,7 +68,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class RowLabel:
-    """A network's name, and in a second line what it does; places in pixels."""
+    """A network's name, and its purpose in a second line; positions in pixels."""
 
     x: int
     y: int
@@ -79,7 +79,7 @@ class RowLabel:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """A square of a series' colour with its name."""
+    """A square in the color of a series, and the series' name; positions in pixels."""
 
     x: int
     y: int
@@ -91,7 +91,7 @@ class LegendEntry:
 
 @dataclass(frozen=True)
 class Panel:
-    """One of the two charts: its heading, and the line where TFLite Micro is."""
+    """One of the two panels: its heading, its legend, and the line at ratio 1."""
 
     x: int
     heading: str
@@ -103,7 +103,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class ChartParameters:
-    """What the template `chart.svg.j2` lays out."""
+    """Variables of the template `chart.svg.j2`."""
 
     theme: Theme
     width: int
@@ -114,7 +114,7 @@ class ChartParameters:
 
 
 def chart(theme: Theme) -> str:
-    """Return the chart as SVG, with the colours of a theme."""
+    """Return the chart as SVG, with the colors of a theme."""
     m4 = {row.network: row for row in inferences("m4").rows}
     m55 = {row.network: row for row in inferences("m55").rows}
     bottom = _TOP + _ROW * len(NETWORKS)
@@ -164,7 +164,7 @@ def _bars(
     rows: dict[str, IntegerInference],
     figure: Callable[[IntegerInference], float],
 ) -> list[Bar]:
-    """Return the bars of one series, whose lengths are what `figure` says of each network."""
+    """Return the bars of one series; `figure` returns the ratio of each network."""
     left = _LEFT[series // 2]
     found: list[Bar] = []
     for index, (network, _) in enumerate(NETWORKS):
@@ -187,6 +187,6 @@ def _bars(
 
 
 def _number_x(left: int, width: float) -> float:
-    """Return where a bar's number begins: behind the line of TFLite Micro if it would cross it."""
+    """Return x of a bar's number: right of the line at ratio 1 if the number would cross it."""
     x, line = left + width + _GAP, left + _UNIT
     return line + _GAP if x - _GAP < line < x + _NUMBER else x

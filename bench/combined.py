@@ -1,4 +1,4 @@
-"""Many networks in one program: compiling and starting a simulator costs more than they do."""
+"""Run many networks in one program, because compiling and starting a simulator take longest."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from smelt.samples import Sample
 
 @dataclass(frozen=True, repr=False)
 class Member:
-    """A network and what to feed it; members that are run together have equally many samples."""
+    """A network and its samples; members that run together need equal numbers of samples."""
 
     graph: Graph
     samples: Sequence[Sample]
 
     def __repr__(self) -> str:
-        """The graph alone, which is what one wants to read when a test fails."""
+        """Return the graph's text, without samples, because test failures print it."""
         return print_graph(self.graph, {})
 
 
 SampleOutputs = list[tuple[Array, ...]]
-"""Per sample, one array per output."""
+"""For each sample, one array per output."""
 
 
 def combine(name: str, graphs: Sequence[Graph]) -> Graph:
-    """All graphs side by side as one, which has the inputs and outputs of all of them in order."""
+    """Return one graph that contains all graphs, with all their inputs and outputs in order."""
     parts = [_renamed(graph, f"{index}:") for index, graph in enumerate(graphs)]
     return verify(
         Graph(
@@ -49,12 +49,12 @@ def run_combined(
     """Run all members as one network.
 
     Args:
-        members: networks with equally many samples.
-        run: computes the outputs of a graph for samples.
-        name: of the one network.
+        members: Networks with equal numbers of samples.
+        run: Computes the outputs of a graph for samples.
+        name: Name of the combined network.
 
     Returns:
-        By member and sample, its outputs.
+        For each member and sample, the outputs.
     """
     samples = [
         tuple(array for member_sample in column for array in member_sample)
@@ -71,7 +71,7 @@ def run_combined(
 
 
 def _renamed(graph: Graph, prefix: str) -> Graph:
-    """The graph with a prefix before the name of every value."""
+    """Return the graph with a prefix before the name of every value."""
     new: dict[Value, Value] = {v: replace(v, name=prefix + v.name) for v in graph.values()}
 
     def rename(node: Node) -> Node:

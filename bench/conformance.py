@@ -1,4 +1,4 @@
-"""The ONNX backend suite through generated C on the host: what passes, and why the rest does not.
+"""The ONNX backend test suite, run as generated C on the host.
 
 `python -m bench conformance` prints a table by operator; `--markdown` prints the page
 `docs/conformance.md`.
@@ -28,16 +28,26 @@ from smelt.proof.run import run
 from smelt.samples import Sample
 
 BATCH = 48
-"""Networks in one program."""
+"""Networks per program."""
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 COUNTED: tuple[Status, ...] = ("passed", "frozen")
-"""What counts as right in the share of a set, whoever judges the results."""
+"""Statuses that count as correct in the share of a set."""
 
 
 @dataclass(frozen=True)
 class CaseVerdict:
-    """What became of a case, whether it counts as right, and the reason where it did not pass."""
+    """The result of a case.
+
+    Attributes:
+        name: Name of the case.
+        kind: Its set.
+        operator: The operator that it tests.
+        status: How it ended.
+        counted: Whether it counts as correct. A case that only ONNX Runtime's outputs confirm does
+            if its status would otherwise be one of `COUNTED`.
+        reason: Why it did not pass; empty if it passed.
+    """
 
     name: str
     kind: Set
@@ -54,7 +64,7 @@ class _PreparedCase:
 
 
 def judge(chosen: Iterable[SuiteCase], *, execute: bool = True) -> Iterator[CaseVerdict]:
-    """The verdict of every case; without `execute`, what runs is taken to pass."""
+    """Yield the verdict of every case; without `execute`, assume that every program is correct."""
     waiting: list[_PreparedCase] = []
     for case in chosen:
         found = _prepared(case)
@@ -63,7 +73,7 @@ def judge(chosen: Iterable[SuiteCase], *, execute: bool = True) -> Iterator[Case
         elif not execute:
             yield _verdict(case, found.imported.status)
         elif case.kind == "light":
-            yield from _run([found])  # up to half a gigabyte of weights
+            yield from _run([found])  # alone, because it may have half a gigabyte of weights
         else:
             waiting.append(found)
         if len(waiting) == BATCH:
@@ -78,7 +88,7 @@ def _prepared(case: SuiteCase) -> _PreparedCase | CaseVerdict:
         compiled = compile_model(Network(imported.graph))
     except UnsupportedError as error:
         return _verdict(case, "unsupported", str(error))
-    except Exception as error:  # noqa: BLE001 - a crash is one of the things to be shown
+    except Exception as error:  # noqa: BLE001 - crashes are reported as failed cases
         return _verdict(case, "failed", f"{type(error).__name__}: {error}")
     if imported.status != "constant" and not compiled.schedule.steps:
         imported = replace(imported, status="no kernel")
@@ -86,7 +96,7 @@ def _prepared(case: SuiteCase) -> _PreparedCase | CaseVerdict:
 
 
 def _run(batch: Sequence[_PreparedCase]) -> Iterator[CaseVerdict]:
-    """Run networks in one program; where that breaks, in halves, to find the culprit."""
+    """Run networks in one program; if it fails, run halves to find the network that fails."""
     if not batch:
         return
     members = [Member(c.imported.graph, [e.inputs for e in c.imported.expectations]) for c in batch]
@@ -112,7 +122,7 @@ def _on_the_host(graph: Graph, samples: Sequence[Sample]) -> SampleOutputs:
 
 
 def _judged(candidate: _PreparedCase, outputs: SampleOutputs) -> CaseVerdict:
-    """By the suite's stored outputs; where these differ, by ONNX Runtime's on the same file."""
+    """Compare with the suite's stored outputs; if these differ, with ONNX Runtime's."""
     case, imported = candidate.case, candidate.imported
     wrong = _mismatches(case, outputs, imported.expectations)
     if not wrong:
@@ -136,7 +146,7 @@ def _verdict(case: SuiteCase, status: Status, reason: str = "") -> CaseVerdict:
 
 
 def _general(reason: str) -> str:
-    """A refusal without the names of one file's operators and tensors."""
+    """Return a refusal without the names of a file's operators and tensors."""
     text = re.sub(r"^\S+ #\d+( '[^']*')?: ", "", " ".join(reason.split()))
     text = re.sub(r" \(#\d+ of the file, from .*? to .*?\)", "", text)
     text = re.sub(r"(constant|input|output) '[^']*'( of \S+ #\d+( '[^']*')?)?", r"an \1", text)
@@ -146,7 +156,7 @@ def _general(reason: str) -> str:
 
 
 def summary(verdicts: Sequence[CaseVerdict]) -> TextTable:
-    """How many cases of each set ended in which way."""
+    """Return a table of the number of cases by set and status."""
     counts = Counter((v.kind, v.status) for v in verdicts)
     rows = [
         (kind, *(counts[kind, status] for status in STATUSES), f"{_share(verdicts, kind):.1%}")
@@ -162,7 +172,7 @@ def _share(verdicts: Sequence[CaseVerdict], kind: Set) -> float:
 
 
 def by_operator(verdicts: Sequence[CaseVerdict]) -> TextTable:
-    """The node cases by operator, with the reasons of refusals."""
+    """Return a table of the node cases by operator, with the reasons of refusals."""
     groups: dict[str, list[CaseVerdict]] = defaultdict(list)
     for verdict in verdicts:
         if verdict.kind == "node":
@@ -179,7 +189,7 @@ def by_operator(verdicts: Sequence[CaseVerdict]) -> TextTable:
 
 
 def _reasons(verdicts: Sequence[CaseVerdict]) -> str:
-    """The first clause of each reason; element types in one."""
+    """Return the first clause of each reason; refused element types are merged into one."""
     reasons = {re.split(_CLAUSE, v.reason)[0] for v in verdicts if v.reason}
     kinds = {reason: re.search(r"has element type (\w+)", reason) for reason in reasons}
     named = sorted({found[1] for found in kinds.values() if found is not None})
@@ -191,7 +201,7 @@ _CLAUSE = r"[;.] |, (?=which|Smelt|whose)|: (?=export|give|its|fix|leave|the)"
 
 
 def refusals(verdicts: Sequence[CaseVerdict]) -> TextTable:
-    """The cases of the other sets that are not supported."""
+    """Return a table of the unsupported cases of the sets other than `node`."""
     rows = [
         (v.kind, v.name, _reasons([v]))
         for v in verdicts
@@ -201,7 +211,7 @@ def refusals(verdicts: Sequence[CaseVerdict]) -> TextTable:
 
 
 def page(verdicts: Sequence[CaseVerdict]) -> str:
-    """The page `docs/conformance.md`."""
+    """Return the text of `docs/conformance.md`."""
     judged = [f"- {v.name}\n" for v in verdicts if v.status == "onnxruntime"]
     failures = [f"- {v.name}: {v.reason}\n" for v in verdicts if v.status == "failed"]
     parts = [
@@ -213,7 +223,7 @@ def page(verdicts: Sequence[CaseVerdict]) -> str:
         refusals(verdicts).markdown(),
     ]
     if judged:
-        parts += ["## Right by ONNX Runtime, which differs from the suite's outputs\n"]
+        parts += ["## Correct by ONNX Runtime's outputs, which differ from the suite's\n"]
         parts += ["".join(judged)]
     if failures:
         parts += ["## Failures\n", "".join(failures)]
@@ -224,41 +234,42 @@ _INTRODUCTION = """# Conformance to ONNX
 
 Generated by `python -m bench conformance --markdown`; do not edit.
 
-The backend suite of the package `onnx` through generated C on the host. Data inputs are read at
-run time, and every case is one of these:
+The backend test suite of the package `onnx`, run as generated C on the host. Data inputs are read
+at run time. Each case has one of these results:
 
-- *passed*: imported as its file stands, and its outputs are right.
-- *frozen*: so, after an integer input that says axes, pads, repeats, positions or a shape was made
-  constant.
-- *onnxruntime*: the outputs differ from the suite's stored ones, and are those that ONNX Runtime
-  gives for the same file and data. It is asked in no other case.
-- *frozen reals*: as *frozen*, after a real input that says a shape was made constant (scales of
-  Resize, depth of OneHot).
-- *no kernel*: right, but nothing is computed: the compiled network passes its inputs on (Identity,
+- *passed*: the file was imported unchanged, and the outputs are correct.
+- *frozen*: the outputs are correct after integer inputs that determine axes, pads, repeats,
+  positions or a shape were made constants.
+- *onnxruntime*: the outputs differ from the suite's stored ones, but agree with those of ONNX
+  Runtime for the same file and data. ONNX Runtime runs only if the stored outputs differ.
+- *frozen reals*: like *frozen*, but for float inputs that determine a shape (scales of Resize,
+  depth of OneHot).
+- *no kernel*: correct, but nothing is computed: the compiled network returns its inputs (Identity,
   Flatten, Reshape …).
-- *constant*: right, but the outputs depend on shapes alone: nothing is left to compute on a device.
-- *unsupported*: refused, with the reason given below.
-- *failed*: a wrong result or a crash.
+- *constant*: correct, but the outputs depend only on shapes: a device has nothing to compute.
+- *unsupported*: refused, for the reason given below.
+- *failed*: wrong outputs or a crash.
 
-Integers and booleans must be equal, and so must be what Cast and CastLike make. Floats must be
-within the tolerance that the case states, or 1e-6 of the expected output's range; results of type
-float16 and bfloat16, which Smelt computes in float32, within 1e-3 and 1e-2.
+Integers and booleans must be equal, and so must the results of Cast and CastLike. Floats must be
+within the case's tolerance or 1e-6 of the expected output's range. Results of type float16 and
+bfloat16, which Smelt computes in float32, must be within 1e-3 and 1e-2.
 
-*Passed or frozen* counts these two, and of *onnxruntime* what would be one of them.
+*Passed or frozen* counts cases with these results, and cases with result *onnxruntime* that would
+have one of them.
 
-Networks of the set *light* make their weights by ConstantOfShape: up to half a gigabyte of a few
-kilobytes, which Smelt refuses of an ordinary file. Here the limit is raised.
+Networks of the set *light* create their weights with ConstantOfShape: a file of a few kilobytes
+makes up to half a gigabyte, which Smelt normally refuses. The limit is raised here.
 """
 
 
 def _chosen(wanted: str | None, sets: Sequence[str]) -> list[SuiteCase]:
-    """The cases of an operator, or else those whose names have `wanted` in them; None: all.
+    """Return the cases of an operator, or else those with `wanted` in their names; None: all.
 
     Raises:
-        typer.BadParameter: there is no such set, or no such case.
+        typer.BadParameter: There is no such set, or no such case.
     """
     if wanted is not None and not wanted.strip():
-        raise typer.BadParameter("an empty name is none; leave it out to run the whole suite")
+        raise typer.BadParameter("the name is empty; omit it to run the whole suite")
     unknown = [name for name in sets if name not in SETS]
     if unknown:
         raise typer.BadParameter(f"no set is called '{unknown[0]}'; there are {', '.join(SETS)}")
@@ -278,15 +289,20 @@ def _chosen(wanted: str | None, sets: Sequence[str]) -> list[SuiteCase]:
 
 def main(
     wanted: Annotated[
-        str | None, typer.Argument(help="An operator, or a part of the cases' names; in any case.")
+        str | None,
+        typer.Argument(help="An operator, or a part of the cases' names; upper or lower case."),
     ] = None,
     sets: Annotated[str, typer.Option(help="Sets, separated by commas.")] = ",".join(SETS),
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation.")] = False,
-    execute: Annotated[bool, typer.Option(help="Compile and run, or only import.")] = True,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print docs/conformance.md.")
+    ] = False,
+    execute: Annotated[
+        bool, typer.Option(help="Compile and run the cases, or only import them.")
+    ] = True,
 ) -> None:
     """Run the ONNX backend suite through generated C on the host."""
     if markdown and not execute:
-        raise typer.BadParameter("the page tells what was executed: leave out --no-execute")
+        raise typer.BadParameter("--markdown needs the results of execution: omit --no-execute")
     chosen = _chosen(wanted, sets.split(","))
     console = Console(stderr=True)
     verdicts = list(judge(track(chosen, console=console), execute=execute))

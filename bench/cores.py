@@ -1,4 +1,4 @@
-"""Cores whose kernels are measured, each on a board that QEMU simulates."""
+"""Cores whose kernels are measured, each with a board that QEMU simulates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from smelt.targets import available as targets
 
 
 def _board_of(target: Target) -> str | None:
-    """Of Arm's boards, which have room for any network, that of the least core that runs it."""
+    """Return the board with the smallest core that runs the target's code; None if there is none.
+
+    Only Arm's MPS boards are considered: their memory is large enough for any network.
+    """
     order = [t.name for t in targets()]
     boards = [load(name) for name in available() if name.startswith("mps")]
     able = [board for board in boards if board.own_target.runs(target)]
@@ -21,4 +24,4 @@ CORES = {
     for target in targets()
     if target.priced_as is None and (board := _board_of(target)) is not None
 }
-"""Board and target of each core that has prices of its own."""
+"""Board and target of each core that has its own prices."""

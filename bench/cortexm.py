@@ -1,8 +1,8 @@
-"""Instructions, estimated cycles, arena and flash of an inference beside TFLite Micro's.
+"""Instructions, estimated cycles, arena and flash of an inference, compared with TFLite Micro's.
 
-Cycles are estimated from Arm's published timings. The peer's figures (TFLite Micro
-with CMSIS-NN, see `bench/peers.py`) were counted with the same compiler and simulator. The bound of
-the arena is the smallest one of whole tensors that any order of memory can reach.
+Cycles are estimated from Arm's published timings. The peer's figures (TFLite Micro with CMSIS-NN,
+see `bench/peers.py`) were counted with the same compiler and simulator. The bound of the arena is
+the smallest that any placement of whole tensors can reach.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ GOALS = {
     **dict.fromkeys(("m4", "m7", "m33"), (0.38, 0.22, 0.38, 0.46, 0.42)),
     "m55": (0.35, 0.20, 0.42, 0.33, 0.42),
 }
-"""Ratios of instructions to reach, of kws, vww, ic, ad, sww; of cycles, 1.1 times as much.
+"""Goals: largest ratios of instructions for kws, vww, ic, ad and sww; for cycles, 1.1 times these.
 
-Cores without peers' figures are not compared.
+Cores for which there are no figures of the peer are missing.
 """
 FLASH_GOALS = {"kws": 0.38, "vww": 0.35, "ic": 0.65}
-"""Ratios of flash to reach on M4 with `--optimize size`."""
+"""Goals: largest ratios of flash on M4 with `--optimize size`."""
 PEER_NETWORK = {random_weights.NAME: "vww"}
-"""The network of the peer's figures, where it is another file of the same layers and shapes."""
+"""Networks compared with the peer's figures for another file of the same layers and shapes."""
 NETWORKS = (*LIVE_BYTES_BOUND, random_weights.NAME)
 WINOGRAD = 0.26
-"""The ratio for `ic` on cores with the DSP extension, with weights that may take more flash."""
+"""Goal: the ratio for `ic` with `--expand-weights` on cores with the DSP extension."""
 KERNEL_SCRATCH = 4096
-"""Bytes of arena that kernels may take beyond the bound."""
+"""Goal: bytes of arena that kernels may use beyond the bound."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class IntegerInference:
     """One inference of an int8 network on a simulated core.
 
     Attributes:
-        network: name of the network.
-        core: name of the core, as `m4`.
-        backends: which kernels it may use, with commas between them; `best` for the target's own.
-        macs: multiply-accumulates that are computed, after all passes.
-        instructions: executed in one inference.
-        cycles: estimated from these.
-        arena: bytes of activations and scratch.
-        flash: bytes of the network's code and weights.
-        stack: bytes, the deepest that the inference used.
+        network: Name of the network.
+        core: Name of the core, such as `m4`.
+        backends: The allowed backends, separated by commas; `best` for all of the target's.
+        macs: Multiply-accumulates after all passes.
+        instructions: Instructions of one inference.
+        cycles: Estimated from the instructions.
+        arena: Bytes of activations and scratch.
+        flash: Bytes of the network's code and weights.
+        stack: Largest number of bytes of stack.
     """
 
     network: str
@@ -80,7 +80,7 @@ class IntegerInference:
 
 @dataclass(frozen=True)
 class PeerInference:
-    """The same inference by TFLite Micro with CMSIS-NN; `arena` and `flash` are bytes."""
+    """An inference by TFLite Micro with CMSIS-NN; `arena` and `flash` are in bytes."""
 
     instructions: int
     arena: int
@@ -88,46 +88,49 @@ class PeerInference:
 
 
 def peer(network: str, core: str) -> PeerInference:
-    """Return what TFLite Micro with CMSIS-NN needs for a network, by name, on a core."""
+    """Return the figures of TFLite Micro with CMSIS-NN for a network on a core."""
     found = TFLM_CMSIS_NN[PEER_NETWORK.get(network, network)][core]
     flash = found["code_bytes"] + found["model_bytes"]
     return PeerInference(found["instructions"], found["arena_bytes"], flash)
 
 
 def main(
-    networks: Annotated[list[str] | None, typer.Argument(help="kws, vww, …; all.")] = None,
-    core: Annotated[list[str] | None, typer.Option("--core", help="m0, m3, …; all.")] = None,
+    networks: Annotated[
+        list[str] | None, typer.Argument(help="kws, vww, … [default: all].")
+    ] = None,
+    core: Annotated[
+        list[str] | None, typer.Option("--core", help="m0, m3, … [default: all].")
+    ] = None,
     optimize: Annotated[str, typer.Option("--optimize", help="speed, size or ram.")] = "speed",
     compare: Annotated[
         list[str] | None,
         typer.Option(
             "--compare",
             metavar="BACKENDS",
-            help="A row with these, as `cmsis_nn`, `own` (the core's) or `own,c`; once a row "
-            "[default: the "
-            "best of the target's].",
+            help="Backends of a row, such as `cmsis_nn`, `own` (the core's) or `own,c`; repeat it "
+            "for more rows [default: the best of the target's].",
         ),
     ] = None,
     expand: Annotated[
-        bool, typer.Option("--expand-weights", help="Winograd's weights may take more flash.")
+        bool, typer.Option("--expand-weights", help="Allow Winograd, which takes more flash.")
     ] = False,
     write: records.WriteOption = False,
     note: records.NoteOption = "",
 ) -> None:
-    """Instructions, estimated cycles, arena and flash on each core, beside TFLM with CMSIS-NN."""
+    """Measure instructions, cycles, arena and flash on each core, beside TFLM with CMSIS-NN."""
     if write and networks:
-        raise typer.BadParameter("a record holds all networks: name none with --write")
+        raise typer.BadParameter("a record contains all networks: name none with --write")
     console = Console(width=180)
     rows: list[IntegerInference] = []
     with tempfile.TemporaryDirectory() as folder:
         for network in networks or NETWORKS:
             model = _model(network, Path(folder))
             if not model.exists():
-                console.print(f"{absent(model.name)}, left out")
+                console.print(f"{absent(model.name)}, skipped")
                 continue
             for name, kernels in product(_cores(core), compare or (None,)):
                 if "cmsis_nn" in (kernels or "") and not os.environ.get("CMSIS_NN_DIR"):
-                    console.print("CMSIS_NN_DIR does not name the library's folder: left out")
+                    console.print("CMSIS_NN_DIR does not name the library's folder: skipped")
                     continue
                 board, target = CORES[name]
                 wanted = None if kernels is None else _backends(kernels, target)
@@ -145,14 +148,14 @@ def main(
 
 
 _COLUMNS = (
-    "network", "core", "backends", "instructions", "TFLM", "ratio", "a MAC", "cycles",
-    "ratio to 1.3 x", "goal", "arena", "bound", "TFLM arena", "flash", "TFLM flash",
+    "network", "core", "backends", "instructions", "TFLM", "ratio", "per MAC", "cycles",
+    "cycle ratio", "goal", "arena", "bound", "TFLM arena", "flash", "TFLM flash",
     "ratio ", "stack",
 )  # fmt: skip
 
 
 def _model(network: str, folder: Path) -> Path:
-    """Return the network's file; write the one of random weights to the folder first."""
+    """Return the network's file; the one with random weights is written to the folder."""
     if network == random_weights.NAME and random_weights.SOURCE.exists():
         random_weights.write(folder / f"{network}.tflite")
         return folder / f"{network}.tflite"
@@ -176,7 +179,7 @@ def _write(
     expand: bool,
     note: str,
 ) -> None:
-    """Store a record for each core, with the command that measures this core alone."""
+    """Store a record for each core; its command measures this core only."""
     compiler = records.version("arm-none-eabi-gcc")
     simulator = records.version("qemu-system-arm")
     options = [f" --compare {names}" for names in kernels] + [" --expand-weights"] * expand
@@ -192,7 +195,7 @@ def _write(
 
 
 def _backends(names: str, target: str) -> tuple[str, ...]:
-    """The backends that are named; `own` are those for the target's core."""
+    """Return the named backends; `own` means those for the target's core."""
     own = get(target).backends[:-1]
     named = (own if name == "own" else (name,) for name in names.split(","))
     return tuple(name for group in named for name in group)
@@ -216,7 +219,7 @@ def _measure(model: Path, core: str, options: Options) -> IntegerInference:
 
 
 def _line(row: IntegerInference, goals: Mapping[str, float]) -> tuple[object, ...]:
-    """Return the table's line for a row: its figures beside the peer's, and its goals."""
+    """Return the table's line for a row: its figures, the peer's, ratios and goals."""
     theirs = peer(row.network, row.core)
     bound = _bound(row.network)
     found = {
@@ -251,9 +254,9 @@ def _bound(network: str) -> int:
 
 
 def _goals(row: IntegerInference, optimize: str, expand: bool) -> dict[str, float]:
-    """The most that each ratio may be, and bytes of arena beyond the bound; what counts first.
+    """Return upper limits of ratios and of bytes of arena beyond the bound, most important first.
 
-    A network of random weights has no goals.
+    The network with random weights has no goals.
     """
     if row.network not in LIVE_BYTES_BOUND:
         return {}
@@ -276,10 +279,10 @@ def _verdict(found: Mapping[str, float], goals: Mapping[str, float]) -> str:
 
 
 def _cores(names: list[str] | None) -> Sequence[str]:
-    """The cores asked for; `BadParameter` for one that there is not."""
+    """Return the named cores, or all; raise BadParameter if one does not exist."""
     for name in names or ():
         if name not in GOALS:
-            raise typer.BadParameter(f"there is no core '{name}'; there are {', '.join(GOALS)}")
+            raise typer.BadParameter(f"unknown core '{name}'; known: {', '.join(GOALS)}")
     return names or tuple(GOALS)
 
 
@@ -288,4 +291,4 @@ def _mode(name: str) -> Optimize:
         case "speed" | "size" | "ram":
             return name
         case _:
-            raise typer.BadParameter(f"'{name}' is none of speed, size, ram")
+            raise typer.BadParameter(f"'{name}' is not one of speed, size, ram")

@@ -1,10 +1,11 @@
-"""Float networks: instructions on a Cortex-M4F beside onnx2c, time on the host beside onnxruntime.
+"""Float networks, compared with onnx2c on a Cortex-M4F and with onnxruntime or LiteRT on the host.
 
-onnx2c's counts are of its C for the same files. Which revision of onnx2c made it is not
-known, so that they cannot be measured again: see `bench/peers.py`.
+onnx2c's instructions were counted for its C of the same files. They cannot be measured again,
+because the revision of onnx2c is unknown: see `bench/peers.py`.
 
-Times are ratios to an engine that runs in turns with ours. A file with 8-bit weights and float
-activations (kws_float32) differs from LiteRT, which quantizes those too.
+Times on the host are ratios to an engine that runs alternately with Smelt's code. For a file with
+8-bit weights and float activations (kws_float32), outputs differ from LiteRT's, which quantizes
+these activations too.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ class CountedFloatInference:
     """One inference of a float network on a simulated Cortex-M4F.
 
     Attributes:
-        network: name of the network.
-        macs: multiply-accumulates that are computed.
-        instructions: executed in one inference.
-        error: the largest difference to onnxruntime, as a part of the output's range.
+        network: Name of the network.
+        macs: Multiply-accumulates.
+        instructions: Instructions of one inference.
+        error: Largest difference from onnxruntime, as a fraction of the output's range.
     """
 
     network: str
@@ -73,16 +74,16 @@ class CountedFloatInference:
 
 @dataclass(frozen=True)
 class TimedFloatInference:
-    """One inference of a float network on the host, beside another engine.
+    """One inference of a float network on the host, compared with another engine.
 
     Attributes:
-        network: name of the network.
-        macs: multiply-accumulates that are computed.
-        microseconds: median of the rounds.
-        peer: name of the other engine.
-        peer_microseconds: median of its rounds.
-        ratio: median of each round's ratio, of ours to the peer's.
-        error: the largest difference to the peer, as a part of the output's range.
+        network: Name of the network.
+        macs: Multiply-accumulates.
+        microseconds: Median of the rounds.
+        peer: Name of the other engine.
+        peer_microseconds: Median of its rounds.
+        ratio: Median over rounds of Smelt's time divided by the peer's.
+        error: Largest difference from the peer, as a fraction of the output's range.
     """
 
     network: str
@@ -96,14 +97,20 @@ class TimedFloatInference:
 
 @dataclass(frozen=True)
 class FloatPeer:
-    """Another engine with a network loaded: its outputs, and one inference of it."""
+    """Another engine with a loaded network.
+
+    Attributes:
+        name: Name of the engine.
+        outputs: Runs an inference and returns its outputs.
+        infer: Runs an inference.
+    """
 
     name: str
     outputs: Callable[[], list[Array]]
     infer: Callable[[], object]
 
     def seconds(self, repeats: int) -> float:
-        """The time that so many inferences take."""
+        """Return the seconds of `repeats` inferences."""
         start = time.perf_counter()
         for _ in range(repeats):
             self.infer()
@@ -111,16 +118,18 @@ class FloatPeer:
 
 
 def main(
-    networks: Annotated[list[str] | None, typer.Argument(help="Stems of files; all.")] = None,
+    networks: Annotated[
+        list[str] | None, typer.Argument(help="Stems of files [default: all].")
+    ] = None,
     compiler: Annotated[str, typer.Option("--cc", help="The host's compiler.")] = "gcc",
     m4: Annotated[bool, typer.Option(help="Count instructions on a Cortex-M4F.")] = True,
     host: Annotated[bool, typer.Option(help="Time on the host.")] = True,
     write: records.WriteOption = False,
     note: records.NoteOption = "",
 ) -> None:
-    """Float networks beside onnx2c (Cortex-M4F) and onnxruntime or LiteRT (host, one thread)."""
+    """Compare float networks with onnx2c (Cortex-M4F), onnxruntime and LiteRT (host, 1 thread)."""
     if write and networks:
-        raise typer.BadParameter("a record holds all networks: name none with --write")
+        raise typer.BadParameter("a record contains all networks: name none with --write")
     console = Console(width=140)
     files = [
         path
@@ -145,7 +154,7 @@ def _count(files: Sequence[Path], console: Console, *, write: bool, note: str) -
             console.print(f"{path.stem}: {artefact}", markup=False)
         else:
             rows.append(_instructions(path, artefact))
-    columns = ("network", "MACs", "instructions", "a MAC", "onnx2c", "ratio", "error")
+    columns = ("network", "MACs", "instructions", "per MAC", "onnx2c", "ratio", "error")
     lines = tuple(
         (
             row.network,
@@ -169,7 +178,7 @@ def _count(files: Sequence[Path], console: Console, *, write: bool, note: str) -
 def _time(
     files: Sequence[Path], compiler: str, console: Console, *, write: bool, note: str
 ) -> None:
-    """Time networks on the host beside their peers, print that, and store it if asked to."""
+    """Time networks and their peers on the host, print the times, and store them if asked to."""
     rows: list[TimedFloatInference] = []
     for path in files:
         artefact = _compiled(path, Options(name="network"))
@@ -233,7 +242,10 @@ def _times(path: Path, artefact: Artefact, compiler: str) -> TimedFloatInference
 
 
 def _interleaved(ours: MeasuredLibrary, peer: FloatPeer) -> tuple[list[float], list[float]]:
-    """Seconds of an inference of either, measured in turns so that both see the same machine."""
+    """Return seconds per inference of both engines by round.
+
+    The engines alternate, so that other work on the computer affects both.
+    """
     pairs: list[tuple[float, float]] = []
     counts: list[int] = []
     for engine in (ours, peer):
@@ -245,7 +257,7 @@ def _interleaved(ours: MeasuredLibrary, peer: FloatPeer) -> tuple[list[float], l
 
 
 def _compiled(path: Path, options: Options) -> Artefact | str:
-    """The network with every open dimension 1, or why it is not served."""
+    """Return the compiled network with every open dimension 1, or why it cannot be compiled."""
     inputs = InputOptions(dims=dict.fromkeys(_open_dimensions(path), 1))
     try:
         return compile_model(load(path, "network", inputs), options)
@@ -267,7 +279,7 @@ def _peer(path: Path, sample: Sample) -> FloatPeer:
 
 
 def _with_constant_weights(path: Path) -> onnx.ModelProto:
-    """The model with no weight among its inputs, which keeps onnxruntime from folding it."""
+    """Return the model without weights among its inputs, so that onnxruntime can fold them."""
     model = onnx.load(path)
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
@@ -304,7 +316,7 @@ def _litert(path: Path, sample: Sample) -> FloatPeer:
 
 
 def _error(found: Any, expected: list[Array]) -> float:
-    """Return the largest difference of an output, as a part of the output's range."""
+    """Return the largest difference of an output, as a fraction of the output's range."""
     return max(map(_difference, found, expected))
 
 

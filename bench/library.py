@@ -1,4 +1,4 @@
-"""A generated network loaded into this process, to time many inferences of it."""
+"""Load a generated network into this process, to measure the time of many inferences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ int driver_start(void) {
     return (int)NAME_init(&network, &memory);
 }
 
-/* Inferences may overwrite the inputs, so that they are written before each. */
+/* Write the inputs before each inference, because inferences may overwrite them. */
 int driver_infer(const void *const *inputs, const uint32_t *bytes, int repeats) {
     int status = 0;
     for (int i = 0; i < repeats; ++i) {
@@ -46,7 +46,7 @@ const void *driver_output(int index) {
 
 
 class MeasuredLibrary:
-    """A network that computes one sample over and over."""
+    """A loaded network that computes one sample repeatedly."""
 
     def __init__(self, path: Path, sample: Sample, outputs: tuple[Value, ...]) -> None:
         self._code = ctypes.CDLL(str(path))
@@ -60,14 +60,14 @@ class MeasuredLibrary:
             raise RuntimeError(f"{path}: the network does not start")
 
     def seconds(self, repeats: int) -> float:
-        """The time that so many inferences take."""
+        """Return the seconds of `repeats` inferences."""
         start = time.perf_counter()
         if self._code.driver_infer(self._inputs, self._bytes, repeats) != 0:
             raise RuntimeError("an inference failed")
         return time.perf_counter() - start
 
     def outputs(self) -> list[Array]:
-        """What one inference computes."""
+        """Return the outputs of one inference."""
         self.seconds(1)
         found: list[Array] = []
         for index, value in enumerate(self._values):
@@ -82,10 +82,10 @@ def build_library(
     """Compile a network for the host with the flags of its project, and load it.
 
     Args:
-        artefact: a network without state, compiled for the host.
-        sample: what it computes.
-        folder: where the project appears.
-        compiler: name of the C compiler.
+        artefact: A network without states, compiled for the host.
+        sample: Its inputs.
+        folder: The folder for the project.
+        compiler: Name of the C compiler.
     """
     name = artefact.network.name
     artefact.write(folder / name)

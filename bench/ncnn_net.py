@@ -1,4 +1,4 @@
-"""ncnn's text and binary form of a small ONNX network: convolutions, dense layers, sums, a mean."""
+"""Conversion of a small ONNX network (convolutions, dense layers, sums, a mean) to ncnn's files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from smelt.ir import Array
 
 _MAGIC = "7767517"
 _RAW = b"\0\0\0\0"
-"""Before weights that are plain float32."""
+"""The tag before weights that are stored as float32."""
 
 
 class NcnnWriter:
-    """Writes a network as ncnn reads it, activations fused as its own optimizer does."""
+    """Writes a network in ncnn's format, with activations fused as ncnn's optimizer does."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._graph = model.graph
@@ -31,7 +31,7 @@ class NcnnWriter:
         self.output = self._name(self._graph.output[0].name)
 
     def write(self, folder: Path) -> tuple[Path, Path]:
-        """Write `net.param` and `net.bin`; returns their paths."""
+        """Write `net.param` and `net.bin`, and return their paths."""
         lines = [f"Input in 0 1 {self.input}"]
         uses = Counter(name for _, inputs, _, _ in self._layers for name in inputs)
         taken: Counter[str] = Counter()
@@ -94,7 +94,7 @@ class NcnnWriter:
             case "Flatten":
                 self._names[output] = inputs[0]
             case _:
-                raise ValueError(f"{node.op_type} is not one that this writes for ncnn")
+                raise ValueError(f"{node.op_type} cannot be converted for ncnn")
 
     def _convolution(
         self, inputs: list[str], output: str, fields: dict[str, Any], weights: list[Array]

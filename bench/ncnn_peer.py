@@ -1,9 +1,10 @@
-"""ncnn's Vulkan path in a process of its own; knows nothing of this project.
+"""Run a network with ncnn's Vulkan path in a separate process, without imports from this project.
 
     python ncnn_peer.py FOLDER INPUT OUTPUT
 
-FOLDER has net.param, net.bin and input.npy. Prints the seconds from nothing to the first result
-and that result, as JSON, then for each line "N" that it reads the seconds of N inferences.
+FOLDER contains net.param, net.bin and input.npy. The process prints a line of JSON: the seconds
+until the first result, which include loading, and that result. Then it reads lines with a number N
+and prints the seconds of N inferences for each.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import numpy as np
 
 
 def main() -> None:
-    """Answer until standard input ends."""
-    # ncnn says on both streams what it found; the answers alone go where they are read.
+    """Load the network and answer until standard input ends."""
+    # ncnn prints messages to standard output: send them to standard error, and answers to a copy.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     ncnn: Any = import_module("ncnn")

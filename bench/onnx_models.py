@@ -1,4 +1,4 @@
-"""ONNX models made here, and ONNX Runtime to run them."""
+"""Functions that build ONNX models and run them with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _TYPES: dict[str, int] = {
 def node(
     kind: str, inputs: str, outputs: str, domain: str = "", **attributes: Any
 ) -> onnx.NodeProto:
-    """A node; names are separated by spaces, `_` is an absent input."""
+    """Return a node; names are separated by spaces, and `_` is an absent input."""
     names = ["" if name == "_" else name for name in inputs.split()]
     return helper.make_node(kind, names, outputs.split(), domain=domain, **attributes)
 
 
 def tensor_info(name: str, shape: DeclaredShape, kind: str = "f") -> onnx.ValueInfoProto:
-    """An input or output; `kind` is a key of the element types above."""
+    """Return the description of an input or output; `kind` is a key of `_TYPES`."""
     return helper.make_tensor_value_info(name, _TYPES[kind], shape)
 
 
@@ -48,7 +48,7 @@ def graph(
     constants: Mapping[str, Array] | None = None,
     name: str = "net",
 ) -> onnx.GraphProto:
-    """A graph; inputs given by shape are float, outputs given by name are float of any shape."""
+    """Return a graph; inputs given by shape are float, outputs given by name float of any shape."""
     if isinstance(inputs, Mapping):
         inputs = [tensor_info(n, shape) for n, shape in inputs.items()]
     if isinstance(outputs, str):
@@ -58,14 +58,14 @@ def graph(
 
 
 def model(graph_: onnx.GraphProto, opset: int = OPSET, **domains: int) -> onnx.ModelProto:
-    """A model of one graph; further domains with their versions."""
+    """Return a model of a graph; `domains` gives further operator sets with their versions."""
     opsets = [helper.make_opsetid("", opset)]
     opsets += [helper.make_opsetid(n.replace("_", "."), v) for n, v in domains.items()]
     return helper.make_model(graph_, opset_imports=opsets, ir_version=10)
 
 
 def session(proto: onnx.ModelProto | Path, *, optimize: bool = False) -> Any:
-    """An ONNX Runtime session on one thread, by default without any optimization."""
+    """Return a session of ONNX Runtime with one thread, by default without optimizations."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     level = onnxruntime.GraphOptimizationLevel

@@ -1,8 +1,8 @@
-"""The ONNX backend suite: its cases as graphs of ours, with what must come out.
+"""The cases of the ONNX backend test suite, imported as graphs, with their expected outputs.
 
-Every case is imported as its file stands, its inputs fed at run time. Where that is refused, the
-inputs that only say shapes (axes, pads, repeats, sizes …) are made constants of the case's value;
-such cases are marked `frozen`, and none of a data input ever is.
+Every case is first imported unchanged, and its inputs are read at run time. If that is refused, the
+inputs that determine shapes (axes, pads, repeats, sizes …) are replaced by constants with the
+case's values. Such cases are marked `frozen`. Data inputs are never replaced.
 """
 
 from __future__ import annotations
@@ -69,14 +69,15 @@ SHAPE_OPERANDS: dict[str, tuple[int, ...]] = (
     }
     | {"ReduceSumSquare": (1,)}
 )
-"""Operands that say shapes, axes, pads or repeats, by operator."""
+"""Indices of operands that determine shapes, axes, pads or repeats, by operator."""
 
 REAL_OPERANDS: dict[str, tuple[int, ...]] = {"OneHot": (1,), "Resize": (1, 2), "Upsample": (1,)}
-"""Real operands that say shapes: they are frozen too, and counted apart."""
+"""Indices of float operands that determine shapes; cases that need them frozen count separately."""
 
 PART_OF_RANGE = 1e-6
-"""Part of an expected output's range, zero included, that a float result may be off: the suite's
-own results are float32, and where terms cancel they are beyond the tolerance that a case states."""
+"""Allowed error of a float result, as a fraction of the expected output's range (including zero).
+
+The suite's own results are float32. If terms cancel, their error exceeds the case's tolerance."""
 
 Status = Literal[
     "passed",
@@ -88,22 +89,24 @@ Status = Literal[
     "unsupported",
     "failed",
 ]
-"""What became of a case. `constant`: the results depend on shapes alone. `no kernel`: nothing is
-computed, the inputs are passed on. `onnxruntime`: the results are ONNX Runtime's, which differ
-from the suite's."""
+"""The result of a case.
+
+`constant`: the outputs depend only on shapes. `no kernel`: nothing is computed; the outputs are
+inputs. `onnxruntime`: the outputs agree with ONNX Runtime's, which differ from the suite's."""
 
 LARGEST_WEIGHTS = 1 << 25
-"""Bytes of constants that every file of the suite is taken to have: those of the set `light` are a
-few kilobytes, and make up to half a gigabyte of weights by ConstantOfShape. For an ordinary file,
-Smelt refuses to compute as much as that."""
+"""Bytes of constants from which the limit of work at import is computed, for every case.
+
+Files of the set `light` contain a few kilobytes, but create up to half a gigabyte of weights with
+ConstantOfShape, which Smelt refuses for files of this size."""
 
 CONVERSIONS = ("Cast", "CastLike")
-"""Operators whose results must be exact, whatever their element type."""
+"""Operators whose results must be exact for every element type."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """One set of data: inputs by the graph's order, and outputs."""
+    """A set of inputs, in the graph's order, and the expected outputs."""
 
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
@@ -111,7 +114,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class ImportedCase:
-    """A case whose network was imported."""
+    """The imported network of a case, its data, and the status if its outputs are correct."""
 
     graph: Graph
     expectations: tuple[Expectation, ...]
@@ -131,7 +134,7 @@ class SuiteCase:
 
     @property
     def operator(self) -> str:
-        """What the case is about: its only operator, or the one that an expanded one stands for."""
+        """The tested operator: the most frequent one, or the one that an expanded case replaces."""
         kinds = [node.op_type for node in self.model.graph.node]
         if "_expanded" not in self.name or self.kind != "node":
             main = Counter(k for k in kinds if k not in ("Constant", "Identity", "Cast"))
@@ -139,10 +142,10 @@ class SuiteCase:
         return _operators().get(self.name.partition("_expanded")[0], kinds[0])
 
     def imported(self) -> ImportedCase:
-        """The network and its data.
+        """Import the network and its data.
 
         Raises:
-            SmeltError: it is refused, `UnsupportedError` where that is the honest answer.
+            SmeltError: The network is refused; UnsupportedError if Smelt does not support it.
         """
         try:
             return self._imported(frozenset())
@@ -180,7 +183,10 @@ class SuiteCase:
         return ImportedCase(graph, tuple(expectations), status if frozen else "passed")
 
     def _frozen(self, table: dict[str, tuple[int, ...]]) -> frozenset[str]:
-        """Inputs that reach an operand of the table, through arithmetic on vectors at most."""
+        """Return the scalar and vector inputs that reach an operand of `table`.
+
+        They may pass through the operators of `_VECTOR_ARITHMETIC`.
+        """
         types = _REALS if table is REAL_OPERANDS else _INTEGERS
         small = {
             info.name
@@ -194,7 +200,7 @@ class SuiteCase:
         return frozenset(small & wanted)
 
     def mismatch(self, outputs: Sequence[Array], expectation: Expectation) -> str | None:
-        """What is wrong with outputs; None if nothing is."""
+        """Return what is wrong with the outputs; None if nothing is."""
         if len(outputs) != len(expectation.outputs):
             return f"{len(outputs)} outputs instead of {len(expectation.outputs)}"
         for index, (ours, theirs) in enumerate(zip(outputs, expectation.outputs, strict=True)):
@@ -205,7 +211,7 @@ class SuiteCase:
         return None
 
     def by_onnxruntime(self) -> tuple[Expectation, ...] | None:
-        """The data with what ONNX Runtime makes of the file; None where it cannot run that."""
+        """Return the data with ONNX Runtime's outputs; None if it cannot run the file."""
         names = [info.name for info in _inputs(self.model)]
         found: list[Expectation] = []
         try:
@@ -216,7 +222,7 @@ class SuiteCase:
                 inputs = tuple(map(_array, given))
                 fed = dict(zip(names, inputs, strict=False))
                 found.append(Expectation(inputs, tuple(map(_array, session.run(None, fed)))))
-        except Exception:  # noqa: BLE001 - what it cannot run it raises errors of many kinds for
+        except Exception:  # noqa: BLE001 - it raises errors of many kinds
             return None
         return tuple(found)
 
@@ -247,7 +253,7 @@ _REALS = frozenset(code for code, dtype in DTYPES.items() if dtype.is_float)
 
 
 def _reach(graph: onnx.GraphProto, table: dict[str, tuple[int, ...]], wanted: set[str]) -> None:
-    """Add the tensors that reach an operand of the table to those that are wanted."""
+    """Add to `wanted` the tensors that reach an operand of `table`."""
     for node in reversed(graph.node):
         indices = table.get(node.op_type, ())
         wanted.update(node.input[i] for i in indices if i < len(node.input))
@@ -260,7 +266,7 @@ def _reach(graph: onnx.GraphProto, table: dict[str, tuple[int, ...]], wanted: se
 
 
 def cases(sets: Iterable[Set] = SETS) -> Iterator[SuiteCase]:
-    """Every case of the sets, in the suite's order."""
+    """Yield every case of the sets, in the suite's order."""
     for kind in sets:
         own_name = "real" if kind == "light" else kind
         for test in sorted(load_model_tests(kind=own_name), key=lambda test: test.name):
@@ -281,7 +287,7 @@ def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 
 def _light(test: Any) -> SuiteCase:
-    """A well-known network whose file makes its weights; fed as the suite's own runner does."""
+    """Return a case of set `light`, with the inputs that the suite's own runner uses."""
     path = Path(onnx.__file__).parents[1] / test.url
     model = onnx.load(str(path))
     outputs = [
@@ -298,7 +304,7 @@ def _data(test: Any) -> tuple[tuple[Sequence[Any], Sequence[Any]], ...]:
 
 
 def _stored(folder: Path) -> tuple[tuple[Sequence[Any], Sequence[Any]], ...]:
-    """The data sets beside a model file; what is no tensor stays unread."""
+    """Return the data sets stored beside a model file; data other than tensors becomes None."""
 
     def tensors(data: Path, role: str) -> list[Any]:
         found: list[Any] = []
@@ -307,7 +313,7 @@ def _stored(folder: Path) -> tuple[tuple[Sequence[Any], Sequence[Any]], ...]:
             try:
                 tensor.ParseFromString((data / f"{role}_{index}.pb").read_bytes())
                 found.append(numpy_helper.to_array(tensor))
-            except Exception:  # noqa: BLE001 - a sequence or a map, which no graph of ours takes
+            except Exception:  # noqa: BLE001 - a sequence or map: unsupported
                 found.append(None)
         return found
 
@@ -326,7 +332,7 @@ def _array(given: Any) -> Array:
 
 
 def _reads_data(graph: Graph) -> bool:
-    """Whether the outputs depend on an input."""
+    """Return whether an output depends on an input."""
     reached = set(graph.inputs)
     for node in graph.nodes:
         if any(value in reached for value in node.inputs):
@@ -336,7 +342,7 @@ def _reads_data(graph: Graph) -> bool:
 
 @cache
 def _operators() -> dict[str, str]:
-    """The only operator of each node case."""
+    """Return the operator of each node case that has only one."""
     found: dict[str, str] = {}
     for test in load_model_tests(kind="node"):
         if test.model is not None and len(test.model.graph.node) == 1:

@@ -1,4 +1,4 @@
-"""Render the documents that benchmarks write; their templates are in `bench/documents/`."""
+"""Rendering of the documents of benchmarks from the templates in `bench/documents/`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a unit of each kernel's work costs on a core, measured: `targets/prices/TARGET.json`.
+"""Measure the price of a unit of each kernel's work on a core, for `targets/prices/TARGET.json`.
 
-Layers of many shapes are compiled with every form of kernel that serves them (CMSIS-NN's too, where
-CMSIS_NN_DIR says where that is), run under QEMU, and counted layer by layer. Prices are the
-non-negative least squares of the relative errors, in cycles by the timings of the core.
+Layers of many shapes are compiled with every form of kernel that serves them, and with CMSIS-NN's
+if CMSIS_NN_DIR names its folder. QEMU counts the instructions of each layer, from which the core's
+timings give cycles. The prices are non-negative and minimize the squares of the relative errors.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from smelt.targets.prices import prices_of
 PRICES = Path(__file__).parent.parent / "targets" / "prices"
 
 BATCH = 24
-"""Layers of one firmware."""
+"""Layers per firmware."""
 
 POINTWISE = (
     (12, 12, 8, 16), (6, 6, 32, 64), (5, 5, 64, 64), (25, 5, 64, 64), (6, 6, 19, 15),
@@ -86,18 +86,25 @@ DENSE = ((1, 640, 128), (1, 128, 128), (1, 128, 8), (1, 64, 12), (1, 22, 2), (1,
 """Dense layers: rows, inputs, outputs."""
 
 IMAGES = ((16, 16, 16), (8, 8, 64), (25, 5, 64), (7, 5, 3), (1, 1, 37), (12, 12, 8))
-"""Images for everything else: height, width, channels."""
+"""Images for all other operators: height, width, channels."""
 
 POOLS = (
     (16, 16, 16, 2, 2), (8, 8, 64, 2, 2), (12, 12, 8, 2, 2), (9, 9, 24, 3, 2), (9, 9, 5, 3, 1),
     (8, 8, 37, 3, 1), (12, 12, 32, 3, 2), (7, 7, 48, 3, 1), (14, 14, 4, 5, 2), (11, 9, 16, 4, 3),
 )  # fmt: skip
-"""Pools: height, width, channels, window, stride; with padding and without."""
+"""Pools, each with and without padding: height, width, channels, window, stride."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Cycles of a layer, and the work that its kernel says it is."""
+    """Measured cycles of a layer.
+
+    Attributes:
+        form: The form of its kernel.
+        layer: Name of the layer.
+        work: Units of work, as the kernel's call counts them.
+        cycles: Cycles of the layer.
+    """
 
     form: str
     layer: str
@@ -106,14 +113,16 @@ class Measurement:
 
 
 def main(
-    core: Annotated[list[str] | None, typer.Option("--core", help="m0, m3, m4, …; all.")] = None,
+    core: Annotated[
+        list[str] | None, typer.Option("--core", help="m0, m3, … [default: all].")
+    ] = None,
     write: Annotated[bool, typer.Option("--write", help="Write targets/prices/.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Operators by patterns, as Pool2D*; all other prices stay."),
+        typer.Option("--only", help="Patterns of operators, as Pool2D*; other prices are kept."),
     ] = None,
 ) -> None:
-    """Measure prices, and how well they tell the cycles that were counted."""
+    """Measure prices, and print how well they predict the counted cycles."""
     console = Console(width=120)
     for name in core or CORES:
         board, target = CORES[name]
@@ -124,14 +133,14 @@ def main(
         prices = fit(found)
         _errors(found, prices).print(console)
         if write:
-            # What only a library serves keeps its prices where that is not at hand.
+            # Keep the prices of forms that were not measured, such as those of an absent library.
             known = {form: dict(units) for form, units in prices_of(target).items()}
             text = json.dumps(known | prices, indent=1, sort_keys=True) + "\n"
             (PRICES / f"{target}.json").write_text(text, encoding="utf-8")
 
 
 def measure(graph: Graph, board: str, target: str) -> list[Measurement]:
-    """Every layer of a graph, by every form that serves it."""
+    """Measure every layer of a graph with every form of kernel that serves it."""
     candidates = {node.name: _candidates(node, target) for node in graph.nodes}
     found: list[Measurement] = []
     for turn in range(max(map(len, candidates.values()))):
@@ -149,7 +158,7 @@ def measure(graph: Graph, board: str, target: str) -> list[Measurement]:
 
 
 def fit(measured: Sequence[Measurement]) -> dict[str, dict[str, float]]:
-    """Prices by form and unit."""
+    """Return prices in cycles by form and unit of work, fitted to the measurements."""
     forms: dict[str, list[Measurement]] = defaultdict(list)
     for one in measured:
         forms[one.form].append(one)
@@ -196,7 +205,7 @@ def _batches(only: Sequence[str]) -> Iterator[Graph]:
 
 
 def _plausible(graph: Graph, rng: np.random.Generator) -> Graph:
-    """The graph with weights as trained ones are: most of them small."""
+    """Return the graph with a distribution of weights like trained ones: most are small."""
     (node,) = graph.nodes
     if len(node.inputs) < 2 or (w := node.inputs[1]) is None or w.data is None or not node.macs:
         return graph

@@ -1,7 +1,7 @@
-"""Int8 quantization: Smelt's recipes beside onnxruntime's static quantizer, on the same samples.
+"""Int8 quantization: Smelt's recipes compared with onnxruntime's static quantizer.
 
 Every method gets the same float network and the same calibration samples, and quantizes every
-layer. Smelt's networks run as generated C on the host, onnxruntime's as it runs them.
+layer. Smelt's networks run as generated C on the host, onnxruntime's networks in onnxruntime.
 """
 
 from __future__ import annotations
@@ -47,29 +47,30 @@ from smelt.quant.result import sqnr
 from smelt.samples import Sample, dequantize
 
 RealOutputs = Sequence[Sequence[Array]]
-"""Per sample, one array of real numbers per output."""
+"""For each sample, one array of floats per output."""
 
 METHODS = {
     "min-max": CalibrationMethod.MinMax,
     "percentile": CalibrationMethod.Percentile,
     "entropy": CalibrationMethod.Entropy,
 }
-"""onnxruntime's, with int8 weights of one scale a channel."""
+"""Calibration methods of onnxruntime, all with int8 weights and one scale per channel."""
 
 
 @dataclass(frozen=True)
 class QuantizedAccuracy:
-    """What an int8 network keeps of the float network that it was made of.
+    """The accuracy of an int8 network compared with the float network.
 
     Attributes:
-        network: name of the float network.
-        method: who quantized it, and how.
-        accuracy: of the labels, in per cent; None without labels.
-        change: points of accuracy, beside the float network.
-        noise: ratio of signal to quantization noise, in dB, of each output; empty for the float
-            network itself, and where quantization failed.
-        left_in_float: operators that are not int8, with commas between them.
-        failure: why there is no result; empty where there is one.
+        network: Name of the float network.
+        method: The quantizer and its method.
+        accuracy: Accuracy in per cent; None without labels.
+        change: Percentage points by which the accuracy exceeds the float network's; None without
+            labels.
+        noise: Signal-to-quantization-noise ratio of each output in dB; empty for the float network
+            itself, and if quantization failed.
+        left_in_float: Operators that are not int8, separated by commas.
+        failure: Why there is no result; empty if there is one.
     """
 
     network: str
@@ -82,12 +83,12 @@ class QuantizedAccuracy:
 
     @property
     def decibels(self) -> str:
-        """The noise of all outputs, or why there is none."""
+        """`noise` as text, or else `failure`."""
         return self.failure or ", ".join(f"{noise:.1f} dB" for noise in self.noise)
 
     @property
     def line(self) -> tuple[object, ...]:
-        """The table's line."""
+        """The line of the table."""
         accuracy = "-" if self.accuracy is None else f"{self.accuracy:.2f} %"
         change = "-" if self.change is None else f"{self.change:+.2f}"
         return self.network, self.method, accuracy, change, self.decibels, self.left_in_float
@@ -101,14 +102,14 @@ def main(
         str, typer.Option("--networks", help="Names of networks, or a pattern.")
     ] = "*",
     recipes: Annotated[
-        str, typer.Option("--recipes", help="Smelt's recipes, with commas between them.")
+        str, typer.Option("--recipes", help="Smelt's recipes, separated by commas.")
     ] = "default",
     write: records.WriteOption = False,
     note: records.NoteOption = "",
 ) -> None:
-    """Accuracy and noise of Smelt's int8 networks and of onnxruntime's."""
+    """Measure accuracy and noise of Smelt's int8 networks and of onnxruntime's."""
     if write and networks != "*":
-        raise typer.BadParameter("a record holds all networks: name none with --write")
+        raise typer.BadParameter("a record contains all networks: name none with --write")
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     console = Console(stderr=True)
@@ -161,7 +162,7 @@ def _measured(
         found, exceptions = compute()
     except SmeltError as error:
         failure = f"refused: {error}"
-    except Exception as error:  # noqa: BLE001 - onnxruntime raises whatever it meets
+    except Exception as error:  # noqa: BLE001 - onnxruntime raises errors of many kinds
         failure = f"failed: {str(error).splitlines()[0][:60]}"
     else:
         return _row(candidate, method, expected, found, exceptions)
@@ -209,7 +210,7 @@ def _smelt(candidate: TrainedNetwork, original: Graph, recipe: str) -> tuple[Rea
 
 
 def _generated(network: Imported, stored: Sequence[Sample]) -> RealOutputs:
-    """What the generated C computes on the host, as real numbers."""
+    """Return the dequantized outputs of the generated C on the host."""
     artefact = compile_model(network)
     return [
         tuple(
@@ -247,7 +248,10 @@ class _SampleReader(CalibrationDataReader):
 def _onnxruntime(
     candidate: TrainedNetwork, original: Graph, method: CalibrationMethod
 ) -> tuple[RealOutputs, str]:
-    """Quantized by onnxruntime as its documentation says: prepared, QDQ, one scale a channel."""
+    """Quantize with onnxruntime as documented: with preprocessing, to QDQ, one scale per channel.
+
+    Return the outputs of the tests, and the operators that are not int8.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         given, prepared, result = (folder / f"{n}.onnx" for n in ("given", "prepared", "result"))
@@ -278,9 +282,9 @@ _FOLLOWING = frozenset(("Clip", "QuantizeLinear", "DequantizeLinear", "Relu"))
 
 
 def _left_in_float(graph: onnx.GraphProto) -> set[str]:
-    """Operators that onnxruntime did not quantize, or computes in float all the same.
+    """Return the operators that onnxruntime did not quantize, or computes in float nevertheless.
 
-    Those that only move elements, or are fused to what stands before them, do not count.
+    Operators that only move elements, or are fused to the operator before them, are ignored.
     """
     dequantized = {
         x for node in graph.node if node.op_type == "DequantizeLinear" for x in node.output
@@ -294,9 +298,9 @@ def _left_in_float(graph: onnx.GraphProto) -> set[str]:
 
 
 def _proto(candidate: TrainedNetwork, original: Graph) -> onnx.ModelProto:
-    """The user's ONNX file; of another format, or too old to be quantized, what Smelt makes of it.
+    """Return the ONNX file, or Smelt's export if the file has another format or is too old.
 
-    onnxruntime's quantizer wants operator set 13 for one scale a channel.
+    onnxruntime's quantizer needs operator set 13 for one scale per channel.
     """
     if candidate.model.suffix == ".onnx":
         proto = onnx.load(candidate.model)

@@ -1,4 +1,4 @@
-"""The networks that quantizers are compared on, and samples to calibrate and to test with."""
+"""Networks for the comparison of quantizers, with samples for calibration and tests."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from smelt.samples import Sample
 CALIBRATION = 128
 TESTS = 64
 LOUD = 30.0
-"""What one calibration sample is multiplied by where a sample is an outlier."""
+"""Factor by which one calibration sample is multiplied to make it an outlier."""
 
 _PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png", "rocket.jpg", "motorcycle_left.png")
-"""Of scikit-image, colour, with and without faces."""
+"""Color photographs of scikit-image, with and without faces."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class TrainedNetwork:
     """A float network.
 
     Attributes:
-        name: in the table.
-        model: the file.
+        name: Name in the table.
+        model: The file.
         calibration, tests: float32 samples.
-        labels: int64 `[tests]`: the class of each test sample; None where nobody knows.
-        inputs: sizes that the file leaves open.
-        allow: what may be other than int8, where something must be.
-        published: the int8 file that its makers quantized themselves.
+        labels: int64 `[tests]`: the class of each test sample; None if unknown.
+        inputs: Sizes that the file leaves open.
+        allow: Element types besides int8 that the quantizer may use.
+        published: An int8 file that the network's authors published.
     """
 
     name: str
@@ -49,14 +49,14 @@ class TrainedNetwork:
 
 @dataclass(frozen=True)
 class Missing:
-    """A network that cannot be measured, and why."""
+    """A network that cannot be measured, with the reason."""
 
     name: str
     reason: str
 
 
 def candidates(names: str = "*") -> Iterator[TrainedNetwork | Missing]:
-    """The networks whose names match a pattern."""
+    """Yield the networks whose names match a pattern."""
     for kind in (_digits, _mlperf, _faces):
         yield from kind(names)
 
@@ -75,7 +75,7 @@ def _digits(names: str) -> Iterator[TrainedNetwork | Missing]:
         calibration = [(image,) for image in images[data["calib"]]]
         tests = [(image,) for image in images[data["test"]]]
     for path in paths:
-        # A recurrent layer is no int8 layer: floats are allowed for it, and said to be there.
+        # Recurrent layers have no int8 form: allow float, which the table then lists.
         allow = frozenset({"float"}) if path.stem.startswith("gru") else frozenset[str]()
         options = InputOptions({"N": 1})
         if fnmatch(path.stem, names):
@@ -97,7 +97,7 @@ def _digits(names: str) -> Iterator[TrainedNetwork | Missing]:
 
 
 def _mlperf(names: str) -> Iterator[TrainedNetwork | Missing]:
-    """Smooth inputs, over the range that the published int8 file expects."""
+    """Yield MLPerf Tiny's networks with smooth random inputs in the published int8 file's range."""
     for name in ("ad", "ic", "kws", "vww"):
         if not fnmatch(f"{name}_float32", names):
             continue
@@ -120,7 +120,7 @@ def _mlperf(names: str) -> Iterator[TrainedNetwork | Missing]:
 
 
 def _smooth(shape: Sequence[int], low: float, high: float, rng: np.random.Generator) -> Array:
-    """Waves of a few lengths along each axis, brought to a part of a range: float32."""
+    """Return a sum of random cosines along each axis, scaled to a part of the range: float32."""
     total = np.zeros(shape)
     for _ in range(6):
         wave = np.ones(())
@@ -137,7 +137,7 @@ def _smooth(shape: Sequence[int], low: float, high: float, rng: np.random.Genera
 
 
 def _faces(names: str) -> Iterator[TrainedNetwork | Missing]:
-    """UltraFace on crops of photographs; every other crop is tested on."""
+    """Yield UltraFace with crops of photographs: even ones to calibrate, odd ones to test."""
     name = "ultraface_slim_320"
     if not fnmatch(name, names):
         return

@@ -1,7 +1,7 @@
 """Quantized ONNX: how many outputs of generated C differ from onnxruntime's, and by how much.
 
-onnxruntime runs without graph optimizations. Networks are float ones that its own tools quantize,
-to every format and type: QDQ and QOperator, int8 and uint8, one scale a tensor and one a channel.
+onnxruntime runs without graph optimizations. Its own tools quantize the float networks to every
+format and type: QDQ and QOperator, int8 and uint8, one scale per tensor and one per channel.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TESTS = 50
 
 @dataclass(frozen=True)
 class CalibratedNetwork:
-    """A float network, and inputs to calibrate and to compare with."""
+    """A float network, with inputs for calibration and for the comparison."""
 
     name: str
     proto: onnx.ModelProto
@@ -55,11 +55,11 @@ class DifferingOutputs:
     """How the outputs of a network's quantized forms differ from onnxruntime's.
 
     Attributes:
-        network: name of the float network.
+        network: Name of the float network.
         format: QDQ or QOperator.
-        outputs: numbers that were compared.
-        differ: how many of them differ.
-        largest: the largest difference, in steps of the output's scale.
+        outputs: Number of output elements that were compared.
+        differ: Number of elements that differ.
+        largest: Largest difference, in steps of the output's scale.
     """
 
     network: str
@@ -70,7 +70,7 @@ class DifferingOutputs:
 
 
 def main(write: records.WriteOption = False, note: records.NoteOption = "") -> None:
-    """Count how quantized ONNX networks differ from onnxruntime, in steps of the output's scale."""
+    """Count outputs that differ from onnxruntime's, and steps of the scale by which they differ."""
     warnings.simplefilter("ignore")
     console = Console(stderr=True)
     found: dict[tuple[str, str], Departures] = defaultdict(Departures)
@@ -99,7 +99,7 @@ def share(row: DifferingOutputs) -> str:
 
 
 def measure(candidate: CalibratedNetwork, scheme: Scheme) -> Departures:
-    """The network in one scheme: generated C on the host beside onnxruntime."""
+    """Quantize a network by a scheme, and compare generated C on the host with onnxruntime."""
     with tempfile.TemporaryDirectory() as folder:
         proto = quantize(candidate.proto, scheme, candidate.calibration, Path(folder))
     artefact = compile_model(proto.SerializeToString())
@@ -108,7 +108,7 @@ def measure(candidate: CalibratedNetwork, scheme: Scheme) -> Departures:
 
 
 def candidates() -> Iterator[CalibratedNetwork]:
-    """Networks made for this, and the trained ones of the shared folder."""
+    """Yield two synthetic networks, and the trained ones of the shared folder."""
     networks: tuple[tuple[Callable[[], onnx.ModelProto], tuple[int, ...]], ...] = (
         (image_network, (1, 3, 16, 16)),
         (dense_network, (4, 20)),

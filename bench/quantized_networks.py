@@ -1,4 +1,4 @@
-"""Float networks made here, as onnxruntime's tools quantize them."""
+"""Synthetic float networks, their quantization by onnxruntime's tools, and comparisons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Feeds = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a network is quantized."""
+    """Format, types and granularity of a quantization."""
 
     format: QuantFormat
     activations: QuantType
@@ -34,7 +34,7 @@ class Scheme:
 
     @property
     def is_qdq(self) -> bool:
-        """Whether operators stand between DequantizeLinear and QuantizeLinear."""
+        """Whether operators are between DequantizeLinear and QuantizeLinear."""
         return self.format is QuantFormat.QDQ
 
 
@@ -64,7 +64,7 @@ class _Reader(CalibrationDataReader):
 def quantize(
     proto: onnx.ModelProto, scheme: Scheme, feeds: Sequence[Feeds], folder: Path
 ) -> onnx.ModelProto:
-    """The network quantized by onnxruntime, calibrated on `feeds`."""
+    """Return the network quantized by onnxruntime, calibrated on `feeds`."""
     logging.getLogger().setLevel(logging.ERROR)
     onnx.save(proto, folder / "float.onnx")
     quantize_static(
@@ -80,7 +80,7 @@ def quantize(
 
 
 def steps(proto: onnx.ModelProto) -> list[float]:
-    """The scale of each output: that of the DequantizeLinear that makes it."""
+    """Return the scale of each output, which is that of the DequantizeLinear that produces it."""
     arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
     makers = {name: step for step in proto.graph.node for name in step.output}
     return [float(arrays[makers[output.name].input[1]].item()) for output in proto.graph.output]
@@ -91,9 +91,9 @@ class Departures:
     """How outputs differ from onnxruntime's.
 
     Attributes:
-        elements: of the outputs.
-        differ: how many of them do.
-        largest: difference in steps of the output's scale.
+        elements: Number of elements of the outputs.
+        differ: Number of elements that differ.
+        largest: Largest difference, in steps of the output's scale.
     """
 
     elements: int = 0
@@ -109,14 +109,14 @@ class Departures:
 
     @property
     def share(self) -> float:
-        """Of the elements that differ."""
+        """Fraction of the elements that differ."""
         return self.differ / max(self.elements, 1)
 
 
 def departures(
     proto: onnx.ModelProto, feeds: Sequence[Feeds], outputs: Sequence[Sequence[Array]]
 ) -> Departures:
-    """What outputs for `feeds` have against those of onnxruntime without optimizations."""
+    """Compare outputs for `feeds` with those of onnxruntime without optimizations."""
     runtime, scales = session(proto), steps(proto)
     total = Departures()
     for feed, found in zip(feeds, outputs, strict=True):
@@ -127,13 +127,13 @@ def departures(
 
 
 def samples(shape: Sequence[int], count: int, seed: int) -> list[Feeds]:
-    """Random inputs called `x`."""
+    """Return random inputs named `x`."""
     rng = np.random.default_rng(seed)
     return [{"x": rng.uniform(-1, 1, shape).astype(np.float32)} for _ in range(count)]
 
 
 def image_network(seed: int = 0) -> onnx.ModelProto:
-    """`x[1,3,16,16]` through what image networks are made of; outputs before and after pooling."""
+    """Return a network of typical image layers, from `x[1,3,16,16]` to three outputs."""
     rng = np.random.default_rng(seed)
     constants: dict[str, Array] = {
         "low": np.asarray(0, np.float32),
@@ -179,7 +179,7 @@ def image_network(seed: int = 0) -> onnx.ModelProto:
 
 
 def dense_network(seed: int = 0) -> onnx.ModelProto:
-    """`x[4,20]` through matrix products with biases, tanh and hard-swish."""
+    """Return a network of matrix products, a bias, tanh and hard-swish, with input `x[4,20]`."""
     rng = np.random.default_rng(seed)
     constants = {
         "w1": (rng.standard_normal((20, 33)) / 4).astype(np.float32),

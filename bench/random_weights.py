@@ -1,7 +1,8 @@
 """MLPerf Tiny's `vww` with random weights, so that no channel is constant.
 
-Training left most channels of `vww` constant, and Smelt removes those exactly. This variant has
-the same layers and shapes and needs all of them: it shows what Smelt gains without that removal.
+Most channels of the trained `vww` are constant, and Smelt removes them without changing outputs.
+This variant has the same layers and shapes, but needs all channels, so that it shows Smelt's
+figures without that removal.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _WEIGHTED = (
 _DEVIATION = 127 / 3**0.5
 """The standard deviation of weights that are uniform over -127 … 127."""
 _SPREAD = 1.5
-"""How much wider a layer's outputs are than its inputs, to make up for the clamp at 0."""
+"""Ratio of the spread of a layer's outputs to its inputs', to compensate for the clamp at 0."""
 
 
 def write(path: Path) -> None:
-    """Write the variant as a TFLite file: always the same bytes.
+    """Write the variant as a TFLite file; its bytes are always the same.
 
-    Weights and biases are drawn again, and the weights' scales fitted to them. The rest of the file
-    stays as it is.
+    Weights and biases are random, and the scales of the weights are fitted to them. The rest of the
+    file is unchanged.
     """
     data = bytearray(SOURCE.read_bytes())
     model = tflite.Model.GetRootAs(data)
@@ -48,7 +49,7 @@ def write(path: Path) -> None:
 
 
 def _redraw(model: Any, tensors: list[Any], random: np.random.Generator) -> None:
-    """Redraw a layer's weights and biases in place; `tensors` are its operands and its output."""
+    """Replace a layer's weights and biases in place; `tensors` are its operands and its output."""
     (given, weights, biases, made) = (_scales(tensor) for tensor in tensors)
     stored = _stored(model, tensors[1], np.int8)
     signs = random.choice(np.array([-1, 1], np.int8), stored.size)

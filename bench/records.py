@@ -1,7 +1,7 @@
-"""Results that benchmarks write: rows of figures, and when and how they were measured.
+"""Records of benchmarks: rows of figures, and when and how they were measured.
 
-Each file of `bench/results/` is one record: a run, and its rows. `python -m bench report` makes
-docs/benchmarks.md, its charts and the figures of README.md from these files.
+Each file of `bench/results/` is a record. `python -m bench report` writes docs/benchmarks.md, its
+charts and the figures of README.md from these files.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ RESULTS = Path(__file__).parent / "results"
 _CPUINFO = Path("/proc/cpuinfo")
 
 _GENERATED = ("bench/results", "docs", "README.md", "CHANGELOG.md")
-"""Files that do not change what is measured."""
+"""Paths whose changes do not affect measurements."""
 
 
 class BenchmarkRun(BaseModel, frozen=True):
     """When, from which source, how and where figures were measured.
 
     Attributes:
-        date: as YYYY-MM-DD.
-        commit: the abbreviated hash, with ` + changes` if the source differed from the commit.
-        command: what printed the figures.
-        compiler: name and version of what compiled the generated C.
-        device: what executed it.
-        note: what a reader must know beside that; may be empty.
+        date: YYYY-MM-DD.
+        commit: The abbreviated hash, with ` + changes` if the source differed from the commit.
+        command: The command that measured the figures.
+        compiler: Name and version of the compiler of the generated C.
+        device: The device that ran it.
+        note: Further remarks; may be empty.
     """
 
     date: str
@@ -87,7 +87,7 @@ def this_run(command: str, compiler: str, device: str, note: str = "") -> Benchm
 
 
 def write(name: str, run: BenchmarkRun, rows: Sequence[DataclassInstance]) -> None:
-    """Write `bench/results/NAME.json`, a line for each row."""
+    """Write `bench/results/NAME.json`, with a line per row."""
     head = json.dumps(run.model_dump(), indent=1, ensure_ascii=False)
     lines = ",\n".join(f"  {json.dumps(asdict(row), ensure_ascii=False)}" for row in rows)
     text = f'{{\n"run": {head},\n"rows": [\n{lines}\n]}}\n'
@@ -98,7 +98,7 @@ def read(name: str, row_type: type[RowT]) -> MeasuredRecord[RowT]:
     """Read `bench/results/NAME.json`.
 
     Raises:
-        pydantic.ValidationError: the file does not have the fields of `row_type`.
+        pydantic.ValidationError: The file does not have the fields of `row_type`.
     """
     text = (RESULTS / f"{name}.json").read_text(encoding="utf-8")
     stored = _StoredRecord.model_validate_json(text)
@@ -114,7 +114,7 @@ def version(tool: str) -> str:
 
 
 def processor() -> str:
-    """Return the name of this computer's processor; its architecture where Linux does not tell."""
+    """Return the name of this computer's processor; its architecture if the name is unknown."""
     found = re.search(r"^model name\s*: (.+)$", _CPUINFO.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else platform.machine()
 

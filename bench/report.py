@@ -19,15 +19,15 @@ BEGIN, END = "<!-- figures: begin, by `python -m bench report` -->\n", "<!-- fig
 
 @dataclass(frozen=True)
 class PageParameters:
-    """What the template of docs/benchmarks.md shows.
+    """Variables of the template of docs/benchmarks.md.
 
     Attributes:
-        tables: by name, as `bench.tables.every` returns them.
-        cores: name and table of each core.
-        summary: the table of ratios, in Markdown.
-        bounds: the least bytes of an arena, by network.
-        cmsis_nn_check: by core, the ratio of CMSIS-NN's kernels to TFLite Micro for the network
-            of random weights.
+        tables: Tables by name, as `bench.tables.every` returns them.
+        cores: Name and table of each core.
+        summary: The table of ratios, in Markdown.
+        bounds: Smallest possible bytes of the arena, by network.
+        cmsis_nn_check: For each core, the ratio of instructions of Smelt's code with CMSIS-NN's
+            kernels to TFLite Micro's, for the network with random weights.
     """
 
     tables: Mapping[str, PageTable]
@@ -39,12 +39,12 @@ class PageParameters:
 
 @dataclass(frozen=True)
 class ReadmeParameters:
-    """What README.md says below its chart: ratios to TFLite Micro on a Cortex-M4.
+    """Variables of the figures of README.md: ratios to TFLite Micro on a Cortex-M4.
 
     Attributes:
-        instructions, flash, arena: the least and the greatest ratio of the networks.
-        vww: ratio of instructions of this network.
-        random: ratio of instructions of its variant with random weights.
+        instructions, flash, arena: The smallest and the largest ratio of the networks.
+        vww: Ratio of instructions of network `vww`.
+        random: Ratio of instructions of its variant with random weights.
     """
 
     instructions: str
@@ -66,7 +66,7 @@ def documents() -> dict[str, str]:
     """Return the text of every generated document, by its path in the repository.
 
     Raises:
-        ValueError: README.md lacks the comments that the figures stand between.
+        ValueError: README.md lacks the comments before and after the figures.
     """
     return {
         "docs/benchmarks.md": _page(),
@@ -95,7 +95,7 @@ def _page() -> str:
 
 
 def _readme(text: str) -> str:
-    """Replace what stands between the two comments."""
+    """Return README.md with new figures between its two comments."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

@@ -1,7 +1,7 @@
-"""The folder of networks and golden outputs that lies beside the repository, not in it.
+"""The shared folder of networks and golden outputs, which is not part of the repository.
 
-The one place that reads the environment variable SMELT_SHARED: a folder with `models/` and
-`golden/`, by default `../shared` as seen from the repository.
+The environment variable SMELT_SHARED names it; the default is `../shared`, relative to the
+repository. It contains `models/` and `golden/`. No other module reads this variable.
 """
 
 import os
@@ -12,5 +12,5 @@ SHARED = (ROOT / os.environ.get("SMELT_SHARED", "../shared")).resolve()
 
 
 def absent(what: str) -> str:
-    """The one sentence that says what cannot be had, for all who leave something out."""
+    """Return the message about a missing file, for benchmarks and tests that need it."""
     return f"no {what} in the shared folder (SMELT_SHARED, default ../shared)"

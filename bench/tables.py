@@ -19,7 +19,7 @@ from smelt.cli.show.tables import TextTable
 CORES = tuple(GOALS)
 
 TITLES = {random_weights.NAME: "vww, random weights"}
-"""What readers see in place of a network's name."""
+"""Titles of networks in documents, if they differ from the names."""
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,20 @@ class PageTable:
 
 
 def title(network: str) -> str:
-    """Return what readers see as a network's name."""
+    """Return a network's title in documents."""
     return TITLES.get(network, network)
 
 
 def inferences(
     core: str, optimize: str = "speed", kernels: tuple[str, ...] = (), *, expand: bool = False
 ) -> records.MeasuredRecord[IntegerInference]:
-    """Read what `python -m bench cortexm` stored of a core under these options."""
+    """Read the record of `python -m bench cortexm` for a core and these options."""
     name = record_name(core, optimize, kernels, expand=expand)
     return records.read(name, IntegerInference)
 
 
 def every() -> dict[str, PageTable]:
-    """Return the page's tables by the names that its template knows; reads every record."""
+    """Read every record, and return the page's tables by the names that its template uses."""
     return {
         **{core: _cortexm(inferences(core)) for core in CORES},
         "size": _cortexm(inferences("m4", "size")),
@@ -64,7 +64,7 @@ def every() -> dict[str, PageTable]:
 
 
 def summary() -> str:
-    """Return the table of ratios to TFLite Micro with CMSIS-NN: a line a core, in Markdown."""
+    """Return the table of ratios to TFLite Micro with CMSIS-NN in Markdown: a line per core."""
     lines: list[tuple[object, ...]] = []
     for core in CORES:
         record = inferences(core)
@@ -76,17 +76,17 @@ def summary() -> str:
 
 
 def speed(row: IntegerInference) -> float:
-    """Return the instructions as a part of TFLite Micro's."""
+    """Return the ratio of instructions to TFLite Micro's."""
     return row.instructions / peer(row.network, row.core).instructions
 
 
 def flash(row: IntegerInference) -> float:
-    """Return the bytes of flash as a part of TFLite Micro's."""
+    """Return the ratio of flash to TFLite Micro's."""
     return row.flash / peer(row.network, row.core).flash
 
 
 def arena(row: IntegerInference) -> float:
-    """Return the bytes of arena as a part of TFLite Micro's."""
+    """Return the ratio of the arena to TFLite Micro's."""
     return row.arena / peer(row.network, row.core).arena
 
 
@@ -133,7 +133,7 @@ def _float_m4() -> PageTable:
         )
         for row in record.rows
     )
-    columns = ("network", "MACs", "instructions", "a MAC", "onnx2c", "ratio")
+    columns = ("network", "MACs", "instructions", "per MAC", "onnx2c", "ratio")
     return _page_table(record.run, columns, lines)
 
 
@@ -167,8 +167,8 @@ def _vulkan_latency() -> PageTable:
         for row in record.rows
     )
     columns = (
-        *("network", "ncnn float32, ms", "float32, ms", "of ncnn's"),
-        *("int8, ms", "of float32's", "float16, ms", "of float32's"),
+        *("network", "ncnn float32, ms", "float32, ms", "ratio to ncnn"),
+        *("int8, ms", "ratio to float32", "float16, ms", "ratio to float32"),
     )
     return _page_table(record.run, columns, lines)
 
@@ -187,7 +187,7 @@ def _vulkan_start() -> PageTable:
     )
     columns = (
         *("network", "build, s", "program, KB", "weights, KB", "arena, KB"),
-        *("first inference, ms", "of ncnn's", "with caches, ms", "of the first's"),
+        *("first inference, ms", "ratio to ncnn", "with caches, ms", "ratio to first"),
     )
     return _page_table(record.run, columns, lines)
 
@@ -221,7 +221,7 @@ def _quantized() -> PageTable:
 
 
 def _quantization() -> PageTable:
-    """Return a line a network with a column a method; the float network itself has none."""
+    """Return a table with a line per network and a column per method, without the float network."""
     record = records.read("quantization", QuantizedAccuracy)
     cells = {(row.network, row.method): _accuracy(row) for row in record.rows}
     methods = [m for m in dict.fromkeys(row.method for row in record.rows) if m != "float"]

@@ -1,4 +1,4 @@
-"""Run the commands of README.md's tour, and write what they print below them."""
+"""Run the commands of README.md's tour, and write their output below each."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bench.shared_folder import ROOT
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _EXAMPLES = "examples/digits"
 _SECONDS = 300
-"""The most that a command may take."""
+"""Time limit of a command."""
 
 
 def main() -> None:
-    """Run the commands of README.md's tour, and write what they print below them."""
+    """Run the commands of README.md's tour, and write their output below each."""
     page = ROOT / "README.md"
     page.write_text(toured(page.read_text(encoding="utf-8")), encoding="utf-8")
     Console().print("wrote README.md")
@@ -33,8 +33,8 @@ def toured(page: str) -> str:
     The commands run in a copy of the examples.
 
     Raises:
-        ValueError: the page has no such block.
-        subprocess.SubprocessError: a command failed or took too long.
+        ValueError: The page has no such block.
+        subprocess.SubprocessError: A command failed or took too long.
     """
     block = _BLOCK.search(page)
     if block is None:
@@ -47,7 +47,7 @@ def toured(page: str) -> str:
 
 
 def _said(command: str, folder: Path) -> str:
-    """Return a command's lines: its own, then what it prints. `cd` only says where the rest run."""
+    """Return the command and its output; `cd` is not run: all run in the folder of examples."""
     if command == f"cd {_EXAMPLES}":
         return f"$ {command}\n"
     done = subprocess.run(

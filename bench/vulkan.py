@@ -1,12 +1,11 @@
-"""Networks on a GPU beside ncnn's Vulkan path, in turns, on the same device and so many threads.
+"""Networks on a GPU compared with ncnn's Vulkan path: both alternate on the same device.
 
-On a computer without a GPU the device is Mesa's driver for CPUs, lavapipe. Its figures say nothing
-of GPUs; the ratio of two programs that it runs says how well each is written. ncnn is a package
-of PyPI, `ncnn`; it may be installed for another Python (`--peer-python`), for it runs in a process
-of its own.
+On a computer without a GPU, the device is Mesa's driver for CPUs, lavapipe. Its times say nothing
+about GPUs, but the ratio of two programs compares their implementations. ncnn (PyPI `ncnn`) runs in
+a separate process, so that it may be installed for another Python (`--peer-python`).
 
-Our int8 networks are the same files, quantized here with random calibration data; the float16 ones
-are what `--float16` makes of them.
+The int8 networks are the same files, quantized with random calibration data. The float16 networks
+are compiled with `--float16`.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ NO_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "MESA_GLSL_CACHE_DISABLE": "tru
 
 
 class NcnnPeer:
-    """ncnn with a network loaded, in another process."""
+    """ncnn with a loaded network, in another process."""
 
     def __init__(self, python: str, folder: Path, model: onnx.ModelProto, sample: Array) -> None:
         converter = NcnnWriter(model)
@@ -64,7 +63,7 @@ class NcnnPeer:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, environment: Mapping[str, str]) -> tuple[float, Array]:
-        """A new process: the seconds that its first inference took, from nothing, and its result.
+        """Start a new process; return the seconds until its first result, and this result.
 
         Raises:
             RuntimeError: ncnn is not installed, or finds no device.
@@ -80,12 +79,12 @@ class NcnnPeer:
         )
         line = self._answer()
         if not line:
-            raise RuntimeError("ncnn does not run: `pip install ncnn`, or say --peer-python")
+            raise RuntimeError("ncnn does not run: `pip install ncnn`, or use --peer-python")
         said = json.loads(line)
         return float(said["first"]), np.array(said["result"])
 
     def seconds(self, repeats: int) -> float:
-        """The time that so many inferences take."""
+        """Return the seconds of `repeats` inferences."""
         if self._process is None or self._process.stdin is None:
             raise RuntimeError("the peer has not been started")
         self._process.stdin.write(f"{repeats}\n")
@@ -106,7 +105,7 @@ class NcnnPeer:
 
 @dataclass(frozen=True)
 class Ours:
-    """One of our networks, loaded, and as a program."""
+    """A network compiled by Smelt, as a loaded library and as a program."""
 
     artefact: Artefact
     library: MeasuredLibrary
@@ -119,7 +118,7 @@ class Ours:
         """Compile a network and load it.
 
         Raises:
-            RuntimeError: none of it is the GPU's.
+            RuntimeError: No layer runs on the GPU.
         """
         artefact = compile_model(imported, Options(target="vulkan", name=name, float16=float16))
         if artefact.network.device is None:
@@ -130,19 +129,20 @@ class Ours:
 
     @property
     def weights_bytes(self) -> int:
-        """What the GPU reads and an inference does not change."""
+        """Bytes of the constants that the GPU reads."""
         device = self.artefact.network.device
         return 0 if device is None else device.weights_bytes
 
     @property
     def program_bytes(self) -> int:
-        """The program's size without weights."""
+        """Bytes of the program without weights."""
         return self.program.stat().st_size - self.weights_bytes
 
     def ways_to_start(self, cache: Path) -> list[Callable[[], float]]:
-        """New processes, whose first inference takes so many seconds.
+        """Return functions that start a process and return the seconds of its first inference.
 
-        Without anything kept, with our file alone, and with what the driver keeps beside it.
+        The first uses no cache, the second only the program's cache file, the third that file and
+        the driver's cache.
         """
         file = {CACHE_FILE: str(cache)}
         kept = {**file, DRIVER_CACHE: f"{cache}.mesa"}
@@ -151,16 +151,20 @@ class Ours:
 
 
 def main(
-    networks: Annotated[list[str] | None, typer.Argument(help="Stems of files; all.")] = None,
+    networks: Annotated[
+        list[str] | None, typer.Argument(help="Stems of files [default: all].")
+    ] = None,
     compiler: Annotated[str, typer.Option("--cc", help="The host's compiler.")] = "gcc",
     peer_python: Annotated[str, typer.Option(help="A Python that has ncnn.")] = sys.executable,
     threads: Annotated[int, typer.Option(help="Threads of Mesa's driver for CPUs.")] = 1,
-    tuned: Annotated[bool, typer.Option(help="Beside our own, tuned, instead.")] = False,
-    gpu: Annotated[str | None, typer.Option(help="With --tuned: profile to begin with.")] = None,
+    tuned: Annotated[
+        bool, typer.Option(help="Compare with the tuned network instead of ncnn.")
+    ] = False,
+    gpu: Annotated[str | None, typer.Option(help="With --tuned: the initial profile.")] = None,
     write: records.WriteOption = False,
     note: records.NoteOption = "",
 ) -> None:
-    """Networks on a GPU (or on lavapipe) beside ncnn's Vulkan path."""
+    """Compare networks on a GPU (or on lavapipe) with ncnn's Vulkan path."""
     console = Console(width=150)
     os.environ["LP_NUM_THREADS"] = str(threads)
     for variable in (*NO_CACHE, "MESA_SHADER_CACHE_DIR"):
@@ -172,7 +176,7 @@ def main(
         )
         return
     if write and networks:
-        raise typer.BadParameter("a record holds all networks: name none with --write")
+        raise typer.BadParameter("a record contains all networks: name none with --write")
     latencies: list[GpuLatency] = []
     starts: list[GpuStart] = []
     devices: set[str] = set()
@@ -229,7 +233,10 @@ def _measured(
 
 
 def _latency(network: str, rounds: Sequence[Sequence[float]]) -> GpuLatency:
-    """Return the row of rounds, each the seconds of ncnn and of ours in float32, int8, float16."""
+    """Return the row of latencies.
+
+    Each round has the seconds of ncnn, then of Smelt's float32, int8 and float16 networks.
+    """
     ncnn, *own = (1e3 * statistics.median(column) for column in zip(*rounds, strict=True))
     return GpuLatency(
         network=network,
@@ -270,9 +277,9 @@ def _start(
 def _first_inferences(
     peer: NcnnPeer, ours: Mapping[str, Ours], folder: Path
 ) -> dict[str, list[tuple[float, ...]]]:
-    """By kind of network, seconds of ncnn and of each of `Ours.ways_to_start`, by round.
+    """Return, by kind of network, the seconds of ncnn and of each of `Ours.ways_to_start` by round.
 
-    The first round, which fills what is kept, does not count.
+    A round before these fills the caches.
     """
     ways = [lambda: peer.start(NO_CACHE)[0]]
     for kind, one in ours.items():
@@ -283,19 +290,19 @@ def _first_inferences(
 
 
 def _ratio(ours: Sequence[float], others: Sequence[float]) -> float:
-    """The median of each round's ratio."""
+    """Return the median over rounds of the ratio."""
     return statistics.median(a / b for a, b in zip(ours, others, strict=True))
 
 
 def _quantized(imported: Imported, folder: Path) -> Imported:
-    """The network in int8, by random data."""
+    """Return the network quantized to int8 with random calibration data."""
     calibration = folder / "calibration.npy"
     np.save(calibration, np.concatenate([s[0] for s in random_samples(imported.graph, 8, 1)]))
     return quantize_network(imported, Settings(calibration)).imported
 
 
 def _tuned(name: str, gpu: str | None, compiler: str) -> list[tuple[object, ...]]:
-    """A network in float32 and in int8, before and after `smelt tune`."""
+    """Return rows for a network in float32 and in int8, before and after `smelt tune`."""
     imported = load(SHARED / "models" / "float" / f"{name}.onnx")
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
@@ -306,10 +313,10 @@ def _tuned(name: str, gpu: str | None, compiler: str) -> list[tuple[object, ...]
 
 
 def _build_seconds(path: Path, folder: Path) -> float:
-    """The time of `smelt build` in a process of its own, that process's start included.
+    """Return the median time of `smelt build` in a new process, including the process's start.
 
-    The median of a few. Python's modules and the templates have been compiled, as they are where
-    Smelt is installed.
+    A run before the measured ones compiles Python's modules and the templates, which are compiled
+    in an installed Smelt too.
     """
     command = [sys.executable, "-m", "smelt", "build", str(path), "--target", "vulkan"]
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "pycache")}

@@ -1,4 +1,4 @@
-"""What `python -m bench vulkan` measures, as rows and as tables, and how good it must be."""
+"""Rows, tables and limits of the figures of `python -m bench vulkan`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from rich.console import Console
 from smelt.cli.show.tables import TextTable
 
 LATENCY = {"mobilenet_v1_025_96": 0.40, "resnet8": 0.65}
-"""Networks, and the most that float32 may take of ncnn's time."""
+"""For each network, the limit of float32's ratio to ncnn's time."""
 
 INT8, FIRST, CACHED, BUILD_S, PROGRAM_BYTES = 0.75, 0.8, 0.3, 2.0, 120_000
-"""The most that int8 may take of our float32, a first inference of ncnn's, one with a cache of that
-without it and without the driver's; seconds of a build, and bytes of a program without its
-weights."""
+"""Limits of figures.
+
+`INT8`: ratio to Smelt's float32; `FIRST`: ratio of the first inference to ncnn's; `CACHED`: ratio
+of the first inference with both caches to that without; `BUILD_S`: seconds of a build;
+`PROGRAM_BYTES`: bytes of the program without weights.
+"""
 
 
 @dataclass(frozen=True)
 class GpuLatency:
-    """Inferences of a network on a GPU, in milliseconds, beside ncnn's.
+    """Times of a network's inference on a GPU, compared with ncnn's.
 
     Attributes:
-        network: name of the network.
-        ncnn: milliseconds of ncnn, in float32.
-        float32, int8, float16: milliseconds of ours.
-        of_ncnn: our float32 as a part of ncnn's time.
-        int8_of_float32, float16_of_float32: parts of our float32's time.
+        network: Name of the network.
+        ncnn: Milliseconds of ncnn, in float32.
+        float32, int8, float16: Milliseconds of Smelt's networks.
+        of_ncnn: Ratio of Smelt's float32 to ncnn.
+        int8_of_float32, float16_of_float32: Ratios to Smelt's float32.
     """
 
     network: str
@@ -42,20 +45,20 @@ class GpuLatency:
 
 @dataclass(frozen=True)
 class GpuStart:
-    """What a network on a GPU takes to build, to store and to start.
+    """Build time, sizes and start times of a network on a GPU.
 
     Attributes:
-        network: name of the network.
+        network: Name of the network.
         kind: f32, int8 or f16.
-        build_s: seconds of `smelt build`; None where it was not measured.
-        program: bytes of the program without weights.
-        weights: bytes of the weights on the GPU.
-        arena: bytes of activations and scratch.
-        first_ms: milliseconds of a process's first inference, with nothing cached.
-        first_of_ncnn: these as a part of ncnn's.
-        file_of_first: with our cache file alone, as a part of `first_ms`.
-        cached_ms: milliseconds of the first inference with both caches.
-        cached_of_first: these as a part of `first_ms`.
+        build_s: Seconds of `smelt build`; None if not measured.
+        program: Bytes of the program without weights.
+        weights: Bytes of the weights on the GPU.
+        arena: Bytes of activations and scratch.
+        first_ms: Milliseconds of a process's first inference without caches.
+        first_of_ncnn: Ratio of `first_ms` to ncnn's.
+        file_of_first: Ratio of the time with only the program's cache file to `first_ms`.
+        cached_ms: Milliseconds of the first inference with both caches.
+        cached_of_first: Ratio of `cached_ms` to `first_ms`.
     """
 
     network: str
@@ -73,13 +76,14 @@ class GpuStart:
 
 @dataclass(frozen=True)
 class GpuFloat16:
-    """What a network on a GPU takes in float32 and in float16.
+    """Sizes of a network on a GPU in float32 and in float16.
 
     Attributes:
-        network: name of the network.
-        weights_float32, weights_float16: bytes of the weights.
-        arena_float32, arena_float16: bytes of activations and scratch.
-        error: the largest difference to the float32 reference, as a part of the output's range.
+        network: Name of the network.
+        weights_float32, weights_float16: Bytes of the weights.
+        arena_float32, arena_float16: Bytes of activations and scratch.
+        error: Largest difference of float16 from the float32 reference, as a fraction of the
+            output's range.
     """
 
     network: str
@@ -97,10 +101,10 @@ def print_tables(
     threads: int,
     rounds: int,
 ) -> None:
-    """Print both tables, with the most that each figure may be."""
+    """Print both tables, with the limits of the figures."""
     columns = (
-        *("network", "ncnn f32 ms", "f32 ms", "ratio", "bar"),
-        *("int8 ms", "of f32", "bar", "f16 ms", "of f32"),
+        *("network", "ncnn f32 ms", "f32 ms", "ratio", "limit"),
+        *("int8 ms", "to f32", "limit", "f16 ms", "to f32"),
     )
     title = f"One inference, {threads} thread(s), medians of {rounds} interleaved rounds"
     lines = tuple(
@@ -116,9 +120,9 @@ def print_tables(
     TextTable(columns, lines, title).print(console)
     columns = (
         *("network", "build s", "KB", "weights KB", "arena KB"),
-        *("first ms", "of ncnn's", "file alone, of first", "cached ms", "of first"),
+        *("first ms", "to ncnn", "file only, to first", "cached ms", "to first"),
     )
-    bars = f"{BUILD_S}", f"{PROGRAM_BYTES // 1000}", "", "", "", f"{FIRST}", "", "", f"{CACHED}"
+    limits = f"{BUILD_S}", f"{PROGRAM_BYTES // 1000}", "", "", "", f"{FIRST}", "", "", f"{CACHED}"
     title = (
         "Build, program without weights, first inference of a process without the driver's cache"
     )
@@ -132,4 +136,4 @@ def print_tables(
         )
         for row in starts
     )
-    TextTable(columns, (*lines, ("bar", *bars)), title).print(console)
+    TextTable(columns, (*lines, ("limit", *limits)), title).print(console)

@@ -1,4 +1,4 @@
-"""A network's program for a GPU, in this process for timings and in a fresh one for starts."""
+"""Programs of networks on a GPU: loaded into this process, or started as a new one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smelt.api.artefact import Artefact
 from smelt.samples import Sample
 
 CACHE_FILE, DRIVER_CACHE = "SMELT_BENCH_CACHE", "SMELT_BENCH_DRIVER_CACHE"
-"""Variables that name a program's cache file, and the folder for what Mesa keeps by itself."""
+"""Environment variables of a program: its cache file, and the folder of Mesa's own cache."""
 
 OPEN = """
 #include <string.h>
@@ -52,7 +52,7 @@ int main(void) {
 }
 """
 
-_INFER = DRIVER[DRIVER.index("/* Inferences") :]
+_INFER = DRIVER[DRIVER.index("/* Write the inputs") :]
 
 
 def build_library(
@@ -61,10 +61,10 @@ def build_library(
     """Compile a network for a GPU with the flags of its project, and open it.
 
     Args:
-        artefact: a network compiled for target vulkan.
-        sample: what it computes.
-        folder: where the project appears.
-        compiler: name of the C compiler.
+        artefact: A network compiled for target vulkan.
+        sample: Its inputs.
+        folder: The folder for the project.
+        compiler: Name of the C compiler.
     """
     place = _write(artefact, folder, OPEN + _INFER, "driver.c")
     _compile(artefact, place, compiler, ("-fPIC", "-shared"), "driver.c", "library.so")
@@ -72,7 +72,7 @@ def build_library(
 
 
 def build_program(artefact: Artefact, folder: Path, compiler: str) -> Path:
-    """A program that opens a GPU, computes one inference and prints the seconds of both."""
+    """Build a program that opens a GPU, runs one inference and prints the seconds of both."""
     place = _write(artefact, folder, OPEN + FIRST, "first.c")
     flags = ("-Wl,--gc-sections", "-s")
     _compile(artefact, place, compiler, flags, "first.c", "first")
@@ -80,7 +80,7 @@ def build_program(artefact: Artefact, folder: Path, compiler: str) -> Path:
 
 
 def first_seconds(program: Path, environment: Mapping[str, str]) -> float:
-    """What the program prints, in a process of its own."""
+    """Run the program of `build_program` and return the seconds that it prints."""
     done = subprocess.run(
         [str(program)],
         env={**os.environ, **environment},

@@ -1,6 +1,6 @@
-"""What other blocks gain that `smelt tune` finds, in turns with those that the profile chooses.
+"""Times of networks with the blocks of `smelt tune`, compared with those of the profile's choice.
 
-All that the GPU serves goes there in both, so that nothing but the blocks differs.
+Both place all layers that the GPU serves on the GPU, so that only the blocks differ.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ROUND_SECONDS = 0.05
 def tuned_row(
     imported: Imported, name: str, gpu: str | None, folder: Path, compiler: str
 ) -> tuple[object, ...]:
-    """A row of what tuning a network gains.
+    """Tune a network and return its row of the table.
 
     Args:
-        imported: the network.
-        name: a C identifier, and what the row is called.
-        gpu: the profile that tuning begins with; the target's own where None.
-        folder: where projects appear.
-        compiler: name of the C compiler.
+        imported: The network.
+        name: The network's name, a C identifier.
+        gpu: The profile with which tuning begins; None for the target's own.
+        folder: The folder for projects.
+        compiler: Name of the C compiler.
     """
     own = Options(target="vulkan", gpu=gpu, backends=("vulkan", "c"), name=name)
     start = time.perf_counter()

@@ -1,6 +1,6 @@
-"""The demo: compiles the digits network for a Cortex-M4 board and reads real test images.
+"""The demo: compiles the digits network for a Cortex-M4 board and classifies test images.
 
-Runs under QEMU where the cross compiler and QEMU are installed, else on the host.
+It runs under QEMU if the cross compiler and QEMU are installed, else on the host.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHADES = " .:-=+*#%@"
 
 
 def main() -> None:
-    """Compile, run, and show what came out."""
+    """Compile and run the network, and print images, predictions and measurements."""
     console = Console()
     missing = [tool for tool in CROSS_TOOLS if shutil.which(tool) is None]
     if missing:
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _panel(image: Array, predicted: int, label: int) -> str:
-    """An 8 x 8 image of floats in [0, 1], drawn with characters, over its prediction."""
+    """Return an 8 x 8 image of floats in [0, 1] drawn with characters, above its prediction."""
     rows = (
         "".join(SHADES[min(int(x * len(SHADES)), len(SHADES) - 1)] * 2 for x in row)
         for row in image

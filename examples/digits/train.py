@@ -1,8 +1,9 @@
-"""Trains the digits network and writes every file of this folder that is not text.
+"""Trains the digits network and writes all binary files of this folder.
 
-One small convolutional network is trained on scikit-learn's 8x8 digits and exported as float32 ONNX
-and as TensorFlow Lite in four arithmetic, with held-out images and reference outputs beside it.
-Nothing is written unless the exports agree with the trained network. Run it as ``make train``.
+A small convolutional network is trained on scikit-learn's 8x8 digits, and exported as float32 ONNX
+and as TensorFlow Lite with four types of arithmetic, together with held-out images and reference
+outputs. Nothing is written unless the exports agree with the trained network. Run it as
+``make train``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-# Read by TensorFlow when it is imported. oneDNN would order its sums by what the CPU offers.
+# TensorFlow reads these when it is imported. oneDNN's order of sums would depend on the CPU.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -53,7 +54,7 @@ Attribute: TypeAlias = int | list[int]
 
 @dataclass(frozen=True)
 class DigitImages:
-    """Images (n, 8, 8, 1) in 0..1 and labels (n,), split by the seed."""
+    """Images (n, 8, 8, 1) in 0..1 and labels (n,), split into training and test by the seed."""
 
     train_images: Floats
     train_labels: Labels
@@ -62,7 +63,7 @@ class DigitImages:
 
 
 def load_data() -> DigitImages:
-    """The 1797 digits, 360 of them held out, every class in proportion."""
+    """Load the 1797 digits and hold out 360 of them, in a stratified split."""
     digits = load_digits()
     images = (digits.images / 16.0).astype(np.float32)[..., np.newaxis]
     parts = train_test_split(
@@ -73,7 +74,7 @@ def load_data() -> DigitImages:
 
 
 def augment(images: Floats, labels: Labels) -> tuple[Floats, Labels]:
-    """The images and slightly turned, scaled, slanted and shifted variants of them, all in 0..1."""
+    """Return the images with randomly rotated, scaled, sheared and shifted variants, in 0..1."""
     random = np.random.default_rng(SEED)
     middle = np.array([3.5, 3.5])
     variants = [images]
@@ -90,7 +91,7 @@ def augment(images: Floats, labels: Labels) -> tuple[Floats, Labels]:
 
 
 def build_network() -> keras.Model:
-    """Stem, depthwise-separable step to 4x4, residual block, pooling, classifier."""
+    """Build the network: stem, depthwise-separable step to 4x4, residual block, classifier."""
 
     def normalized(layer: layers.Layer, x: keras.KerasTensor, activation: str) -> keras.KerasTensor:
         x = layers.BatchNormalization(name=f"{layer.name}_norm")(layer(x))
@@ -115,7 +116,7 @@ def build_network() -> keras.Model:
 
 
 def train(network: keras.Model, images: Floats, labels: Labels) -> None:
-    """Adam with decoupled weight decay, a cosine schedule and smoothed labels."""
+    """Train by Adam with decoupled weight decay, a cosine schedule and label smoothing."""
     steps = EPOCHS * -(-len(images) // BATCH)
     network.compile(
         optimizer=keras.optimizers.AdamW(
@@ -128,7 +129,7 @@ def train(network: keras.Model, images: Floats, labels: Labels) -> None:
 
 
 def fold(network: keras.Model, name: str) -> tuple[Floats, Floats]:
-    """Weights and bias of convolution `name` with its batch normalization folded in.
+    """Return weights and bias of convolution `name` with its batch normalization folded in.
 
     The weights keep Keras's layout: (height, width, in, out), or (height, width, channels, 1).
     """
@@ -143,7 +144,7 @@ def fold(network: keras.Model, name: str) -> tuple[Floats, Floats]:
 
 @dataclass
 class OnnxWriter:
-    """Collects the nodes and initializers of an ONNX graph, named as PyTorch's exporter would."""
+    """Collects the nodes and initializers of an ONNX graph, named as by PyTorch's exporter."""
 
     network: keras.Model
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -155,12 +156,12 @@ class OnnxWriter:
         return name
 
     def node(self, op: str, inputs: list[str], output: str, **attributes: Attribute) -> str:
-        """Adds a node of one output and returns the output's name."""
+        """Adds a node with one output and returns the output's name."""
         self.nodes.append(helper.make_node(op, inputs, [output], name=f"/{output}", **attributes))
         return output
 
     def conv(self, x: str, name: str) -> str:
-        """Adds convolution `name` of the network, with the padding that Keras calls "same"."""
+        """Adds convolution `name` of the network, with Keras's padding "same"."""
         layer = self.network.get_layer(name)
         weights, bias = fold(self.network, name)
         depthwise = isinstance(layer, layers.DepthwiseConv2D)
@@ -181,7 +182,7 @@ class OnnxWriter:
         )
 
     def classify(self, x: str) -> str:
-        """Adds the classifier, its columns reordered: NCHW is flattened channels first."""
+        """Adds the classifier, with columns reordered because ONNX flattens NCHW channels first."""
         weights, offsets = self.network.get_layer("classify").get_weights()
         height, width, channels = self.network.get_layer("pool").output.shape[1:]
         reordered = weights.reshape(height, width, channels, CLASSES).transpose(3, 2, 0, 1)
@@ -192,7 +193,7 @@ class OnnxWriter:
 
 
 def export_onnx(network: keras.Model) -> bytes:
-    """The network as float32 ONNX, opset 17: `input` (1, 1, 8, 8) to `output` (1, 10)."""
+    """Return the network as float32 ONNX, opset 17: `input` (1, 1, 8, 8) to `output` (1, 10)."""
     writer = OnnxWriter(network)
     bounds = [writer.constant("relu6.min", 0.0), writer.constant("relu6.max", 6.0)]
     x = writer.node("Relu", [writer.conv("input", "stem")], "stem/Relu")
@@ -216,9 +217,10 @@ def export_onnx(network: keras.Model) -> bytes:
 
 
 def export_tflite(network: keras.Model, calibration: Floats) -> dict[str, bytes]:
-    """The network of batch size 1 as TFLite: float32, f16, drq (dynamic range) and int8, by name.
+    """Return the network with batch size 1 as TFLite files by name: float32, f16, drq and int8.
 
-    `calibration` holds the images (n, 8, 8, 1) that the activation ranges of int8 are taken from.
+    drq is dynamic-range quantization. `calibration` contains the images (n, 8, 8, 1) that determine
+    the activation ranges of int8.
     """
 
     @tf.function(input_signature=[tf.TensorSpec((1, 8, 8, 1), tf.float32, name="input")])
@@ -230,8 +232,8 @@ def export_tflite(network: keras.Model, calibration: Floats) -> dict[str, bytes]
             yield [image[np.newaxis]]
 
     def converter(*optimizations: tf.lite.Optimize) -> tf.lite.TFLiteConverter:
-        # Without the network as its second argument the variables become constants right here, and
-        # with them the shape that RESHAPE would otherwise compute while it runs.
+        # Do not pass the network as second argument: without it, variables become constants here,
+        # and so does the shape that RESHAPE would otherwise compute at run time.
         made = tf.lite.TFLiteConverter.from_concrete_functions([infer.get_concrete_function()])
         made.optimizations = list(optimizations)
         return made
@@ -252,14 +254,14 @@ def export_tflite(network: keras.Model, calibration: Floats) -> dict[str, bytes]
 
 
 def run_onnx(model: bytes, images: Floats) -> Floats:
-    """Class probabilities (n, 10) of images (n, 8, 8, 1)."""
+    """Return class probabilities (n, 10) of images (n, 8, 8, 1)."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     samples = images.transpose(0, 3, 1, 2)[:, np.newaxis]
     return np.array([session.run(None, {"input": sample})[0] for sample in samples])[:, 0]
 
 
 def run_tflite(model: bytes, samples: Floats | Raw) -> NDArray[Any]:
-    """Raw outputs (n, 1, 10) of LiteRT's reference kernels for raw samples (n, 1, 8, 8, 1)."""
+    """Run samples (n, 1, 8, 8, 1) on LiteRT's reference kernels; return raw outputs (n, 1, 10)."""
     interpreter = Interpreter(
         model_content=model, experimental_op_resolver_type=OpResolverType.BUILTIN_REF, num_threads=1
     )
@@ -274,7 +276,7 @@ def run_tflite(model: bytes, samples: Floats | Raw) -> NDArray[Any]:
 
 
 def quantize_images(model: bytes, images: Floats) -> Raw:
-    """Images (n, 8, 8, 1) in 0..1 as raw input samples (n, 1, 8, 8, 1) of an int8 network."""
+    """Quantize images (n, 8, 8, 1) in 0..1 to input samples (n, 1, 8, 8, 1) of an int8 network."""
     (source,) = Interpreter(model_content=model).get_input_details()
     scale, zero_point = source["quantization"]
     raw = np.rint(images[:, np.newaxis] / np.float32(scale)) + zero_point
@@ -282,7 +284,7 @@ def quantize_images(model: bytes, images: Floats) -> Raw:
 
 
 def require(holds: bool, message: str) -> None:
-    """Stops the script, before it has written anything, if `holds` is false."""
+    """Stop the script, before it writes anything, if `holds` is false."""
     if not holds:
         raise SystemExit(f"train.py: {message}")
 
@@ -290,7 +292,7 @@ def require(holds: bool, message: str) -> None:
 def classify_all(
     network: keras.Model, onnx_model: bytes, tflite: dict[str, bytes], images: Floats, raw: Raw
 ) -> dict[str, NDArray[Any]]:
-    """Outputs (n, 10) for images (n, 8, 8, 1), given as raw samples too, by name of the engine."""
+    """Return each engine's outputs (n, 10) for images (n, 8, 8, 1); `raw`: the same, quantized."""
     outputs = {
         "Keras float32": np.asarray(network(images, training=False)),
         "ONNX float32": run_onnx(onnx_model, images),
@@ -302,7 +304,7 @@ def classify_all(
 
 
 def check(outputs: dict[str, NDArray[Any]], labels: Labels) -> None:
-    """Prints how good the network and its exports are, and stops the script if one is not."""
+    """Print the accuracy of the network and its exports, and stop the script if one is too low."""
     accuracy = {name: float(np.mean(out.argmax(1) == labels)) for name, out in outputs.items()}
     for name, value in accuracy.items():
         print(f"{name:15} {value:.2%} of {len(labels)} held-out images")
@@ -316,7 +318,7 @@ def check(outputs: dict[str, NDArray[Any]], labels: Labels) -> None:
 
 
 def main() -> None:
-    """Trains, exports, checks, and only then writes."""
+    """Train, export and check the network, then write all files."""
     keras.utils.set_random_seed(SEED)
     tf.config.experimental.enable_op_determinism()
     tf.config.threading.set_intra_op_parallelism_threads(1)

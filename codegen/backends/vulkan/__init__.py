@@ -1,7 +1,7 @@
-"""Backend `vulkan`: compute shaders for GPUs; tensors lie in memory as the CPU has them.
+"""Backend `vulkan`: compute shaders for GPUs. Tensors have the same layout as on the CPU.
 
-It drives an accelerator, and so stands above `codegen.accelerator`.
+It is above `codegen.accelerator`, because it implements an accelerator.
 May import `codegen.accelerator`, `codegen.schedule`, `codegen.partition`, `codegen.passes`,
 `codegen.arena`, `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`; nothing may import
-it, since targets name it.
+it: targets refer to it by name.
 """

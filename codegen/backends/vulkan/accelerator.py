@@ -1,4 +1,4 @@
-"""A GPU that speaks Vulkan, as an accelerator beside the CPU."""
+"""The accelerator interface of GPUs that are programmed through Vulkan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from smelt.ir import Graph
 
 
 class VulkanGpu(Accelerator):
-    """Dispatches compute shaders over the arena, which driver and CPU share."""
+    """A GPU that runs compute shaders on the arena, in memory that the CPU and the GPU share."""
 
     @override
     def profile(self, name: str) -> Gpu:

@@ -1,4 +1,4 @@
-"""ArgReduce on a GPU."""
+"""The shader of ArgReduce."""
 
 from __future__ import annotations
 
@@ -26,7 +26,16 @@ from smelt.ops.core.arg_reduce import ArgReduce
 
 @dataclass(frozen=True)
 class ArgReduceShaderParameters(Parameters):
-    """`better` tells whether element `x` takes the place of the best one."""
+    """Parameters of the shader of ArgReduce.
+
+    Attributes:
+        which: `first` or `last`: which of several equal elements is the result.
+        functions: GLSL of the shared functions that `load` calls.
+        type: GLSL type of an element.
+        load: GLSL expression that loads the element at index `at`.
+        better: GLSL condition: whether element `x` replaces the best one so far, `best`.
+        wide: Whether the output is int64.
+    """
 
     which: str
     functions: str
@@ -37,7 +46,7 @@ class ArgReduceShaderParameters(Parameters):
 
 
 class ArgReduceShader(Kernel[ArgReduce]):
-    """One pass over the elements for each result."""
+    """Each invocation computes one output element, in one pass over the reduced axis."""
 
     op = ArgReduce
     floats = NARROW_FLOATS
@@ -68,14 +77,14 @@ class ArgReduceShader(Kernel[ArgReduce]):
                 "STRIDE": prod(x.shape[op.axis + 1 :]),
             },
             invocations=spread(y.size),
-            summary=f"{x.shape[op.axis]} elements a result",
+            summary=f"{x.shape[op.axis]} elements per result",
             form="vulkan_reduce",
             work={"calls": 1, "inputs": x.size, "outputs": y.size},
         )
 
 
 def _better(op: ArgReduce, dtype: DType) -> str:
-    """GLSL that tells whether element `x` takes the place of the best one; NaN is best of all."""
+    """Return the GLSL condition for `x` to replace `best`; NaN is better than any number."""
     sign = ">" if op.kind == "max" else "<"
     if op.last:
         return f"x {sign}= best || isnan(x)" if dtype.is_float else f"x {sign}= best"

@@ -1,8 +1,8 @@
-"""What runs on the GPU and what on the CPU, so that all of it takes the least time.
+"""Assignment of layers to the GPU and the CPU for the shortest total time.
 
-One of two processors for every layer, with a price for what goes from the one to the other: the
-cheapest assignment is a minimum cut (H. S. Stone, Multiprocessor scheduling with the aid of network
-flow algorithms, IEEE Transactions on Software Engineering, 1977).
+If each layer runs on one of two processors and transfers between them have a cost, the cheapest
+assignment is a minimum cut (H. S. Stone, Multiprocessor scheduling with the aid of network flow
+algorithms, IEEE Transactions on Software Engineering, 1977).
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from smelt.codegen.passes.layout.min_cut import UNCUTTABLE, CutProblem
 
 @dataclass(frozen=True)
 class PricedLayer:
-    """What a layer takes on the GPU and on the CPU, in nanoseconds, and whether it can be there."""
+    """A layer's cost on each processor.
+
+    Attributes:
+        times: Nanoseconds on the GPU and on the CPU.
+        can: Whether the layer can run on the GPU, and on the CPU.
+    """
 
     times: tuple[float, float]
     can: tuple[bool, bool]
@@ -23,13 +28,14 @@ class PricedLayer:
 
 @dataclass(frozen=True)
 class PricedTensor:
-    """A tensor that layers store as float16 on the GPU, and is float32 wherever else it is.
+    """A tensor that some layers store as float16 on the GPU; all others store it as float32.
 
     Attributes:
-        maker: number of the layer that makes it as float16 if the GPU computes it; None if none.
-        readers: numbers of the layers that read it as float16 if the GPU computes them.
-        wide: whether anything else reads it.
-        times: nanoseconds of a conversion to float16, and back.
+        maker: Index of the layer that writes it as float16 if it runs on the GPU; None if no
+            layer does.
+        readers: Indices of the layers that read it as float16 if they run on the GPU.
+        wide: Whether anything else reads it, as float32.
+        times: Nanoseconds of a conversion to float16, and of one back to float32.
     """
 
     maker: int | None
@@ -41,11 +47,16 @@ class PricedTensor:
 def assignment(
     layers: Sequence[PricedLayer], submit_ns: float, tensors: Sequence[PricedTensor] = ()
 ) -> list[bool]:
-    """Whether each layer goes to the GPU in the cheapest assignment.
+    """Return, for each layer, whether the cheapest assignment runs it on the GPU.
 
-    A submission is paid where a run of layers on the GPU begins, and a conversion for each tensor
-    that is made in one type and read in the other. Where both cost the same, a layer stays on
-    the CPU.
+    Each run of consecutive GPU layers costs one submission. Each tensor that is written as one
+    type and read as the other costs a conversion. If both processors cost the same, a layer stays
+    on the CPU.
+
+    Args:
+        layers: In the order of execution.
+        submit_ns: Nanoseconds of a submission.
+        tensors: Those that may be stored as float16.
     """
     problem = CutProblem()
     cpu, gpu = problem.SOURCE, problem.SINK
@@ -61,7 +72,7 @@ def assignment(
     for tensor in tensors:
         narrow, widen = map(_picoseconds, tensor.times)
         maker = cpu if tensor.maker is None else vertices[tensor.maker]
-        # The one is on the GPU's side where some layer reads float16, the other where all do.
+        # `some` is on the GPU's side if at least one layer reads float16, `all_` if all do.
         some, all_ = problem.vertex(), problem.vertex()
         problem.edge(maker, some, narrow)
         problem.edge(all_, maker, widen)
@@ -75,5 +86,5 @@ def assignment(
 
 
 def _picoseconds(nanoseconds: float) -> int:
-    """Whole picoseconds, which add up to the same in any order."""
+    """Return whole picoseconds: sums of integers do not depend on their order."""
     return round(1000 * nanoseconds)

@@ -1,4 +1,4 @@
-"""Binary, PRelu and Select on a GPU."""
+"""Shaders of Binary, PRelu and Select."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COMPARISONS = {
 }
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 _INEXACT = ("pow", "mod", "fmod")
-"""Kinds that Vulkan leaves inexact for floats."""
+"""Kinds for which Vulkan does not specify an exact float result."""
 
 _SERVED = frozenset(
     {
@@ -52,11 +52,11 @@ _SERVED = frozenset(
         *("div", "maximum", "minimum", "shift_left", "shift_right", "squared_difference"),
     }
 )
-"""Kinds that there is GLSL for: others are left to the CPU."""
+"""Kinds that have a shader; the CPU computes the others."""
 
 
 class BinaryShader(Kernel[Binary]):
-    """An element of each operand makes one of the result."""
+    """Elementwise operators with two operands, which may be broadcast."""
 
     op = Binary
     floats = NARROW_FLOATS
@@ -68,11 +68,13 @@ class BinaryShader(Kernel[Binary]):
             return Refusal(f"{op.name} is not served on the GPU: there is no shader for it.")
         if x.dtype.is_float and op.kind in _INEXACT:
             return Refusal(
-                f"{op.name} of floats is not served on the GPU: Vulkan leaves it inexact."
+                f"{op.name} of floats is not served on the GPU: Vulkan does not specify an exact "
+                "result."
             )
         if _scales_reals(node) and op.kind == "div":
             return Refusal(
-                f"{op.name} with ONNX's rounding is not served on the GPU: it may not round so."
+                f"{op.name} with ONNX's rounding is not served on the GPU: its division may round "
+                "differently."
             )
         if op.activation is not Activation.NONE and x.dtype is DType.UINT32:
             return Refusal(f"{op.name} of u32 data is not served with a fused activation.")
@@ -122,7 +124,10 @@ def _limits(activation: Activation, y: TensorType) -> tuple[int, int]:
 
 
 def _plain(kind: str, dtype: DType) -> ElementBody:
-    """GLSL for elements as they are stored; integers are brought to their width by the store."""
+    """Return GLSL that computes with the stored values.
+
+    Integer results may have more bits than the output's type; storing them drops the upper bits.
+    """
     if kind in ("maximum", "minimum"):
         better = f"a {'<>'[kind == 'maximum']} b"
         better += " || isnan(a)" if dtype.is_float else ""
@@ -139,7 +144,11 @@ def _plain(kind: str, dtype: DType) -> ElementBody:
 
 
 def _integer(kind: str, dtype: DType) -> ElementBody:
-    """Quotients, remainders and shifts; what GLSL leaves undefined is as in `ops.binary_plain`."""
+    """Return GLSL of integer quotients, remainders and shifts.
+
+    Where GLSL's result is undefined (division by 0, shifts by the width or more), the result is
+    that of `ops.core.binary_plain`.
+    """
     bits, signed = 8 * dtype.size, dtype.limits[0] < 0
     type_ = "uint" if dtype is DType.UINT32 else "int"
     if kind in ("shift_left", "shift_right"):
@@ -172,7 +181,7 @@ def _power(dtype: DType) -> ElementBody:
 
 
 def _quantized(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> ElementBody:
-    """Integers with gemmlowp's roundings, as `ops.binary_integer` computes them."""
+    """Return GLSL that requantizes with gemmlowp's rounding, as in `ops.core.binary_integer`."""
     low, high = clamp_limits(op.activation, y)
     constants = {
         "ZERO_A": a.zero_point,
@@ -218,7 +227,7 @@ def _named(prefix: str, multiplier: Multiplier) -> Mapping[str, int]:
 
 
 def _onnx(node: Node[Binary]) -> ElementBody:
-    """Operands dequantized, computed in float32, quantized."""
+    """Return GLSL that dequantizes the operands, computes in float32 and quantizes the result."""
     op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     real = _plain(op.kind, DType.FLOAT32).result.replace("a", "left").replace("b", "right")
     store = quantized_real(y, "real", *clamp_limits(op.activation, y, Rounding.ONNX))
@@ -239,7 +248,7 @@ def _onnx(node: Node[Binary]) -> ElementBody:
 
 
 class PReluShader(Kernel[PRelu]):
-    """A slope for each element below zero."""
+    """Multiplies each negative element by its slope, `alpha`."""
 
     op = PRelu
     floats = NARROW_FLOATS
@@ -276,7 +285,7 @@ class PReluShader(Kernel[PRelu]):
 
 
 class SelectShader(Kernel[Select]):
-    """Of two elements the one that a condition tells."""
+    """Selects each element from one of two operands, by a condition."""
 
     op = Select
     floats = NARROW_FLOATS

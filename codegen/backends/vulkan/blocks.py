@@ -1,10 +1,10 @@
-"""How much one invocation of a product computes, and what invocations beside it share.
+"""The choice of the block of outputs that each invocation of a convolution computes.
 
-An invocation sums so many pixels of a row times so many quads of channels (one quad in a depthwise
-convolution). Large blocks load little for each product, small ones keep more invocations busy and
-fit into registers. What that is worth differs between devices: their `BlockCosts` say it. The block
-is taken that costs least, or one that costs little more and that other layers have too, unless
-another one was measured to be faster.
+A block is a number of pixels of a row times a number of quads (groups of four channels; one quad in
+a depthwise convolution). Large blocks need fewer loads per product. Small blocks give work to more
+invocations and fit into registers. `BlockCosts` estimates both effects for each device. The
+cheapest block is chosen, or one that costs little more and that other layers also use, unless
+`smelt tune` measured that another block is faster.
 """
 
 from __future__ import annotations
@@ -23,17 +23,22 @@ from smelt.ir import DType, Node
 from smelt.targets import Target
 
 _SIZES = (1, 2, 4, 8, 16)
-"""Pixels and quads of blocks: a few sizes, for drivers take long to compile a pipeline."""
+"""Possible numbers of pixels and of quads: few, because drivers take long to compile a pipeline."""
 
 
 def costs_of(target: Target) -> BlockCosts:
-    """What blocks cost on the device that a target's code runs on."""
+    """Return the block costs of the target's GPU."""
     return gpu_of(target).blocks
 
 
 @dataclass(frozen=True)
 class BlockChoice:
-    """Those that a layer can have, the best by the profile first, and the one that it takes."""
+    """The block of a layer and its alternatives.
+
+    Attributes:
+        taken: The block that the layer uses.
+        possible: All blocks that the layer can use, best first by the device's profile.
+    """
 
     taken: Block
     possible: tuple[Block, ...]
@@ -46,52 +51,56 @@ class BlockChoice:
         cost: Callable[[Block], float],
         groups: Callable[[Block], int],
     ) -> BlockChoice:
-        """Choose among blocks of the usual workgroup, the cheapest unless one was measured.
+        """Choose the measured block, or else the cheapest with the usual workgroup size.
 
         Args:
-            node: the layer.
-            request: tells the device, and what was measured on it.
-            possible: blocks, one of which needs few workgroups.
-            cost: of a block.
-            groups: workgroups of a block in one direction.
+            node: The layer.
+            request: Contains the target and the measured blocks.
+            possible: Blocks with the usual workgroup size. At least one must need no more than
+                `MAX_GROUPS` workgroups.
+            cost: Returns the estimated cost of a block.
+            groups: Returns the number of workgroups along x that a block needs.
 
         Raises:
-            ConfigError: the block that was measured is none that the layer can have.
+            ConfigError: The layer does not support the measured block.
         """
         costs = costs_of(request.target)
         ranked, sizes = sorted(possible, key=cost), costs.local
         near = [b for b in ranked if cost(b) <= costs.alike * cost(ranked[0])]
-        common = min(near, key=_unlikeness)
+        common = min(near, key=_distance_from_usual)
         ranked = [common, *(b for b in ranked if b != common)]
         sized = (replace(block, local=local) for local in sizes for block in ranked)
         blocks = tuple(block for block in sized if groups(block) <= MAX_GROUPS)
         found = request.tilings.get(layer_key(node), blocks[0])
         if found not in blocks:
             raise ConfigError(
-                f"the tuning gives {node.origin} blocks of {found.text}, which it cannot have "
-                "here: write it again with `smelt tune`"
+                f"the tuning gives {node.origin} blocks of {found.text}, which this layer does "
+                "not support: write it again with `smelt tune`"
             )
         return BlockChoice(blocks[blocks.index(found)], blocks)
 
 
-def _unlikeness(block: Block) -> tuple[float, int]:
-    """How far from most layers' block: two to four pixels for each quad; larger ones come first."""
+def _distance_from_usual(block: Block) -> tuple[float, int]:
+    """Return a sort key that is smallest for the shape of most layers' blocks.
+
+    Most have two to four pixels per quad; of two equal shapes, the larger block comes first.
+    """
     return abs(log2(block.pixels / block.quads) - 1.5), -block.pixels * block.quads
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a step of a convolution takes: a tap row's columns of one load of inputs.
+    """The work of one step of a convolution: several columns (taps of a kernel row) at one depth.
 
     Attributes:
-        steps: how many there are.
-        columns: taps of a row that share inputs.
-        stride: between two pixels, in inputs.
-        input_words: 32-bit words of a load of inputs.
-        weight_words: the same for a quad's weights of one column, and how many loads they are.
-        weight_loads: see `weight_words`.
-        packed: whether words hold four bytes.
-        products: numbers that are multiplied for one pixel, column and quad.
+        steps: Number of steps.
+        columns: Columns per step.
+        stride: Inputs between two neighboring pixels of a block.
+        input_words: 32-bit words per load of inputs.
+        weight_words: 32-bit words of the weights of a quad and a column.
+        weight_loads: Loads of the weights of a quad and a column.
+        packed: Whether a word contains four int8 values.
+        products: Multiplications per pixel, column and quad.
     """
 
     steps: int
@@ -107,17 +116,17 @@ class Work:
 def blocks_of(
     node: Node, request: Request, size: tuple[int, int], quads: tuple[int, int], work: Work
 ) -> BlockChoice:
-    """The blocks of a product with so many rows (of all images) and columns of outputs.
+    """Choose the block of a convolution.
 
     Args:
-        node: the layer.
-        request: tells the device, and what was measured on it.
-        size: rows and columns.
-        quads: of channels: most of an invocation, and how many there are.
-        work: of a step.
+        node: The layer.
+        request: Contains the target and the measured blocks.
+        size: Rows (of all images) and columns of the output.
+        quads: Largest number of quads per invocation, and number of quads of the output.
+        work: The work of a step.
 
     Raises:
-        ConfigError: see `BlockChoice.of`.
+        ConfigError: The layer does not support the measured block.
     """
     rows, width = size
     costs = costs_of(request.target)
@@ -134,7 +143,7 @@ def blocks_of(
             step += costs.unpack * (loads + 0.5 * weights * work.products / 4)
         tiles, shares = rows * -(-width // block.pixels), -(-quads[1] // block.quads)
         inner, outer = (tiles * shares, 1) if block.across else (tiles, shares)
-        # Too few invocations wait for one another.
+        # Below `busy` invocations, fewer vectors do not take less time.
         vectors = max(-(-inner // costs.lanes) * outer, costs.busy // costs.lanes)
         return vectors * (costs.start + work.steps * step)
 

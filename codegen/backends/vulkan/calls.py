@@ -1,4 +1,4 @@
-"""What the GPU's kernels answer with: a dispatch of a compute shader."""
+"""Kernel calls of the GPU: dispatches of compute shaders."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from smelt.codegen.lower.device import DeviceCall
 from smelt.targets import Target
 
 MAX_GROUPS = 65535
-"""Workgroups that every device of Vulkan can dispatch in one direction."""
+"""Workgroups per dimension that every Vulkan device can dispatch (maxComputeWorkGroupCount)."""
 
 
 def gpu_of(target: Target) -> Gpu:
-    """The profile of a target's GPU."""
+    """Return the profile of the target's GPU, or the default profile if it has none."""
     return target.device if isinstance(target.device, Gpu) else DEFAULT
 
 
 @dataclass(frozen=True)
 class Block:
-    """Pixels of a row, and quads of channels, of an invocation of a shader.
+    """The outputs that one invocation of a convolution computes.
 
-    `across`: invocations are numbered with the channels first; else those of a workgroup have the
-    same channels. `local` is how many they are.
+    Attributes:
+        pixels: Pixels of a row.
+        quads: Groups of four channels.
+        across: Whether neighboring invocations compute neighboring channels; otherwise they
+            compute neighboring pixels, and all invocations of a workgroup the same channels.
+        local: Invocations per workgroup.
     """
 
     pixels: int
@@ -35,33 +39,33 @@ class Block:
 
     @property
     def text(self) -> str:
-        """The block in words."""
+        """A description of the block for reports."""
         way = "channels" if self.across else "pixels"
         return f"{self.pixels} px x {4 * self.quads} channels, {self.local} along {way}"
 
 
 @dataclass(frozen=True)
 class ShaderCall(DeviceCall):
-    """How one node is computed by one dispatch of a Vulkan compute shader.
+    """A node that is computed by one dispatch of a Vulkan compute shader.
 
-    `template` is GLSL. It gets the variable `interface`: specialization constants, push constants
-    and an accessor for each operand, named as the operand in capitals, so that `INPUT(i)` is its
-    element `i`. Templates that render to equal text are one module; calls with equal `constants`
-    and `local` share a pipeline besides.
+    `template` is GLSL. Its variable `interface` declares specialization constants, push constants
+    and an accessor for each operand: the operand's name in capitals, so that `INPUT(i)` is element
+    `i` of operand `input`. Templates that render to equal text become one module. Calls of the same
+    module with equal `constants` and `local` also share a pipeline.
 
     Attributes:
-        views: GLSL type of the elements that each operand is seen as, by its name: `int`, `ivec4`,
-            `float`, `vec4`, ….
-        constants: specialization constants (int32), by name.
-        numbers: push constants (int32), by name: what differs between layers that share a pipeline,
-            for drivers take long to compile one.
-        invocations: how many the kernel needs in x, y and z; those that fill the last workgroup in
-            x up must do nothing.
-        local: size of a workgroup in x, y and z; None where any will do, along x.
-        variants: values of the template's variable `variant`, for modules that are taken instead
-            of the first, `""`, where the device has the feature of that name.
-        block: what one invocation of a product computes.
-        candidates: all blocks that it could have, the best by the device's profile first.
+        views: GLSL type of the elements of each operand, by its name: `int`, `ivec4`, `float`,
+            `vec4`, ….
+        constants: Specialization constants (int32) by name.
+        numbers: Push constants (int32) by name. They contain what differs between layers that
+            share a pipeline, because drivers take long to compile one.
+        invocations: Number of invocations in x, y and z. Those in excess, which fill the last
+            workgroup in x, must do nothing.
+        local: Workgroup size in x, y and z; None if the kernel works with any size along x.
+        variants: Values of the template's variable `variant`, one module each. `""` is the module
+            for any device; the others are used instead on devices with the feature of that name.
+        block: The outputs of one invocation of a convolution.
+        candidates: All blocks that are possible, best first by the device's profile.
     """
 
     views: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -75,7 +79,7 @@ class ShaderCall(DeviceCall):
 
     @property
     def workgroup(self) -> tuple[int, int, int]:
-        """`local`, or a size that suits any device."""
+        """`local`, or a size that every device supports."""
         return self.local or (64, 1, 1)
 
     @property

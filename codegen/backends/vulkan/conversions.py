@@ -1,4 +1,4 @@
-"""Quantize, Dequantize and Cast on a GPU."""
+"""Shaders of Quantize, Dequantize and Cast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smelt.ops.core.quantize import Dequantize, Quantize, requantize_multiplier
 
 
 class QuantizeShader(Kernel[Quantize]):
-    """Floats by thresholds, 8-bit integers by a table, wider ones by gemmlowp's roundings."""
+    """Quantizes floats by thresholds, 8-bit integers by a table, others by gemmlowp's rounding."""
 
     op = Quantize
 
@@ -23,7 +23,7 @@ class QuantizeShader(Kernel[Quantize]):
     def offer(self, node: Node[Quantize], request: Request) -> KernelCall | Refusal:
         x, y = node.input(0).type, node.output.type
         if any(t.quant is not None and not t.quant.is_per_tensor for t in (x, y)):
-            return Refusal("Quantize is served for one scale per tensor, not for one per channel.")
+            return Refusal("Quantize with one scale per channel is not served on the GPU.")
         if x.dtype is DType.INT32 and node.rounding is Rounding.ONNX:
             return Refusal("Quantize of i32 data is not served on the GPU with ONNX's rounding.")
         refusal = refuse_types(node)
@@ -53,7 +53,7 @@ class QuantizeShader(Kernel[Quantize]):
 
 
 class DequantizeShader(Kernel[Dequantize]):
-    """One multiplication an element."""
+    """Multiplies each centered element by the scale."""
 
     op = Dequantize
 
@@ -75,7 +75,7 @@ class DequantizeShader(Kernel[Dequantize]):
 
 
 class CastShader(Kernel[Cast]):
-    """One conversion an element."""
+    """Converts each element to another type."""
 
     op = Cast
     floats = NARROW_FLOATS
@@ -98,7 +98,7 @@ def _cast(x: DType, y: DType) -> ElementBody:
     type_ = "uint" if y is DType.UINT32 else "int"
     if not x.is_float:
         return ElementBody(f"{type_}(x)")
-    # What does not fit must not be converted: GLSL leaves that undefined.
+    # GLSL does not define the conversion of floats outside of the integer type's range.
     least, greatest = y.limits
     suffix = "u" if y is DType.UINT32 else ""
     lowest = f"-{-least - 1} - 1" if least else f"0{suffix}"

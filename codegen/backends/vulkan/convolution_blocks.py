@@ -1,8 +1,9 @@
-"""Convolutions, depthwise ones and dense layers on a GPU: blocks of pixels times quads of channels.
+"""Shaders of Conv2D, DepthwiseConv2D and FullyConnected that compute blocks of outputs.
 
-Where the weights prove that no partial sum leaves 24 bits, int8 products are summed as floats, to
-the bit: multiply-adds of floats are the fastest instruction that every device has. Where the device
-multiplies four bytes at a time, another module is taken, with the same weights.
+A block is a number of pixels times a number of quads (groups of four channels). If the weights
+prove that every partial sum of int8 products fits into 24 bits, the products are summed as floats,
+which is exact: multiply-adds of floats are the fastest instruction that every device has. Devices
+that multiply four bytes at a time use another module, with the same weights.
 """
 
 from __future__ import annotations
@@ -41,27 +42,34 @@ from smelt.ir import Array, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
 ProductVariant = Literal["deep", "single", "depthwise"]
-"""Inputs are loaded by fours, or one by one; or each of four makes an output of its own."""
+"""What a step loads.
+
+`deep` loads four input channels, `single` one; `depthwise` loads four channels, each of which
+belongs to its own output channel.
+"""
 
 _MOST_COLUMNS = {"deep": 5, "single": 5, "depthwise": 7}
-"""Taps of a row that are written out, so that neighbouring pixels share inputs."""
+"""Largest number of columns of a kernel row that are unrolled, so that pixels share inputs."""
 
 _LARGEST = (1 << 32) - 1
 
 MOST_HALVES = 25
-"""Products of a depthwise convolution that are summed as halves."""
+"""Largest number of taps of a depthwise convolution whose products are summed as float16."""
 
 _PART = 40
-"""Products of other layers that are summed as halves before float32 takes the sum."""
+"""Products of other layers that are summed as float16 before the sum is added to a float32."""
 
 _LARGEST_PART = 64.0
-"""Weights of so many products may be as large together: float16 ends at 65504, inputs at 1000."""
+"""Largest sum of the magnitudes of `_PART` weights.
+
+float16 ends at 65504, so that inputs up to about 1000 do not overflow a partial sum.
+"""
 
 
 class ProductShader(Kernel[Weighted]):
-    """Blocks where outputs fill words, one output an invocation elsewhere.
+    """Computes blocks if the outputs of a pixel fill words, else one output per invocation.
 
-    A dense layer is the 1x1 convolution of an image of one row.
+    A dense layer is computed as the 1x1 convolution of an image of one row.
     """
 
     op = Weighted
@@ -83,15 +91,15 @@ class ProductShader(Kernel[Weighted]):
 
 @dataclass(frozen=True)
 class ProductSteps:
-    """How a product goes through its window.
+    """The loops over a convolution's window.
 
     Attributes:
-        form: what is loaded at a time.
-        columns: taps of a row whose inputs are loaded together.
-        share: whether neighbouring pixels share them.
-        parts: of a row, each of so many columns.
-        depth: loads of a tap of a pixel.
-        quads: of outputs.
+        form: What a step loads.
+        columns: Taps of a kernel row whose inputs are loaded together.
+        share: Whether neighboring pixels share these inputs.
+        parts: Parts of a kernel row, each of `columns` taps.
+        depth: Loads per tap and pixel.
+        quads: Quads of output channels.
     """
 
     form: ProductVariant
@@ -103,7 +111,7 @@ class ProductSteps:
 
     @staticmethod
     def of(product: ShaderProduct) -> ProductSteps:
-        """The steps of a product of whole quads of inputs, outputs or both."""
+        """Return the steps of a convolution."""
         window = product.window
         form: ProductVariant = "single" if window.depth % 4 else "deep"
         depth = window.depth if form == "single" else window.depth // 4
@@ -111,13 +119,13 @@ class ProductSteps:
             form, depth = "depthwise", 1
         widest = _MOST_COLUMNS[form]
         columns = max(c for c in range(1, widest + 1) if window.kernel[1] % c == 0)
-        # Inputs between the taps of neighbouring pixels are taps too.
+        # Each input between the first and the last tap of a pixel's row is a tap of it.
         share = 1 < columns >= window.stride[1] and window.dilation[1] == 1
         parts = window.kernel[1] // columns
         return ProductSteps(form, columns, share, parts, depth, -(-window.outputs // 4))
 
     def work(self, product: ShaderProduct) -> Work:
-        """What blocks are chosen by."""
+        """Return the work of a step, by which the block is chosen."""
         deep, window, real = self.form == "deep", product.window, product.kind == "real"
         quad = 4 if real else 1
         return Work(
@@ -134,7 +142,14 @@ class ProductSteps:
 
 @dataclass(frozen=True)
 class ProductShaderParameters(Parameters):
-    """How products are summed, what is loaded at a time, and what is written."""
+    """Parameters of the shader of blocks.
+
+    Attributes:
+        kind: How products are summed; see `Accumulation`.
+        form: What a step loads; see `ProductVariant`.
+        finish: How sums become outputs.
+        output: What is written at a time; see `_output`.
+    """
 
     kind: str
     form: str
@@ -143,7 +158,7 @@ class ProductShaderParameters(Parameters):
 
 
 def blocks(product: ShaderProduct, request: Request) -> ShaderCall:
-    """The call that computes blocks of pixels times quads of channels."""
+    """Return the call that computes blocks of pixels times quads of channels."""
     node, kind = product.node, product.kind
     finish = product.finish(raised=kind == "whole")
     steps, real, dtype = ProductSteps.of(product), kind == "real", node.input(0).type.dtype
@@ -195,9 +210,14 @@ def blocks(product: ShaderProduct, request: Request) -> ShaderCall:
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """Blocks of a product: tiles of a row, rows of all images, shares of the channels.
+    """The grid of blocks that covers the output.
 
-    `block` is each of them, `height` the rows of an image.
+    Attributes:
+        block: The size of each block.
+        tiles: Blocks per row.
+        rows: Rows of all images.
+        shares: Blocks along the channels.
+        height: Rows of an image.
     """
 
     block: Block
@@ -208,14 +228,14 @@ class BlockGrid:
 
     @staticmethod
     def of(product: ShaderProduct, steps: ProductSteps, block: Block) -> BlockGrid:
-        """The blocks that cover a product."""
+        """Return the grid that covers the product's output."""
         height, width = product.size
         tiles, shares = -(-width // block.pixels), -(-steps.quads // block.quads)
         return BlockGrid(block, tiles, product.batch * height, shares, height)
 
     @property
     def invocations(self) -> tuple[int, int, int]:
-        """One for each, in x, y and z."""
+        """Invocations in x, y and z: one for each block."""
         tiles = self.tiles * self.rows
         return (
             spread(tiles * self.shares, self.block.local)
@@ -225,14 +245,17 @@ class BlockGrid:
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """How invocations find their tile of a row, and share of the channels; see `quotient`."""
+        """Push constants from which an invocation computes the place of its block.
+
+        `NAME_INVERSE` is floor((2^32 - 1) / NAME), with which the shader's `quotient` divides.
+        """
         divisors = {"TILES": self.tiles, "BLOCKS": self.shares, "HEIGHT": self.height}
         inverses = {f"{name}_INVERSE": _signed(_LARGEST // n) for name, n in divisors.items()}
         return {"TILES": self.tiles, "ROWS": self.rows, "BLOCKS": self.shares, **inverses}
 
 
 def _unrolled(window: Window, steps: ProductSteps, block: Block) -> Mapping[str, int]:
-    """What loops are unrolled by."""
+    """Return the specialization constants: those that unroll loops or remove branches."""
     return {
         "PIXELS": block.pixels,
         "QUADS": block.quads,
@@ -246,7 +269,7 @@ def _unrolled(window: Window, steps: ProductSteps, block: Block) -> Mapping[str,
 
 
 def _sizes(product: ShaderProduct, steps: ProductSteps) -> Mapping[str, int]:
-    """The window, both images, and what stands outside of them."""
+    """Return the push constants of the window, both images, and the value outside of the input."""
     window = product.window
     return {
         "OUT_QUADS": steps.quads,
@@ -264,7 +287,7 @@ def _signed(word: int) -> int:
 
 
 def _weight_steps(product: ShaderProduct, steps: ProductSteps, block: Block) -> Mapping[str, int]:
-    """How far apart the weights of two taps stand, and those of two blocks."""
+    """Return the strides of packed weights between steps and between blocks."""
     if steps.form == "depthwise":
         return {"WEIGHT_STEP": steps.quads, "WEIGHT_BLOCK": 1}
     if block.across:
@@ -275,11 +298,11 @@ def _weight_steps(product: ShaderProduct, steps: ProductSteps, block: Block) -> 
 
 
 def _packed(weights: Array, steps: ProductSteps, block: Block, *, real: bool) -> Array:
-    """`[o, kh, kw, depth]` as `[steps, quads of the block, ...]` for each block, or beside it.
+    """Reorder weights `[o, kh, kw, depth]` as the shader loads them.
 
-    A step's weights of a quad are four inputs of four outputs each, for bytes four outputs of four
-    inputs each; where inputs are loaded one by one, one input of four outputs; of a depthwise
-    convolution four outputs.
+    The order is `[block, step, quad, ...]`, or `[step, block, quad, ...]` if `block.across`. For
+    each step and quad there are `[4 inputs, 4 outputs]` floats or `[4 outputs, 4 inputs]` bytes for
+    form `deep`, and `[4 outputs]` for `single`. For `depthwise`, the order is `[kh, kw, o]`.
     """
     if steps.form == "depthwise":
         packed = np.ascontiguousarray(weights[..., 0].transpose(1, 2, 0))
@@ -299,13 +322,17 @@ def _packed(weights: Array, steps: ProductSteps, block: Block, *, real: bool) ->
 
 
 def _whole_blocks(quads: Array, block: Block) -> Array:
-    """Constants `[quads, ...]` of channels, with zeros for those that fill the last block."""
+    """Return constants `[quads, ...]` of channels, padded with zeros to whole blocks."""
     missing = -len(quads) % block.quads
     return np.concatenate([quads, np.zeros((missing, *quads.shape[1:]), quads.dtype)])
 
 
 def _raise(product: ShaderProduct, block: Block) -> tuple[Packed, ...]:
-    """What sums of whole numbers begin with where inputs are not raised."""
+    """Return the operand of initial sums for kind `whole`: 128 times the sums of the weights.
+
+    The bias assumes that 128 was added to the inputs. The variant `dot` adds nothing to them, and
+    begins with these sums instead.
+    """
     if product.kind != "whole":
         return ()
     padded = np.zeros(-(-product.window.outputs // 4) * 4, np.int32)
@@ -314,18 +341,18 @@ def _raise(product: ShaderProduct, block: Block) -> tuple[Packed, ...]:
 
 
 def _variants(product: ShaderProduct, steps: ProductSteps) -> tuple[str, ...]:
-    """Which modules there are for devices that are fast at something."""
+    """Return the variants of the module: `""`, and at most one for devices with a fast feature."""
     if product.kind != "real":
         return ("", "dot") if steps.form == "deep" else ("",)
     if steps.form == "single" or (steps.form == "depthwise" and product.window.taps > MOST_HALVES):
-        return ("",)  # the few products of a first layer are not worth a second module
+        return ("",)  # First layers have too few products to be worth a second module.
     if _largest_part(product.weights) > _LARGEST_PART:
         return ("",)
     return variants_of(product.node.input(0).type.dtype)
 
 
 def _largest_part(weights: Array) -> float:
-    """The most that inputs of one can add up to before halves become float32."""
+    """Return the largest sum of a float16 part, over all outputs, if inputs have magnitude 1."""
     sizes = np.sort(np.abs(weights.astype(np.float32).reshape(len(weights), -1)), axis=1)[
         :, -_PART:
     ]
@@ -333,7 +360,7 @@ def _largest_part(weights: Array) -> float:
 
 
 def _output(product: ShaderProduct) -> str:
-    """What the shader writes: whole words, quads, or one number after the other."""
+    """Return what the shader writes at a time: `words` of four bytes, `quads`, or `single`."""
     if product.node.output.type.is_quantized:
         return "words"
     return "single" if product.window.outputs % 4 else "quads"

@@ -1,4 +1,4 @@
-"""Products of any shape on a GPU: each invocation computes one output, or a word of four."""
+"""Convolutions of any shape: each invocation computes one output, or one word of four bytes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from smelt.codegen.backends.vulkan.output_stage import FinishParameters
 from smelt.codegen.lower.kernel import Input, Output, Packed, Parameters
 
 SPAN = 1 << 20
-"""Invocations in x; more go into y."""
+"""Largest number of invocations in x; further ones are in y."""
 
 
 @dataclass(frozen=True)
 class DirectShaderParameters(Parameters):
-    """`real`: of floats; `output` is what an invocation writes."""
+    """Parameters of the direct shader.
+
+    Attributes:
+        real: Whether the data is float.
+        finish: How sums become outputs.
+        output: What an invocation writes: `words` of four bytes, or `single`.
+    """
 
     real: bool
     finish: FinishParameters
@@ -26,7 +32,7 @@ class DirectShaderParameters(Parameters):
 
 
 def direct(product: ShaderProduct) -> ShaderCall:
-    """The call that computes a product of any channels, groups and multipliers."""
+    """Return the call for any number of channels, groups and channel multiplier."""
     node, window, finish = product.node, product.window, product.finish()
     real, x, y = product.kind == "real", node.input(0).type, node.output.type
     words = y.is_quantized
@@ -71,7 +77,7 @@ def direct(product: ShaderProduct) -> ShaderCall:
             **finish.constants,
         },
         invocations=(min(invocations, SPAN), -(-invocations // SPAN), 1),
-        summary="one output an invocation" if not words else "four outputs an invocation",
+        summary="one output per invocation" if not words else "four outputs per invocation",
         form="vulkan_direct",
         work={"calls": 1, "products": node.macs},
     )

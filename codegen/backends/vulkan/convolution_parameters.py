@@ -1,4 +1,4 @@
-"""What convolutions, depthwise ones and dense layers have in common on a GPU."""
+"""The common form of Conv2D, DepthwiseConv2D and FullyConnected on a GPU."""
 
 from __future__ import annotations
 
@@ -24,28 +24,31 @@ from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
 
 Weighted = Conv2D | DepthwiseConv2D | FullyConnected
-"""What has constant weights for each output."""
+"""Operators with constant weights for each output channel."""
 
 Accumulation = Literal["real", "exact", "whole"]
-"""How products are summed: floats, bytes as floats that stay exact, bytes as integers."""
+"""How products are summed.
+
+`real`: floats; `exact`: int8 values as floats, whose sums stay exact; `whole`: int8 as integers.
+"""
 
 _EXACT = 1 << 24
-"""Integers up to this one are floats."""
+"""All integers up to this one are exact in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShaderProduct:
-    """A sum of products over a window, for each pixel and channel of an image.
+    """A convolution as sums of products over a window.
 
     Attributes:
-        node: the Conv2D, DepthwiseConv2D or FullyConnected.
-        window: its window; dense layers and 1x1 convolutions see the pixels of one row.
+        node: The Conv2D, DepthwiseConv2D or FullyConnected.
+        window: Its window. For dense layers and 1x1 convolutions, the image has one long row.
         weights: `[o, kh, kw, depth]`.
-        bias: `[o]`, zero points folded; None where there is none.
-        size: height and width of the output.
-        batch: images.
-        depth: channels of the input.
-        floats: whether bytes are multiplied as floats where the sums stay exact.
+        bias: `[o]`, including the zero points' share; None if there is none.
+        size: Height and width of the output.
+        batch: Number of images.
+        depth: Channels of the input.
+        floats: Whether int8 values are multiplied as floats if the sums stay exact.
     """
 
     node: Node[Weighted]
@@ -59,7 +62,7 @@ class ShaderProduct:
 
     @staticmethod
     def of(node: Node[Weighted], *, floats: bool) -> ShaderProduct | Refusal:
-        """The product that a node is, or why no shader computes it."""
+        """Return the node as a product, or the reason why no shader computes it."""
         refusal = refuse(node)
         if refusal is not None:
             return refusal
@@ -88,7 +91,7 @@ class ShaderProduct:
 
     @property
     def kind(self) -> Accumulation:
-        """How it is summed."""
+        """How the products are summed."""
         if self.node.input(0).type.dtype.is_float:
             return "real"
         largest = np.abs(self.weights.astype(np.int64)).sum(axis=(1, 2, 3)).max(initial=0) * 128
@@ -96,11 +99,15 @@ class ShaderProduct:
 
     @property
     def raise_(self) -> Array:
-        """What inputs that are 128 larger, and so without a sign, add to the sums: int64 `[o]`."""
+        """What the sums grow by if 128 is added to all inputs: int64 `[o]`."""
         return 128 * self.weights.astype(np.int64).sum(axis=(1, 2, 3))
 
     def finish(self, *, raised: bool = False) -> ShaderFinish:
-        """How sums become outputs; `raised`: of bytes that are 128 larger, as in `words.j2`."""
+        """Return how sums become outputs.
+
+        Args:
+            raised: Whether the shader adds 128 to its inputs, as `words.j2` does.
+        """
         node, op, y = self.node, self.node.op, self.node.output.type
         bias, outputs = self.bias, self.window.outputs
         if raised:
@@ -114,17 +121,17 @@ class ShaderProduct:
 
     @property
     def pixels(self) -> int:
-        """Of the whole output."""
+        """Pixels of the whole output."""
         return self.batch * self.size[0] * self.size[1]
 
     @property
     def outside(self) -> int:
-        """What stands outside of the image: its zero point, or zero."""
+        """The value of padding: the input's zero point, or 0 for floats."""
         type_ = self.node.input(0).type
         return type_.zero_point if type_.is_quantized else 0
 
     def geometry(self) -> Mapping[str, int]:
-        """Sizes of both images, and where the first window stands."""
+        """Return the sizes of both images and the padding before the first row and column."""
         window = self.window
         return {
             "OUT_HEIGHT": self.size[0],
@@ -137,23 +144,23 @@ class ShaderProduct:
 
 
 def variants_of(dtype: DType) -> tuple[str, ...]:
-    """Those of a module that has one for devices that are fast at products of halves."""
+    """Return the variants of a module that has one for devices with fast float16 products."""
     return ("", "half") if dtype is DType.FLOAT16 else ("",)
 
 
 def word_of(byte: int) -> int:
-    """Four equal bytes as a signed word."""
+    """Return four copies of a byte as a signed 32-bit word."""
     return int(np.full(4, byte, np.int8).view(np.int32)[0])
 
 
 def channel_axis(node: Node[Weighted | ConvTranspose]) -> int:
-    """The axis of the weights that counts outputs."""
+    """Return the axis of the weights that enumerates output channels."""
     last = isinstance(node.op, DepthwiseConv2D | ConvTranspose)
     return len(node.input(1).type.shape) - 1 if last else 0
 
 
 def refuse(node: Node[Weighted | ConvTranspose]) -> Refusal | None:
-    """Why no shader computes the node; None where one does."""
+    """Return why no shader computes the node; None if one does."""
     if refusal := refuse_products(node, channel_axis(node)):
         return refusal
     x, weights = node.input(0).type, node.input(1)
@@ -161,14 +168,14 @@ def refuse(node: Node[Weighted | ConvTranspose]) -> Refusal | None:
     symmetric = quant is None or not any(quant.zero_point)
     if x.dtype not in (*NARROW_FLOATS, DType.INT8) or not weights.is_constant or not symmetric:
         return Refusal(
-            f"{node.op.name} is served on the GPU for floats and i8, with constant, symmetric "
-            "weights, only."
+            f"{node.op.name} is served on the GPU only for floats and i8, and only with constant "
+            "weights without zero point."
         )
     return None
 
 
 def _window(node: Node[Weighted]) -> Window:
-    """The node's window; what has one tap and no step between pixels is one long row."""
+    """Return the node's window; for a 1x1 convolution of stride 1, the image is one long row."""
     x, window = node.input(0).type, Window.of(node)
     if isinstance(node.op, Conv2D) and window.groups == 1 and window.pointwise:
         return Window.dense(x.size // window.depth, window.depth, window.outputs)

@@ -1,7 +1,8 @@
-"""Shaders that move elements: where each comes from follows from its place in the output.
+"""Shaders that move elements: each output element is a copy of one input element.
 
-Along an axis the places are multiples of a step, or stand in a table; indices that are read at run
-time may add to them. Elements that stay together are moved as larger ones, of up to 16 bytes.
+The input element's position is the sum of one position per output axis: the index times a stride,
+or an entry of a table. Indices that are read at run time may add to it. Neighbors that stay
+together are moved as one larger element, of up to 16 bytes.
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 
 _MOST_CONSTANTS = 32 - 5
-"""Specialization constants of axes and indices; the others are counts, start and fill."""
+"""Specialization constants left for axes and indices; five are counts, start and fill."""
 
 UNITS = {1: "int", 2: "int", 4: "int", 8: "ivec2", 16: "ivec4"}
-"""GLSL types that elements of so many bytes are moved as."""
+"""GLSL types as which elements are moved, by their size in bytes."""
 
 
 @dataclass(frozen=True)
 class OutputAxis:
-    """An axis of the output: places in the input, in elements, are `step` apart, or in `table`.
+    """An axis of the output.
 
-    A negative number in a table stands for the fill. `where` is the step in the indices.
+    Attributes:
+        size: Number of elements along the axis.
+        step: Stride in the input, in elements.
+        table: Positions in the input, instead of `step`; a negative one stands for the fill value.
+        where: Stride in the operand of indices.
     """
 
     size: int
@@ -40,7 +45,13 @@ class OutputAxis:
 
 @dataclass(frozen=True)
 class Indices:
-    """Indices that are read: each tuple's parts have a size and a step in the input."""
+    """Indices that are read at run time.
+
+    Attributes:
+        operand: The operand of indices.
+        dtype: Type of the indices.
+        parts: For each component of an index tuple, the size and the stride of its input axis.
+    """
 
     operand: Input | Packed
     dtype: DType
@@ -48,13 +59,20 @@ class Indices:
 
     @property
     def wide(self) -> bool:
-        """Whether one takes two words."""
+        """Whether an index has two 32-bit words."""
         return self.dtype.size > 4
 
 
 @dataclass(frozen=True)
 class Moves:
-    """Places of all elements, merged, in units of so many bytes."""
+    """The positions of all moved elements.
+
+    Attributes:
+        axes: Axes of the output.
+        start: Position in the input of the first element.
+        parts: See `Indices.parts`.
+        unit: Bytes of a moved element; positions and strides count such elements.
+    """
 
     axes: tuple[OutputAxis, ...]
     start: int
@@ -70,7 +88,15 @@ class Moves:
         *,
         widest: int = 16,
     ) -> Moves:
-        """Axes merged, and elements too, up to `widest` bytes."""
+        """Merge axes where possible, and neighboring elements into units of up to `widest` bytes.
+
+        Args:
+            axes: Axes of the output, outermost first.
+            element: Bytes of an element.
+            start: Position in the input of the first element.
+            parts: See `Indices.parts`.
+            widest: Largest unit in bytes.
+        """
         merged: list[OutputAxis] = []
         for axis in axes:
             before = merged[-1] if merged else None
@@ -95,7 +121,7 @@ class Moves:
 
     @property
     def pairs(self) -> bool:
-        """Whether two neighbours always stay together."""
+        """Whether each aligned pair of elements is moved together."""
         if not self.axes:
             return False
         *outer, last = self.axes
@@ -107,7 +133,7 @@ class Moves:
 
     @property
     def tables(self) -> list[Array]:
-        """Those of the axes that have one."""
+        """The tables of the axes that have one."""
         return [axis.table for axis in self.axes if axis.table is not None]
 
     @property
@@ -121,7 +147,7 @@ class Moves:
             replace(
                 axis,
                 step=axis.step // 2,
-                # Rounded down, what is negative stays so.
+                # Floor division keeps the negative entries, which stand for the fill, negative.
                 table=None if axis.table is None else axis.table // 2,
             )
             for axis in outer
@@ -132,7 +158,7 @@ class Moves:
 
 @dataclass(frozen=True)
 class MovedAxis:
-    """An axis by its number, and whether its places stand in a table."""
+    """An axis by its number, and whether its positions are in a table."""
 
     number: int
     tabulated: bool
@@ -140,7 +166,7 @@ class MovedAxis:
 
 @dataclass(frozen=True)
 class MoveShaderParameters(Parameters):
-    """`fill` is GLSL of what stands where a table has no place."""
+    """Parameters of the shader of moves; `fill` is a GLSL expression of the fill value."""
 
     functions: str
     type: str
@@ -158,10 +184,20 @@ def move(
     fill: Array | Input | Packed | None = None,
     indices: Indices | None = None,
 ) -> ShaderCall | Refusal:
-    """The call that moves elements of the node's first input; `fill` is one element."""
+    """Return the call that moves elements of the node's first input, or why no shader does.
+
+    Args:
+        node: The node.
+        moves: The positions of the elements.
+        fill: One element: the value where a table's entry is negative.
+        indices: Indices that are read at run time.
+    """
     unit, parts = moves.unit, len(moves.parts)
     if len(moves.axes) * (3 if parts else 2) + 2 * parts > _MOST_CONSTANTS:
-        return Refusal(f"{node.op.name} over so many axes is not served on the GPU.")
+        return Refusal(
+            f"{node.op.name} is not served on the GPU: its {len(moves.axes)} axes need more than "
+            f"{_MOST_CONSTANTS} specialization constants."
+        )
     beside, wide = _beside(moves, indices, fill), indices is not None and indices.wide
     per_word = max(4 // unit, 1)
     items = -(-moves.count // per_word)
@@ -194,7 +230,7 @@ def move(
             **_fill_constants(fill),
         },
         invocations=spread(items),
-        summary=f"{unit * per_word} bytes an invocation",
+        summary=f"{unit * per_word} bytes per invocation",
         form="vulkan_moves",
         work={"calls": 1, "outputs": node.output.type.size},
     )
@@ -203,7 +239,7 @@ def move(
 def _beside(
     moves: Moves, indices: Indices | None, fill: Array | Input | Packed | None
 ) -> list[tuple[Input | Packed, str]]:
-    """Operands beside the first input, and GLSL of what they are seen as."""
+    """Return the operands besides the first input, and the GLSL types of their elements."""
     found: list[tuple[Input | Packed, str]] = []
     if moves.tables:
         found.append((Packed("positions", np.concatenate(moves.tables).astype(np.int32)), "int"))
@@ -215,7 +251,7 @@ def _beside(
 
 
 def _places(moves: Moves, *, indexed: bool) -> dict[str, int]:
-    """Specialization constants of the axes and, where indices are read, of their parts."""
+    """Return the specialization constants of the axes and, if indices are read, of their parts."""
     found: dict[str, int] = {}
     base = 0
     for number, axis in enumerate(moves.axes):
@@ -233,14 +269,14 @@ def _places(moves: Moves, *, indexed: bool) -> dict[str, int]:
 
 
 def _fill_text(fill: Array | Input | Packed | None, unit: int) -> str:
-    """GLSL of what stands where a table has no place."""
+    """Return a GLSL expression of the fill value."""
     if isinstance(fill, Input | Packed):
         return {1: "VALUE(0) & 255", 2: "VALUE(0) & 65535"}.get(unit, "VALUE(0)")
     return "" if fill is None else _FILLS[unit]
 
 
 def _fill_constants(fill: Array | Input | Packed | None) -> dict[str, int]:
-    """The bytes of a fill that is known."""
+    """Return the bytes of a constant fill value."""
     if fill is None or isinstance(fill, Input | Packed):
         return {}
     low, high = np.resize(np.frombuffer(fill.tobytes(), np.uint8), 8).view(np.int32).tolist()

@@ -1,9 +1,10 @@
-"""What a GPU is told to do: dispatches with the addresses of the plan, barriers, regions.
+"""The GPU's program: dispatches with operand offsets, barriers, and regions.
 
-Dispatches of one region are recorded into one command buffer. A device may run them at the same
-time, or in any order, except where a barrier stands between. One is needed where a dispatch
-touches bytes that an earlier one touched since the last barrier, and either of them wrote: a static
-fact, because the plan gives every operand its range of the arena.
+A region is a run of dispatches without a CPU step in between, which is recorded into one command
+buffer. A device may run its dispatches concurrently or in any order, except across a barrier. A
+dispatch needs a barrier if it accesses bytes that another dispatch since the last barrier accessed,
+and one of the two writes them. This is known at compile time, because the plan gives every operand
+a range of the arena.
 
 Source: Vulkan 1.1 specification, chapter 7 (synchronization).
 """
@@ -38,21 +39,29 @@ from smelt.errors import UnsupportedError
 from smelt.ir import Array
 
 MAX_INVOCATIONS = 128
-"""Invocations of a workgroup that every device can run."""
+"""Invocations per workgroup that every device supports (maxComputeWorkGroupInvocations)."""
 
 MAX_LOCAL = (128, 128, 64)
-"""Sizes of a workgroup that every device can run."""
+"""Workgroup size in x, y and z that every device supports (maxComputeWorkGroupSize)."""
 
 MAX_PUSH_BYTES = 128
-"""Bytes of push constants that every device has."""
+"""Bytes of push constants that every device supports (maxPushConstantsSize)."""
 
 MAX_RANGE = 1 << 27
-"""Bytes of one buffer that every device can bind."""
+"""Bytes of a storage buffer that every device can bind (maxStorageBufferRange)."""
 
 
 @dataclass(frozen=True)
 class AccessRange:
-    """Bytes `start <= byte < end` of the arena, or of the weights, that a dispatch touches."""
+    """Bytes that a dispatch accesses: `start <= byte < end`.
+
+    Attributes:
+        weights: Whether the bytes are in the buffer of weights; otherwise they are in the arena.
+        start: First byte.
+        end: Byte after the last one.
+        reads: Whether the dispatch reads them.
+        writes: Whether the dispatch writes them.
+    """
 
     weights: bool
     start: int
@@ -61,7 +70,7 @@ class AccessRange:
     writes: bool
 
     def conflicts(self, other: AccessRange) -> bool:
-        """Whether the order of two accesses matters."""
+        """Return whether the ranges overlap and at least one access writes."""
         apart = self.weights != other.weights or self.end <= other.start or other.end <= self.start
         return not apart and (self.writes or other.writes)
 
@@ -71,13 +80,13 @@ class Dispatch:
     """One dispatch.
 
     Attributes:
-        step: index of its step.
-        pipeline: index of its pipeline.
-        pushed: push constants: where its operands start, each in elements of its view, and the
-            numbers of its call.
-        ranges: what each operand touches.
-        groups: workgroups in x, y and z.
-        barrier: whether it must wait for what was dispatched before.
+        step: Index of its step in the schedule.
+        pipeline: Index of its pipeline.
+        pushed: Push constants: the offset of each operand, in elements of its view, then the
+            numbers of the call.
+        ranges: The bytes that each operand accesses.
+        groups: Workgroups in x, y and z.
+        barrier: Whether it must wait for the dispatches before it.
     """
 
     step: int
@@ -90,7 +99,7 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class Upload:
-    """A constant array and where it lies among the weights on the device, in bytes."""
+    """A constant array and its offset and size, in bytes, in the device's buffer of weights."""
 
     constant: str
     offset: int
@@ -99,10 +108,17 @@ class Upload:
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchProgram(DeviceProgram):
-    """Everything that the device needs to know.
+    """The GPU's part of a network.
 
-    `regions` are half-open ranges of dispatches without a step of the CPU between them;
-    `stores_halves` tells whether shaders read or write float16, which not every device can.
+    Attributes:
+        modules: GLSL modules.
+        pipelines: Specialized modules.
+        dispatches: In the order of execution.
+        regions: Half-open ranges of dispatches without a CPU step in between.
+        uploads: Constants that are copied to the device's buffer of weights.
+        arena_bytes: Bytes of the arena.
+        weights_bytes: Bytes of the buffer of weights.
+        stores_halves: Whether shaders read or write float16, which not every device supports.
     """
 
     modules: tuple[Module, ...]
@@ -116,7 +132,7 @@ class DispatchProgram(DeviceProgram):
 
     templates = "backends/vulkan/network"
     absent = "ctx->gpu == 0"
-    refusal = "it runs on a GPU, whose loader users of this format could not link"
+    refusal = "it runs on a GPU, and projects of this format cannot link the Vulkan loader"
 
     @override
     def statement(self, step: int) -> str:
@@ -156,32 +172,32 @@ class DispatchProgram(DeviceProgram):
 
     @cached_property
     def _numbers(self) -> Mapping[int, int]:
-        """Numbers of dispatches by their steps."""
+        """Index of each dispatch by its step."""
         return {dispatch.step: number for number, dispatch in enumerate(self.dispatches)}
 
     @cached_property
     def _ends(self) -> Mapping[int, int]:
-        """Numbers of regions by their last dispatches."""
+        """Index of each region by its last dispatch."""
         return {end - 1: number for number, (_, end) in enumerate(self.regions)}
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What C calls the features of devices that some of its modules are faster with."""
+        """Names in C of the device features for which some modules have a faster variant."""
         return tuple(dict.fromkeys(m.feature for m in self.modules if m.fast))
 
     @property
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """The first dispatch of each region, and how many they are."""
+        """The first dispatch of each region, and the number of its dispatches."""
         return tuple((first, end - first) for first, end in self.regions)
 
     @property
     def barriers(self) -> int:
-        """How many dispatches wait."""
+        """Number of dispatches with a barrier."""
         return sum(dispatch.barrier for dispatch in self.dispatches)
 
     @property
     def push_bytes(self) -> int:
-        """Push constants of the dispatch that has most."""
+        """Bytes of push constants of the dispatch that has most."""
         return 4 * max(len(dispatch.pushed) for dispatch in self.dispatches)
 
     @property
@@ -192,12 +208,12 @@ class DispatchProgram(DeviceProgram):
 
 @dataclass(frozen=True)
 class ProgramParameters(Parameters):
-    """Variables of the templates of a network's program, beside `ShaderParameters`.
+    """Variables of the templates of a network's GPU program, besides `ShaderParameters`.
 
     Attributes:
-        net: what the network is called.
-        gpu: the program.
-        comments: what each step of the network computes.
+        net: The network's names.
+        gpu: The program.
+        comments: A description of each step of the network.
     """
 
     net: NetworkNames
@@ -206,10 +222,15 @@ class ProgramParameters(Parameters):
 
 
 def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> DispatchProgram | None:
-    """The program of a planned schedule; None where no step runs on a GPU.
+    """Return the GPU program of a planned schedule; None if no step runs on a GPU.
+
+    Args:
+        schedule: The schedule.
+        plan: Offsets of its buffers.
+        alignment: Alignment of each constant among the weights, in bytes.
 
     Raises:
-        UnsupportedError: arena, weights or a dispatch exceed what every device can do.
+        UnsupportedError: The arena, the weights or a dispatch exceeds what every device supports.
     """
     shaders = schedule.device
     calls = [(x, x.call) for x in schedule.calls if isinstance(x.call, ShaderCall)]
@@ -243,9 +264,10 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Dispat
 def with_barriers(
     dispatches: Sequence[Dispatch], regions: Sequence[tuple[int, int]]
 ) -> tuple[Dispatch, ...]:
-    """The dispatches with barriers where, and only where, a hazard needs one.
+    """Return the dispatches with a barrier before each one that conflicts with an earlier one.
 
-    The CPU waits for a region before it goes on, and a region begins with a barrier of its own.
+    Regions need no barriers between them: the CPU waits for the end of each region, and the
+    recorded commands of a region begin with a barrier.
     """
     done: list[Dispatch] = []
     for first, end in regions:
@@ -315,12 +337,12 @@ def _uploads(schedule: Schedule, steps: Sequence[Call], alignment: int) -> tuple
 
 
 def _up(size: int, unit: int) -> int:
-    """The size in whole units."""
+    """Round a size up to whole units."""
     return -(-size // unit) * unit
 
 
 def _regions(schedule: Schedule, steps: Sequence[Call]) -> tuple[tuple[int, int], ...]:
-    """Runs of GPU steps that stand side by side in the outermost block."""
+    """Return the runs of GPU steps that are consecutive in the outermost block."""
     place = {x.index: i for i, x in enumerate(schedule.actions) if isinstance(x, Call)}
     cuts = [
         i for i, (a, b) in enumerate(pairwise(steps), 1) if place[b.index] != place[a.index] + 1
@@ -329,20 +351,24 @@ def _regions(schedule: Schedule, steps: Sequence[Call]) -> tuple[tuple[int, int]
 
 
 def _require_limits(program: DispatchProgram, schedule: Schedule) -> None:
-    """Check what every device of Vulkan 1.1 can do."""
+    """Check that the program stays within the limits that every Vulkan 1.1 device supports.
+
+    Raises:
+        UnsupportedError: It does not.
+    """
     if program.arena_bytes > MAX_RANGE:
         raise UnsupportedError(
-            f"the arena, which the GPU and the CPU share, would have {program.arena_bytes:,} "
-            f"bytes; {MAX_RANGE:,} is what every device can bind. Use smaller inputs, or have the "
-            "CPU compute everything with --backends c"
+            f"the arena, which the GPU and the CPU share, needs {program.arena_bytes:,} bytes, but "
+            f"every device can bind only {MAX_RANGE:,}. Use smaller inputs, or compute "
+            "everything on the CPU with --backends c"
         )
     if program.weights_bytes > MAX_RANGE:
         on_gpu = (step for step in schedule.calls if isinstance(step.call, ShaderCall))
         heaviest = max(on_gpu, key=_weights)
         raise UnsupportedError(
-            f"the weights of the GPU's layers would have {program.weights_bytes:,} bytes; "
-            f"{MAX_RANGE:,} is what every device can bind. Keep the layers with most on the CPU: "
-            f"--place {heaviest.node.name}=c has {_weights(heaviest):,} less"
+            f"the weights of the GPU's layers need {program.weights_bytes:,} bytes, but every "
+            f"device can bind only {MAX_RANGE:,}. Keep the largest layers on the CPU: "
+            f"--place {heaviest.node.name}=c saves {_weights(heaviest):,}"
         )
     for dispatch in program.dispatches:
         local = program.pipelines[dispatch.pipeline].local
@@ -356,9 +382,10 @@ def _require_limits(program: DispatchProgram, schedule: Schedule) -> None:
             node = schedule.steps[dispatch.step].node
             raise UnsupportedError(
                 f"{node.origin} needs {dispatch.groups} workgroups of {local} invocations and "
-                f"{len(dispatch.pushed)} push constants; every device can run {MAX_GROUPS} in each "
-                f"direction, {MAX_INVOCATIONS} and {MAX_PUSH_BYTES // 4}. Keep it on the CPU with "
-                f"--place {node.name}=c"
+                f"{len(dispatch.pushed)} push constants, but every device can run only "
+                f"{MAX_GROUPS} workgroups in each direction of {MAX_INVOCATIONS} invocations, and "
+                f"{MAX_PUSH_BYTES // 4} push constants. Keep it on the CPU with --place "
+                f"{node.name}=c"
             )
 
 

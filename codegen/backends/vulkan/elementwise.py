@@ -1,7 +1,7 @@
-"""Elementwise shaders: each invocation makes one element, or the four of a word or a vector.
+"""Elementwise shaders: each invocation computes one element, a vector of four, or a word of four.
 
-Four stand together in every operand that is read along with the output, or each of the four reads
-the same element; where neither holds, a word of four bytes is made of one after the other.
+Four elements are computed at a time if, in every operand, the four that belong to them are adjacent
+or one and the same. Otherwise they are computed one by one, and bytes are put together to words.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node, TensorType, Value
 
 MAX_LOOPS = 6
-"""Axes, after merging, that have sizes and strides among the specialization constants."""
+"""Largest number of axes after merging: each takes specialization constants."""
 
 SERVED = (*NARROW_FLOATS, DType.INT8, DType.UINT8, DType.BOOL, DType.INT32, DType.UINT32)
-"""What elementwise shaders compute with."""
+"""Element types of elementwise shaders."""
 
 _SCALARS = {DType.FLOAT32: "float", DType.FLOAT16: "float", DType.UINT32: "uint"}
 VECTORS = {"float": "vec4", "uint": "uvec4", "int": "ivec4"}
@@ -38,7 +38,13 @@ VECTORS = {"float": "vec4", "uint": "uvec4", "int": "ivec4"}
 
 @dataclass(frozen=True)
 class Read:
-    """An operand of which each output element reads one: strides in the output's shape."""
+    """An operand of which each output element reads one element.
+
+    Attributes:
+        operand: The operand.
+        dtype: Its element type.
+        strides: Its stride, in elements, along each axis of the output.
+    """
 
     operand: Input | Packed
     dtype: DType
@@ -46,12 +52,12 @@ class Read:
 
     @property
     def name(self) -> str:
-        """What GLSL calls it."""
+        """The operand's name in GLSL."""
         return self.operand.name
 
     @staticmethod
     def of(node: Node, index: int, name: str, shape: Sequence[int] | None = None) -> Read:
-        """An input of the node, broadcast to the shape (None: its output's)."""
+        """Return an input of the node, broadcast to a shape (None: the shape of the output)."""
         type_ = node.input(index).type
         strides = broadcast_strides(type_.shape, node.output.type.shape if shape is None else shape)
         return Read(operand_of(node, index, name), type_.dtype, strides)
@@ -59,10 +65,13 @@ class Read:
 
 @dataclass(frozen=True)
 class ElementBody:
-    """GLSL of one element's result: statements, then an expression of the operands' names.
+    """GLSL that computes one element.
 
-    `constants` are specialization constants, `tables` operands that it reads by itself, each with
-    the GLSL type of its elements.
+    Attributes:
+        result: An expression in which operands are variables of their names.
+        lines: Statements before it.
+        constants: Specialization constants by name.
+        tables: Operands that the code indexes itself, each with the GLSL type of its elements.
     """
 
     result: str
@@ -72,7 +81,7 @@ class ElementBody:
 
 
 def operand_of(node: Node, index: int, name: str) -> Input | Packed:
-    """An input as an operand; constants are packed, and fill whole words."""
+    """Return an input as an operand; constants are padded with zeros to whole words."""
     value: Value = node.input(index)
     if value.data is None:
         return Input(index, name)
@@ -82,12 +91,12 @@ def operand_of(node: Node, index: int, name: str) -> Input | Packed:
 
 
 def scalar(dtype: DType) -> str:
-    """The GLSL type of what an element is computed in."""
+    """Return the GLSL type in which an element is computed."""
     return _SCALARS.get(dtype, "int")
 
 
 def element(dtype: DType, accessor: str, at: str) -> str:
-    """GLSL of an element; `at` is the name of a variable."""
+    """Return GLSL that loads an element; `at` is the name of the variable with its index."""
     if dtype.size != 1:
         return f"{accessor}({at})"
     function = "byte_of" if dtype is DType.INT8 else "unsigned_byte_of"
@@ -95,7 +104,7 @@ def element(dtype: DType, accessor: str, at: str) -> str:
 
 
 def quad(dtype: DType, accessor: str, number: str) -> str:
-    """GLSL of the four neighbours of that number."""
+    """Return GLSL that loads four adjacent elements; `number` is the index of the first over 4."""
     word = f"{accessor}({number})"
     if dtype.size != 1:
         return word
@@ -104,12 +113,12 @@ def quad(dtype: DType, accessor: str, number: str) -> str:
 
 @dataclass(frozen=True)
 class Lanes:
-    """How many elements of an output an invocation makes.
+    """The number of elements of an output that an invocation computes.
 
     Attributes:
-        quads: whether it computes four neighbours at a time.
-        bytes: whether elements are bytes, so that four make a word that is written.
-        type: GLSL of what is computed at a time.
+        quads: Whether it computes four adjacent elements at a time.
+        bytes: Whether elements are bytes, of which it writes a word of four.
+        type: GLSL type of what is computed at a time.
     """
 
     quads: bool
@@ -118,7 +127,7 @@ class Lanes:
 
     @staticmethod
     def of(dtype: DType, *, quads: bool) -> Lanes:
-        """Those of an output of that type."""
+        """Return the lanes of an output of type `dtype`."""
         kind = scalar(dtype)
         return Lanes(quads, dtype.size == 1, VECTORS[kind] if quads else kind)
 
@@ -133,20 +142,20 @@ class Lanes:
         return 4 if self.quads or self.bytes else 1
 
     def items(self, size: int) -> int:
-        """Invocations for an output of so many elements."""
+        """Return the number of invocations for an output of `size` elements."""
         return -(-size // self.made)
 
     def load(self, dtype: DType, accessor: str, at: str) -> str:
-        """GLSL of as many elements of an operand as are computed at a time."""
+        """Return GLSL that loads `width` elements of an operand."""
         return (quad if self.quads else element)(dtype, accessor, at)
 
     def functions(self, *texts: str, other: AbstractSet[str] = frozenset()) -> str:
-        """The functions that texts call, others, and what writes the output."""
+        """Return GLSL of the shared functions that `texts` and the store call, and of `other`."""
         return definitions(called_in(*texts), other | when(self.quads and self.bytes, "packed"))
 
 
 def by_axis(**pairs: tuple[int, int]) -> dict[str, int]:
-    """Numbers of a shader, `NAME_Y` and `NAME_X` of each pair."""
+    """Return constants `NAME_Y` and `NAME_X` for each pair."""
     return {
         f"{name}_{axis}": number
         for name, pair in pairs.items()
@@ -155,21 +164,28 @@ def by_axis(**pairs: tuple[int, int]) -> dict[str, int]:
 
 
 def view(dtype: DType, vector: bool = False) -> str:
-    """The GLSL type of what an operand's memory is seen as: single elements, or four at a time."""
+    """Return the GLSL type of an operand's elements in memory, single ones or vectors of four.
+
+    Bytes are always accessed as words, `int`.
+    """
     if dtype.size == 1:
         return "int"
     return narrowed(VECTORS[scalar(dtype)] if vector else scalar(dtype), dtype)
 
 
 def narrowed(kind: str, dtype: DType) -> str:
-    """The GLSL type of what is stored where `kind` is computed with: halves are stored as such."""
+    """Return the GLSL type in memory of what is computed as `kind`; float16 is stored as such."""
     return {"float": "float16_t", "vec4": "f16vec4"}[kind] if dtype is DType.FLOAT16 else kind
 
 
 def spread(items: int, local: int = 64) -> tuple[int, int, int]:
-    """Invocations for so many items, in as many rows as workgroups of one row cannot have.
+    """Return invocations in x, y and z for a number of items.
 
-    `local`: invocations of a workgroup, at least.
+    If x would need more than `MAX_GROUPS` workgroups, the invocations form several rows along y.
+
+    Args:
+        items: Number of items.
+        local: Invocations per workgroup, at least.
     """
     across = MAX_GROUPS * local
     if items <= across:
@@ -178,7 +194,7 @@ def spread(items: int, local: int = 64) -> tuple[int, int, int]:
 
 
 def refuse_types(node: Node) -> Refusal | None:
-    """Why elementwise shaders cannot serve the node's types; None where they can."""
+    """Return why elementwise shaders do not support the node's types; None if they do."""
     for value in (*node.inputs, *node.outputs):
         if value is not None and value.type.dtype not in SERVED:
             name, dtype = node.op.name, value.type.dtype
@@ -187,7 +203,7 @@ def refuse_types(node: Node) -> Refusal | None:
 
 
 def refuse_axes(node: Node) -> Refusal | None:
-    """Why broadcasting has too many axes; None where it does not."""
+    """Return a refusal if broadcasting needs more than `MAX_LOOPS` axes; else None."""
     shape = node.output.type.shape
     strides = [
         broadcast_strides(v.type.shape, shape)
@@ -201,9 +217,13 @@ def refuse_axes(node: Node) -> Refusal | None:
 
 @dataclass(frozen=True)
 class ElementRead:
-    """GLSL that loads an operand; `declared` is its type where four are made at a time.
+    """GLSL that loads an operand.
 
-    `vector`: then four stand together in it.
+    Attributes:
+        name: The operand's name.
+        declared: GLSL type of what is loaded if four elements are computed at a time; else empty.
+        vector: Whether four adjacent elements are loaded.
+        load: The expression that loads them.
     """
 
     name: str
@@ -214,7 +234,20 @@ class ElementRead:
 
 @dataclass(frozen=True)
 class ElementwiseShaderParameters(Parameters):
-    """`reads` are the operands as one element, or four, of each is loaded."""
+    """Parameters of the elementwise shader.
+
+    Attributes:
+        what: The operator, for the comment.
+        functions: GLSL of shared functions.
+        arguments: Declarations of the arguments of the function that computes an element.
+        lines: Statements of that function; see `ElementBody`.
+        result: The expression that it returns.
+        result_type: The GLSL type of that expression.
+        lanes: How many elements an invocation computes.
+        loops: Indices of the axes.
+        names: Names of the operands.
+        reads: How operands are loaded.
+    """
 
     what: str
     functions: str
@@ -231,7 +264,7 @@ class ElementwiseShaderParameters(Parameters):
 def elementwise(
     node: Node, stem: str, what: str, reads: Sequence[Read], body: ElementBody
 ) -> ShaderCall:
-    """The call that computes `body` for every element of the node's output."""
+    """Return the call that computes `body` for every element of the node's output."""
     y = node.output.type
     quads, axes = _axes(y, reads)
     lanes = Lanes.of(y.dtype, quads=quads)
@@ -271,14 +304,14 @@ def elementwise(
             **_places(axes, reads),
         },
         invocations=spread(items),
-        summary=f"{what}, {lanes.made} elements an invocation",
+        summary=f"{what}, {lanes.made} elements per invocation",
         form="vulkan_elements",
         work={"calls": 1, "outputs": y.size},
     )
 
 
 def _load(read: Read, lanes: Lanes, *, vector: bool) -> ElementRead:
-    """How an operand is loaded; `vector`: four of its elements stand together."""
+    """Return how an operand is loaded; `vector`: as four adjacent elements."""
     accessor, at, kind = read.name.upper(), f"{read.name}_at", scalar(read.dtype)
     declared = (VECTORS[kind] if vector else kind) if lanes.quads else ""
     if vector:
@@ -287,7 +320,7 @@ def _load(read: Read, lanes: Lanes, *, vector: bool) -> ElementRead:
 
 
 def _places(axes: StridedAxes, reads: Sequence[Read]) -> dict[str, int]:
-    """Specialization constants of where the elements of operands stand."""
+    """Return specialization constants: sizes of axes and strides of operands."""
     found: dict[str, int] = {}
     for i, (size, strides) in enumerate(axes):
         found[f"SIZE_{i}"] = size
@@ -297,7 +330,7 @@ def _places(axes: StridedAxes, reads: Sequence[Read]) -> dict[str, int]:
 
 
 def _in_place(node: Node, reads: Sequence[Read]) -> tuple[tuple[int, int], ...]:
-    """Which inputs are read as the output is written."""
+    """Return pairs (output, input) where the output may overwrite the input: equal sizes."""
     found: list[tuple[int, int]] = []
     y = node.output.type
     for read in reads:
@@ -309,11 +342,14 @@ def _in_place(node: Node, reads: Sequence[Read]) -> tuple[tuple[int, int], ...]:
 
 
 StridedAxes = list[tuple[int, tuple[int, ...]]]
-"""Size and strides, outermost first."""
+"""Size and strides of the operands for each axis, outermost first."""
 
 
 def _axes(y: TensorType, reads: Sequence[Read]) -> tuple[bool, StridedAxes]:
-    """Whether four elements at a time stand together; the output's axes, counted by such fours."""
+    """Return whether four elements are computed at a time, and the merged axes of the output.
+
+    If they are, the last axis counts groups of four.
+    """
     strides = [read.strides for read in reads]
     loops = nest(y.shape, *strides, dense_strides(y.shape), names="x" * len(y.shape))
     axes = [(loop.size, loop.strides[:-1]) for loop in loops]
@@ -326,7 +362,7 @@ def _axes(y: TensorType, reads: Sequence[Read]) -> tuple[bool, StridedAxes]:
         for step, last in zip(strides, inner, strict=True)
         if last
     )
-    # A word's bytes behind the end belong to nobody; those of a vector might.
+    # Buffers of bytes are padded to whole words, but not to whole vectors of wider elements.
     narrow = y.dtype.size == 1 and all(
         read.dtype.size == 1 or not step for read, step in zip(reads, inner, strict=True)
     )

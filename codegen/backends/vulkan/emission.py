@@ -1,4 +1,4 @@
-"""The files of what a GPU computes: GLSL, SPIR-V as C, tables, and what executes them."""
+"""The generated files of a GPU program: GLSL, SPIR-V as C arrays, tables, and the runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from smelt.codegen.text.render import render, text_of
 from smelt.ir import Array
 
 HOST_SOURCES = ("smelt_vulkan.c", "smelt_vulkan_device.c")
-"""C that speaks to the driver, the same for all networks."""
+"""The C runtime that calls the driver; it is the same for all networks."""
 
 HOST_HEADER = "smelt_vulkan.h"
 HOST_INTERNAL = "smelt_vulkan_device.h"
@@ -21,7 +21,13 @@ HOST_INTERNAL = "smelt_vulkan_device.h"
 
 @dataclass(frozen=True)
 class ShaderArray:
-    """SPIR-V of a module, or of a variant, as a C array: `lines` are its initializer."""
+    """SPIR-V of a module or variant as a C array.
+
+    Attributes:
+        name: Name of the module or variant.
+        count: Number of 32-bit words.
+        lines: Lines of the initializer.
+    """
 
     name: str
     count: int
@@ -30,14 +36,14 @@ class ShaderArray:
 
 @dataclass(frozen=True)
 class ShaderParameters(Parameters):
-    """Variables of the templates of what was compiled; `compiler` says what compiled it."""
+    """Template variables: compiled shaders, and the version of the compiler."""
 
     shaders: tuple[ShaderArray, ...]
     compiler: str
 
 
 def sources_of(modules: tuple[Module, ...]) -> Mapping[str, str]:
-    """GLSL of all modules, and of their variants, by name."""
+    """Return the GLSL of all modules and their variants, by name."""
     return {
         f"{module.name}_{variant}" if variant else module.name: text
         for module in modules
@@ -46,7 +52,7 @@ def sources_of(modules: tuple[Module, ...]) -> Mapping[str, str]:
 
 
 def arrays_of(modules: tuple[Module, ...], name: str) -> Mapping[str, Array]:
-    """SPIR-V of a network's modules, by the names of the arrays in C."""
+    """Return the SPIR-V of a network's modules, by the names of their C arrays."""
     compiled = compile_all(sources_of(modules))
     return {f"{name}_spirv_{module}": words for module, words in compiled.items()}
 
@@ -54,12 +60,12 @@ def arrays_of(modules: tuple[Module, ...], name: str) -> Mapping[str, Array]:
 def render_program(
     name: str, modules: tuple[Module, ...], own: Parameters
 ) -> Callable[[], dict[str, str]]:
-    """Begin to compile the modules; what it returns waits, and writes all files.
+    """Start to compile the modules; return a function that waits and returns all files' texts.
 
     Args:
-        name: of the network.
-        modules: of its shaders.
-        own: what templates print of it beside the shaders.
+        name: Name of the network.
+        modules: Its shader modules.
+        own: Other variables of the templates.
     """
     sources = sources_of(modules)
     compiled = begin(sources)

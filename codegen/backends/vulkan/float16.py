@@ -1,8 +1,8 @@
-"""What a GPU computes is stored as float16: half the memory, half of what is read and written.
+"""Pass that stores the GPU's tensors as float16, to halve memory and memory traffic.
 
-Only how numbers are stored changes here. Inputs, outputs, states and what the CPU computes stay
-float32; a Cast stands where a tensor goes from one kind of layers to the other. Biases stay
-float32 too: they are added to sums that are.
+Only the storage type changes. Inputs, outputs, states and the CPU's layers stay float32, with a
+Cast between float32 and float16 layers. Biases stay float32 too, because they are added to float32
+sums.
 """
 
 from __future__ import annotations
@@ -27,45 +27,51 @@ _LARGEST = float(np.finfo(np.float16).max)
 _LEAST = float(np.finfo(np.float16).smallest_normal)
 
 _FACTORS = frozenset({"mul", "div"})
-"""Of two operands, which are scaled by one: it may not be cut at the limits, as masks may."""
+"""Kinds of Binary whose constant is a factor, which must not be clamped; an added mask may be."""
 
 
 def use_float16(graph: Graph, partitioner: Partitioner) -> Graph:
-    """Store as float16 what the GPU makes and reads, where its kernels serve that.
+    """Store as float16 what the GPU writes and reads, if its kernels support that.
 
     Args:
-        graph: after legalization.
-        partitioner: knows what the GPU computes.
+        graph: After legalization.
+        partitioner: Knows which nodes the GPU computes.
 
     Returns:
-        The graph, verified. A layer keeps its name, and, unless it makes a result, its result's.
+        The verified graph. A layer keeps its name. Its output keeps its name too, unless it is an
+        output of the graph.
     """
     return verify(_Float16Rewrite(graph, partitioner).run(), use_float16.__name__)
 
 
 def stored_as_float16(graph: Graph, partitioner: Partitioner) -> Mapping[Node, Node]:
-    """The layers that would store float16 if the GPU had all that it serves, and as which."""
+    """Return the float16 form of each layer, if all layers that the GPU serves were placed on it.
+
+    Layers that would stay float32 are missing.
+    """
     narrowing = _Float16Rewrite(graph, partitioner)
     narrowing.run()
     return narrowing.narrowed
 
 
 def conversion(source: Value, target: Value, origin: Origin) -> Node:
-    """What stores the numbers of one tensor in another's type."""
+    """Return a Cast of one tensor to the type of another."""
     return Node(Cast(target.type.dtype), (source,), (target,), origin)
 
 
 class _Float16Rewrite:
     """One run of the pass, node by node.
 
+    The twin of a value or node is its float16 form.
+
     Attributes:
-        nodes: the new ones.
-        twins: layers with what is computed in their place.
-        narrow: float16 twins of float32 values, of which some may never be made.
-        wide: what layers of float32 read in place of values whose twins alone are made.
-        made: the values whose twins exist.
-        large: values that may leave float16.
-        end: index of `nodes` behind the last one of float16, which is on the GPU.
+        nodes: The new nodes.
+        narrowed: Twins of nodes, which replace them.
+        narrow: Twins of float32 values, some of which may never be computed.
+        wide: What float32 layers read for values that are stored as float16.
+        made: Values whose twins are computed.
+        large: Values that may exceed the range of float16.
+        end: Index in `nodes` after the last float16 node, which is on the GPU.
     """
 
     def __init__(self, graph: Graph, partitioner: Partitioner) -> None:
@@ -81,7 +87,7 @@ class _Float16Rewrite:
         self.end = 0
 
     def run(self) -> Graph:
-        """The new graph, without the reshapes of which only the twins are read, or the others."""
+        """Return the new graph, without the reshapes and twins of reshapes that nothing reads."""
         results = frozenset(self._graph.results)
         for node in self._graph.nodes:
             twin = self._twin(node, results)
@@ -104,15 +110,15 @@ class _Float16Rewrite:
         return drop_dead_nodes(replace(self._graph, nodes=tuple(self.nodes)))
 
     def _add(self, node: Node) -> None:
-        """Where the last run of layers on the GPU ends.
+        """Insert a node at the end of the last run of GPU layers.
 
-        Behind layers of the CPU, a conversion for others of them would be a submission of its own.
+        After the CPU layers that follow it, a conversion would need another submission.
         """
         self.nodes.insert(self.end, node)
         self.end += 1
 
     def _halve(self, value: Value, origin: Origin) -> None:
-        """Make a value's twin, unless something has; of a reshaped one from its source's."""
+        """Compute a value's twin unless it exists; if it is reshaped, from its source's twin."""
         if value in self.made:
             return
         self.made.add(value)
@@ -129,7 +135,7 @@ class _Float16Rewrite:
         self.wide[value] = value
 
     def _widened(self, value: Value) -> Value:
-        """What a layer of float32 reads for a value."""
+        """Return what a float32 layer reads for a value; insert the conversion if needed."""
         if value not in self.made or value.is_constant:
             return value
         if value not in self.wide:
@@ -145,12 +151,12 @@ class _Float16Rewrite:
         return self.wide[value]
 
     def _reshape(self, value: Value) -> Node | None:
-        """What makes a value of another by giving it a shape, if that is so."""
+        """Return the Reshape that produces a value; None if another operator does."""
         producer = self._graph.producer.get(value)
         return producer if producer is not None and isinstance(producer.op, Reshape) else None
 
     def _twin(self, node: Node, results: frozenset[Value]) -> Node | None:
-        """The node with float16 data; None where it stays as it is."""
+        """Return the node with float16 data; None if it stays float32."""
         if isinstance(node.op, Reshape):
             source = node.input(0)
             self.large |= {node.output} if source in self.large else set()
@@ -167,7 +173,7 @@ class _Float16Rewrite:
         return twin if fits and self._on_gpu(twin) else None
 
     def _may(self, node: Node) -> bool:
-        """Whether the numbers of a node survive in float16."""
+        """Return whether a node may be stored as float16: its types, values and constants fit."""
         operands = [v for v in node.inputs if v is not None]
         values = [*operands, *node.outputs]
         settles = node.macs > 0 or node.op.settles
@@ -214,7 +220,7 @@ class _Float16Rewrite:
 def differing(
     values: tuple[Value | None, ...], narrowed: tuple[Value | None, ...]
 ) -> Iterator[tuple[Value, Value]]:
-    """The values of a node that are not the same in its twin, and what they are there."""
+    """Yield a node's values that differ in its twin, each with the twin's value."""
     for value, twin in zip(values, narrowed, strict=True):
         if value is not None and twin is not None and twin is not value:
             yield value, twin
@@ -231,9 +237,11 @@ def _is_bias(node: Node, index: int) -> bool:
 
 
 def _survives(data: Array | None, node: Node) -> bool:
-    """Whether a constant does: masks may be cut at the limits, factors and small terms may not.
+    """Return whether a constant of the node may be stored as float16.
 
-    Of factors, the largest must have all of float16's digits: the others add little to sums.
+    Weights: the largest must be a normal float16 number; smaller ones add little to the sums.
+    Operands of Binary: none may be subnormal, and factors must not exceed float16's range. Other
+    constants, such as masks, may be clamped to that range.
     """
     if data is None:
         return True
@@ -247,5 +255,5 @@ def _survives(data: Array | None, node: Node) -> bool:
 
 
 def _halves(data: Array) -> Array:
-    """The nearest float16 numbers; finite ones stay so."""
+    """Return the nearest float16 numbers; finite ones are clamped to float16's range."""
     return np.where(np.isfinite(data), np.clip(data, -_LARGEST, _LARGEST), data).astype(np.float16)

@@ -1,4 +1,4 @@
-"""Gather, GatherElements and GatherND on a GPU."""
+"""Shaders of Gather, GatherElements and GatherND."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smelt.ops.tensor.indices import positions
 
 
 class GatherShader(Kernel[Gather]):
-    """Constant indices become a table, others are read."""
+    """Stores constant indices as a table of positions; reads others at run time."""
 
     op = Gather
     floats = STORED_FLOATS
@@ -47,7 +47,7 @@ class GatherShader(Kernel[Gather]):
 
 
 class GatherElementsShader(Kernel[GatherElements]):
-    """One element an index."""
+    """Copies one element per index."""
 
     op = GatherElements
     floats = STORED_FLOATS
@@ -65,7 +65,7 @@ class GatherElementsShader(Kernel[GatherElements]):
 
 
 class GatherNDShader(Kernel[GatherND]):
-    """A slice a tuple of indices."""
+    """Copies one slice per tuple of indices."""
 
     op = GatherND
     floats = STORED_FLOATS
@@ -86,7 +86,7 @@ class GatherNDShader(Kernel[GatherND]):
 
 
 def _gathered(node: Node, moves: Moves) -> KernelCall | Refusal:
-    """The call that reads indices."""
+    """Return the call that reads the indices at run time."""
     operand, dtype = operand_of(node, 1, "indices"), node.input(1).type.dtype
     return move(node, moves, indices=Indices(operand, dtype, moves.parts))
 

@@ -1,4 +1,4 @@
-"""The small GLSL functions that shaders share, each in one block of `functions.j2`."""
+"""Small GLSL functions that shaders share; each is a block of `functions.j2`."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "acosh_float": ("log_float",),
     "atanh_float": ("log_float",),
 }
-"""What shared functions call in their turn."""
+"""The shared functions that each shared function calls."""
 
 
 def definitions(*called: AbstractSet[str]) -> str:
-    """The GLSL of shared functions, and of those that they call, callees first."""
+    """Return the GLSL of shared functions and of those that they call, callees first."""
     names = frozenset[str]().union(*called)
     ordered = needed_first((name for name in blocks() if name in names), needs)
     return "\n".join(blocks()[name] for name in ordered)
 
 
 def needs(function: str) -> tuple[str, ...]:
-    """The shared functions that one calls."""
+    """Return the shared functions that a shared function calls."""
     return _NEEDS.get(function, ())
 
 
 def called_in(*fragments: str) -> frozenset[str]:
-    """The shared functions that lines and expressions call, as a kernel has made them."""
+    """Return the shared functions that lines and expressions of GLSL call."""
     words = (word for text in fragments for word in re.findall(r"\b(\w+)\(", text))
     return frozenset(word for word in words if word in blocks())
 
 
 @cache
 def blocks() -> dict[str, str]:
-    """Every shared function's GLSL by name, in the order of the file."""
+    """Return every shared function's GLSL by name, in the order of the file."""
     template = environment().get_template(TEMPLATE)
     context = template.new_context()
     return {name: "".join(block(context)).strip() + "\n" for name, block in template.blocks.items()}

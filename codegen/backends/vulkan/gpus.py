@@ -1,10 +1,9 @@
-"""What GPUs cost: the figures that the cut between GPU and CPU is weighed by, and kernels' sizes.
+"""Profiles of GPUs: costs that decide the placement of layers and the choice of blocks.
 
-A profile is a rough model: so much for a submission, a dispatch, a product, a byte, and what loads
-and registers are worth when blocks are chosen. Those that come with Smelt are estimates, from
-vendors' peak rates, a tenth to a quarter of which small layers reach, and from what is public of
-their lanes, registers and threads; only `lavapipe` was measured. `smelt tune` measures the user's
-own device instead.
+A profile is a rough model: times of a submission, a dispatch, a product and a byte, and the costs
+of loads and registers for the choice of blocks. Smelt's profiles are estimates from vendors' peak
+rates, of which small layers reach a tenth to a quarter, and from published numbers of lanes,
+registers and threads. Only `lavapipe` was measured. `smelt tune` measures the user's own device.
 """
 
 from __future__ import annotations
@@ -18,28 +17,28 @@ from smelt.targets import DeviceProfile
 
 @dataclass(frozen=True)
 class BlockCosts:
-    """What the work of a product costs on a kind of GPU, in cycles of its vectors.
+    """Costs of a convolution's work on a kind of GPU, in cycles of a vector of invocations.
 
     Attributes:
-        lanes: invocations that run in step; those that a workgroup does not need cost as much.
-        local: sizes of workgroups that are worth trying, multiples of `lanes` up to the 128 that
-            every device has; the first is taken where nothing was measured.
-        busy: invocations that it takes to keep the device busy.
-        sums: most vectors of four sums that an invocation keeps; twice as many where taps share
+        lanes: Invocations per vector (warp, wave); unused lanes of a workgroup cost as much.
+        local: Workgroup sizes that are worth trying: multiples of `lanes` up to 128, which every
+            device supports. The first is used if nothing was measured.
+        busy: Invocations that keep the device busy.
+        sums: Largest number of vectors of four sums per invocation; twice as many if taps share
             inputs.
-        written: most of their products that are written out for a load of inputs: drivers'
-            compilers take longer in proportion.
-        halves: most vectors of four sums that an invocation stores as float16: where there is no
-            instruction for it, it is written out for each number.
-        load: cycles of a load that each invocation makes for itself.
-        shared: cycles of a load that is the same for a workgroup.
-        word: cycles of each 32-bit word of a load.
-        multiply: cycles of a multiply-add of single numbers.
-        unpack: cycles of taking a word of four bytes apart.
-        start: cycles of an invocation beside its products.
-        alike: how much longer than by the cheapest block a layer may take by one that others have
-            too: drivers take long to compile a pipeline.
-        reals: whether bytes are multiplied as floats where the sums stay exact.
+        written: Largest number of their products that are unrolled per load of inputs, because
+            drivers' compilers take longer in proportion.
+        halves: Largest number of vectors of four sums that an invocation stores as float16:
+            without an instruction for the conversion, it is inlined for each number.
+        load: Cycles of a load whose address differs between invocations.
+        shared: Cycles of a load whose address is the same for a workgroup.
+        word: Cycles of each 32-bit word of a load.
+        multiply: Cycles of a scalar multiply-add.
+        unpack: Cycles to unpack the four bytes of a word.
+        start: Cycles of an invocation besides its products.
+        alike: Largest ratio of a block's cost to the cheapest for which a block that other layers
+            use is preferred, because drivers take long to compile a pipeline.
+        reals: Whether int8 values are multiplied as floats if the sums stay exact.
     """
 
     lanes: int
@@ -60,16 +59,16 @@ class BlockCosts:
 
 @dataclass(frozen=True)
 class Gpu(DeviceProfile):
-    """A kind of GPU, and the CPU beside it; times in nanoseconds.
+    """A kind of GPU, and the CPU of the same device.
 
     Attributes:
-        submit_ns: of submitting a region and waiting for it.
-        dispatch_ns: of a dispatch, barrier included.
-        products_per_ns: products of float32, and of int8, with their sums.
-        bytes_per_ns: of reading and writing memory.
-        cpu_products_per_ns: the same products by portable C on one core of the CPU.
-        cpu_bytes_per_ns: of layers without products there.
-        blocks: what the blocks of products are chosen by.
+        submit_ns: Nanoseconds to submit a region and wait for it.
+        dispatch_ns: Nanoseconds of a dispatch, including a barrier.
+        products_per_ns: Multiply-adds per nanosecond of float32, and of int8.
+        bytes_per_ns: Bytes per nanosecond that are read or written.
+        cpu_products_per_ns: The same multiply-adds in portable C on one core of the CPU.
+        cpu_bytes_per_ns: Bytes per nanosecond of layers without products on that core.
+        blocks: The costs by which blocks are chosen.
     """
 
     submit_ns: float
@@ -83,7 +82,7 @@ class Gpu(DeviceProfile):
 
     @property
     def local(self) -> int:
-        """Invocations of a workgroup that share nothing: two vectors, and no fewer than 64."""
+        """Workgroup size for kernels that work with any: two vectors, but at least 64."""
         return max(64, 2 * self.blocks.lanes)
 
 
@@ -103,7 +102,7 @@ _COMMON = BlockCosts(
     alike=1.1,
     reals=True,
 )
-"""What GPUs have in common: loads of one address for all are nearly free, registers are few."""
+"""Costs of a typical GPU: loads of one address for all are nearly free, registers are few."""
 
 _VIDEO6 = replace(
     _COMMON,
@@ -117,13 +116,13 @@ _VIDEO6 = replace(
     unpack=10.0,
     start=60.0,
 )
-"""16 lanes in four cycles; 64 registers, which two or four threads of a unit divide; loads by the
-texture units, which answer late. Eight units in a VideoCore VI, twelve in a VII."""
+"""VideoCore VI: 16 lanes in four cycles; 64 registers, which two or four threads of a unit share;
+loads through the texture units, with a long latency. It has eight units, VideoCore VII twelve."""
 
 _VIDEO7 = replace(_VIDEO6, busy=768)
 
 _MALI = replace(_COMMON, lanes=16, shared=6.0, unpack=2.0)
-"""Valhall: warps of 16; a register's bytes can be operands; loads of storage are not uniform."""
+"""Valhall: warps of 16; bytes of a register can be operands; storage has no uniform loads."""
 
 _ADRENO = replace(_COMMON, lanes=64, local=(64, 128), shared=4.0)
 """Waves of 64 or 128; the larger ones need twice the invocations to keep busy."""
@@ -150,16 +149,16 @@ _LAVAPIPE = BlockCosts(
     alike=2.0,
     reals=False,
 )
-"""Mesa's driver for CPUs: every load goes lane by lane, and there is cache in place of registers.
+"""Mesa's driver for CPUs: loads are done lane by lane, and sums are in the cache, not registers.
 
-Measured with vectors of eight (AVX2, AVX-512VL and VNNI, which products of halfwords become).
+Measured with vectors of eight lanes (AVX2, AVX-512VL and VNNI, used for products of halfwords).
 """
 
 _GENERIC = Gpu("generic", "any GPU", 60e3, 4e3, (30.0, 30.0), 5.0, (3.0, 2.0), 0.5, _COMMON)
 
-DEFAULT = replace(_GENERIC, name="default", description="not said which", blocks=_LAVAPIPE)
-"""What a target has where no device is named: layers go to it as to any GPU, blocks are
-lavapipe's, the device that everybody has, and the one that is slowest with those of others."""
+DEFAULT = replace(_GENERIC, name="default", description="no device named", blocks=_LAVAPIPE)
+"""The profile if no device is named. Layers are placed as for any GPU. Blocks are those of
+lavapipe, because everybody can run it, and because it is the slowest with blocks of other GPUs."""
 
 _GPUS = (
     DEFAULT,
@@ -182,10 +181,10 @@ def available() -> tuple[Gpu, ...]:
 
 
 def gpu_called(name: str) -> Gpu:
-    """The profile of that name.
+    """Return the profile with this name.
 
     Raises:
-        ConfigError: there is none; the message lists those there are.
+        ConfigError: There is none; the message lists all names.
     """
     if name not in _BY_NAME:
         close = get_close_matches(name, _BY_NAME, n=1)

@@ -1,7 +1,7 @@
-"""MatMul on a GPU: operands are addressed by strides, as they stand.
+"""Shader of MatMul, which addresses its operands by strides.
 
-Four products at a time share vectors: those of four factors of a sum, where both operands have
-these side by side, else those of four neighbours of the output.
+It computes four products at a time as a vector: four terms of a sum if they are adjacent in both
+operands, else one term of four adjacent outputs.
 """
 
 from __future__ import annotations
@@ -49,18 +49,21 @@ from smelt.ops.core.matmul import MatMul
 _PLAIN = (*NARROW_FLOATS, DType.INT32, DType.UINT32)
 
 MatMulVariant = Literal["deep", "across", "single"]
-"""What four products at a time are: factors of one sum, neighbours; `single`: one at a time."""
+"""What is computed at a time.
+
+`deep`: four terms of a sum; `across`: one term of four adjacent outputs; `single`: one product.
+"""
 
 
 @dataclass(frozen=True)
 class _Walk:
-    """How both operands are crossed, in elements.
+    """Sizes and strides of the loops, in elements.
 
     Attributes:
-        sizes: of the output's axes, in the order in which they stand in memory.
-        strides: of the left and of the right operand along each of them.
-        depth: products that make one element.
-        steps: strides of both operands from one factor of a sum to the next.
+        sizes: Sizes of the output's axes, in memory order.
+        strides: Strides of the left and the right operand along each of them.
+        depth: Terms of each sum.
+        steps: Strides of both operands from one term of a sum to the next.
     """
 
     sizes: tuple[int, ...]
@@ -70,7 +73,7 @@ class _Walk:
 
     @staticmethod
     def of(node: Node[MatMul]) -> _Walk:
-        """That of a MatMul."""
+        """Return the loops of a MatMul."""
         op = node.op
         shape, left, right, steps = strides_of(node)
         order = op.result or range(len(shape))
@@ -88,14 +91,14 @@ class _Walk:
 
     @property
     def form(self) -> MatMulVariant:
-        """How four products at a time can be computed."""
+        """What can be computed at a time."""
         deep = self.depth > 0 and self.depth % 4 == 0 and self.steps == (1, 1)
         if deep and not any(stride % 4 for pair in self.strides for stride in pair):
             return "deep"
         return "across" if self.sizes and self.sizes[-1] % 4 == 0 else "single"
 
     def vector(self, operand: int) -> bool:
-        """Whether four of the operand are loaded as one."""
+        """Return whether four elements of the operand (0 or 1) are loaded as a vector."""
         if self.form != "across":
             return self.form == "deep"
         others = [self.steps[operand], *(pair[operand] for pair in self.strides[:-1])]
@@ -103,7 +106,7 @@ class _Walk:
 
     @property
     def loads_vectors(self) -> bool:
-        """Whether four products take no more than a load of each operand."""
+        """Whether four products take one load of each operand."""
         return self.form != "single" and all(
             self.vector(i) or self.strides[-1][i] == 0 for i in range(2)
         )
@@ -111,7 +114,17 @@ class _Walk:
 
 @dataclass(frozen=True)
 class MatMulShaderParameters(Parameters):
-    """`factors` are GLSL of the operands in one turn of the loop."""
+    """Parameters of the shader of MatMul.
+
+    Attributes:
+        form: What is computed at a time; see `MatMulVariant`.
+        functions: GLSL of shared functions.
+        finish: How sums become outputs; None for data that is not quantized.
+        vector: GLSL type of the products of an iteration.
+        result: GLSL type of the sums.
+        factors: GLSL of both operands in an iteration.
+        loops: Indices of the output's axes.
+    """
 
     form: str
     functions: str
@@ -123,7 +136,7 @@ class MatMulShaderParameters(Parameters):
 
 
 class MatMulShader(Kernel[MatMul]):
-    """Products of matrices that are computed at run time."""
+    """Multiplies matrices, both of which may be computed at run time."""
 
     op = MatMul
     floats = NARROW_FLOATS
@@ -134,7 +147,9 @@ class MatMulShader(Kernel[MatMul]):
         if not y.is_quantized and y.dtype not in _PLAIN:
             return Refusal(f"{node.op.name} of {y.dtype.value} data is not served on the GPU.")
         if y.is_quantized and node.rounding not in (Rounding.TFLM, Rounding.ONNX):
-            return Refusal(f"{node.op.name} is not served for rounding '{node.rounding}'.")
+            return Refusal(
+                f"{node.op.name} with rounding '{node.rounding}' is not served on the GPU."
+            )
         if len(walk.sizes) > MAX_LOOPS:
             return Refusal(
                 f"{node.op.name} over more than {MAX_LOOPS} axes is not served on the GPU."
@@ -175,7 +190,7 @@ class MatMulShader(Kernel[MatMul]):
                 **({} if finish is None else finish.constants),
             },
             invocations=spread(items),
-            summary=f"{_SUMMARY[form]}, {-(-y.size // max(items, 1))} elements an invocation",
+            summary=f"{_SUMMARY[form]}, {-(-y.size // max(items, 1))} elements per invocation",
             form="vulkan_matmul",
             work={"calls": 1, "products": node.macs},
             variants=variants_of(y.dtype) if walk.loads_vectors else ("",),
@@ -183,14 +198,14 @@ class MatMulShader(Kernel[MatMul]):
 
 
 _SUMMARY = {
-    "deep": "four factors at a time",
-    "across": "four neighbours at a time",
+    "deep": "four terms of a sum at a time",
+    "across": "four adjacent outputs at a time",
     "single": "one product at a time",
 }
 
 
 def _factor(node: Node, walk: _Walk, operand: int) -> str:
-    """GLSL of the factors of an operand in one turn of the loop."""
+    """Return GLSL of what one iteration loads of an operand, without its zero point."""
     name, dtype = "ab"[operand], node.output.type.dtype
     accessor, at = name.upper(), f"{name}_at"
     if walk.vector(operand):
@@ -205,7 +220,10 @@ def _factor(node: Node, walk: _Walk, operand: int) -> str:
 
 
 def _constants(node: Node, walk: _Walk) -> dict[str, int]:
-    """Specialization constants of sizes and strides; an index counts fours where four are made."""
+    """Return specialization constants of sizes and strides.
+
+    If four outputs are computed at a time, the index along the last axis counts groups of four.
+    """
     turn = 4 if walk.form == "deep" else 1
     sizes, strides = list(walk.sizes), list(walk.strides)
     found = {"TURNS": walk.depth // turn}
@@ -228,7 +246,7 @@ def _numbered(name: str, values: Sequence[int]) -> dict[str, int]:
 
 
 def _finish(node: Node, depth: int) -> ShaderFinish:
-    """How four sums become outputs; all have the same constants."""
+    """Return how four sums become outputs; all four have the same constants."""
     a, b, y = node.input(0).type, node.input(1).type, node.output.type
     ends = [[limit - type_.zero_point for limit in type_.dtype.limits] for type_ in (a, b)]
     products = [depth * first * second for first in ends[0] for second in ends[1]]

@@ -1,4 +1,4 @@
-"""Normalization and LocalResponse on a GPU."""
+"""Shaders of Normalization and LocalResponse."""
 
 from __future__ import annotations
 
@@ -26,12 +26,25 @@ from smelt.ir import Node
 from smelt.ops.core.normalization import LocalResponse, Normalization
 
 _MOST_LOOPS = 5
-"""Loops around and inside of a mean together, each with a size and up to three strides."""
+"""Largest number of loops over means and over a mean's elements together.
+
+Each loop takes specialization constants for its size and up to three strides.
+"""
 
 
 @dataclass(frozen=True)
 class NormalizationShaderParameters(Parameters):
-    """`names` are the operands; `measures`: the mean is wanted."""
+    """Parameters of the shader of Normalization.
+
+    Attributes:
+        group: Whether a workgroup computes each mean, instead of one invocation.
+        names: Names of the operands.
+        outer: Indices of the loops over means.
+        inner: Indices of the loops over the elements of a mean.
+        measures: Whether the mean is computed.
+        centred: Whether the mean is subtracted.
+        statistics: Whether means and inverse deviations are outputs too.
+    """
 
     group: bool
     names: tuple[str, ...]
@@ -43,7 +56,7 @@ class NormalizationShaderParameters(Parameters):
 
 
 class NormalizationShader(Kernel[Normalization]):
-    """Three passes: the mean, the variance, the result."""
+    """Computes in three passes: the mean, the variance, the result."""
 
     op = Normalization
     floats = NARROW_FLOATS
@@ -53,7 +66,10 @@ class NormalizationShader(Kernel[Normalization]):
         op, x = node.op, node.input(0).type
         outer, inner = _loops(node)
         if len(outer) + len(inner) > _MOST_LOOPS:
-            return Refusal(f"{node.op.name} over so many axes is not served on the GPU.")
+            return Refusal(
+                f"{node.op.name} over {len(outer) + len(inner)} loops is not served on the GPU: at "
+                f"most {_MOST_LOOPS} are."
+            )
         operands = [
             operand_of(node, i, name) for i, name in _OPTIONAL if node.optional(i) is not None
         ]
@@ -88,7 +104,7 @@ class NormalizationShader(Kernel[Normalization]):
             },
             invocations=(items * GROUP, 1, 1) if group else spread(items),
             local=(GROUP, 1, 1) if group else None,
-            summary=f"of {count} elements, {'a workgroup' if group else 'an invocation'} each",
+            summary=f"{count} elements per {'workgroup' if group else 'invocation'}",
             form="vulkan_rows",
             work={"calls": 1, "outputs": x.size},
         )
@@ -98,7 +114,10 @@ _OPTIONAL = ((1, "scale"), (2, "bias"))
 
 
 def _loops(node: Node[Normalization]) -> tuple[tuple[ArrayLoop, ...], tuple[ArrayLoop, ...]]:
-    """Loops over the means, and over what shares one; strides of data, then scale and bias."""
+    """Return the loops over the means, and those over the elements of one.
+
+    Their strides are those of the data, then of the scale and the bias.
+    """
     op, x = node.op, node.input(0).type
     strides = [dense_strides(x.shape)]
     for index, _ in _OPTIONAL:
@@ -111,19 +130,19 @@ def _loops(node: Node[Normalization]) -> tuple[tuple[ArrayLoop, ...], tuple[Arra
         own = [[stride[axis] for axis in axes] for stride in strides]
         return nest([x.shape[axis] for axis in axes], *own, *more, names="x" * len(axes))
 
-    # Means stand together: what is merged must be so for them, too.
+    # Means are dense: include their strides, so that only axes contiguous for them are merged.
     return over(kept, dense_strides([x.shape[axis] for axis in kept])), over(list(op.axes))
 
 
 @dataclass(frozen=True)
 class LocalResponseShaderParameters(Parameters):
-    """GLSL of the functions that it calls."""
+    """Parameters of the shader of LocalResponse: GLSL of the functions that it calls."""
 
     functions: str
 
 
 class LocalResponseShader(Kernel[LocalResponse]):
-    """The squares near each element, summed again for each."""
+    """Sums the squares near each element; sums are not shared between elements."""
 
     op = LocalResponse
     floats = NARROW_FLOATS
@@ -150,7 +169,7 @@ class LocalResponseShader(Kernel[LocalResponse]):
                 "BIAS": float_bits(op.bias),
             },
             invocations=spread(x.size),
-            summary=f"{op.size} elements around each",
+            summary=f"sums of {op.size} squares",
             form="vulkan_rows",
             work={"calls": 1, "outputs": x.size},
         )

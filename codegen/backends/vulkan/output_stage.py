@@ -1,4 +1,4 @@
-"""The end of every sum of products on a GPU: bias, scale, zero point, clamp, four at a time."""
+"""The output stage of sums of products: bias, scale, zero point, clamp; four sums at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation
 
 @dataclass(frozen=True)
 class FinishParameters:
-    """What `backends/vulkan/output_stage.j2` writes of a `ShaderFinish`, whose fields these are."""
+    """The fields of `ShaderFinish` that `backends/vulkan/output_stage.j2` prints."""
 
     form: str
     careful: bool
@@ -23,14 +23,14 @@ class FinishParameters:
 
 @dataclass(frozen=True)
 class ShaderFinish:
-    """How sums become outputs; `form` is a macro of `backends/vulkan/output_stage.j2`.
+    """How sums become outputs; `backends/vulkan/output_stage.j2` contains the GLSL.
 
     Attributes:
         form: `real`, `sums` (int32 outputs), `gemmlowp` (two roundings) or `onnx` (a float32
             product, ties to even).
         rows: `[quads, fields, 4]`, int32 or float32: constants of four channels at a time.
-        constants: numbers of the shader.
-        careful: whether sums are so large that half of what a shift drops cannot be added.
+        constants: Further constants by name.
+        careful: Whether adding the rounding offset of the shift could overflow int32.
     """
 
     form: str
@@ -40,12 +40,12 @@ class ShaderFinish:
 
     @property
     def parameters(self) -> FinishParameters:
-        """What templates print."""
+        """The fields that templates print."""
         return FinishParameters(self.form, self.careful)
 
     @property
     def fields(self) -> int:
-        """Constants a channel."""
+        """Number of constants per channel."""
         return self.rows.shape[1]
 
     @staticmethod
@@ -57,15 +57,15 @@ class ShaderFinish:
         scales: Sequence[float] = (),
         range_: tuple[Array, Array] | None = None,
     ) -> ShaderFinish:
-        """The finish of a node.
+        """Return the output stage of a node.
 
         Args:
-            node: gives the output's type and the rounding.
-            activation: fused into the node.
-            bias: `[o]`, zero points folded; None where there is none.
-            channels: how many outputs.
-            scales: accumulator scales over output scale, where quantized.
-            range_: smallest and largest sums, int64 `[o]` each, where quantized.
+            node: Determines the output's type and the rounding.
+            activation: The fused activation.
+            bias: `[o]`, including the zero points' share; None if there is none.
+            channels: Number of output channels.
+            scales: Accumulator scales divided by the output scale, if quantized.
+            range_: Smallest and largest sums, int64 `[o]` each, if quantized.
         """
         start = np.zeros(channels, np.int64) if bias is None else bias.ravel()
         if node.output.type.dtype.is_float:
@@ -85,7 +85,7 @@ class ShaderFinish:
         if node.rounding is Rounding.ONNX:
             reals = np.resize(np.asarray(requantization.reals, np.float32), channels)
             return ShaderFinish("onnx", _quads([bias32, reals.view(np.int32)]), constants)
-        # 2^30 and the longest shift leave nothing either, of sums without their bias.
+        # A multiplier of 0 becomes 2^30 with the longest shift: without the bias, the result is 0.
         nothing = requantization.multipliers == 0
         twice = _wrapped(2 * np.where(nothing, 1 << 30, requantization.multipliers))
         shifts = np.where(nothing, -31, requantization.shifts)
@@ -98,12 +98,12 @@ class ShaderFinish:
 
 
 def _wrapped(numbers: Array) -> Array:
-    """Integers as sums of 32 bits wrap them."""
+    """Wrap integers to int32."""
     return (numbers.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
 def _quads(fields: Sequence[Array]) -> Array:
-    """`[quads, fields, 4]` of `[o]` each, with zeros where channels do not fill the last quad."""
+    """Arrange fields `[o]` as `[quads, fields, 4]`, padded with zeros to whole quads."""
     channels = len(fields[0])
     padded = np.zeros((len(fields), -(-channels // 4) * 4), fields[0].dtype)
     padded[:, :channels] = np.stack(fields)

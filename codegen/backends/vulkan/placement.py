@@ -1,9 +1,9 @@
-"""Which layers a GPU computes, and which stay on the CPU beside it.
+"""The placement of layers on the GPU or the CPU.
 
-Layers run one after the other, each on one of the two. What a layer costs on either is estimated,
-or was measured by `smelt tune`; every run of layers on the GPU costs a submission and a wait
-besides, and so does every tensor that is float16 there and float32 elsewhere. In the given order,
-the cheapest assignment is found (`assignment`).
+Layers run one after the other, each on one of the two. Their times on both are estimated, or were
+measured by `smelt tune`. In addition, every run of GPU layers costs a submission and a wait, and
+every tensor that is float16 on the GPU and float32 elsewhere costs a conversion. `assignment` finds
+the cheapest placement for the given order of layers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from smelt.ops.tensor.reshape import Reshape
 
 @dataclass(frozen=True)
 class Costs:
-    """Nanoseconds that a layer takes on the GPU and on the CPU.
+    """Nanoseconds that layers take on the GPU and on the CPU.
 
-    `measured` holds pairs of both by `layer_key`, or what it takes on the GPU alone; others are
-    estimated by the profile.
+    Attributes:
+        gpu: The profile that estimates layers that were not measured.
+        measured: Measured times on the GPU and the CPU by `layer_key`; the second is None if it
+            was not measured.
     """
 
     gpu: Gpu
@@ -38,30 +40,33 @@ class Costs:
     )
 
     def of(self, node: Node) -> tuple[float, float]:
-        """A layer's time on the GPU, with its numbers as they are stored there, and on the CPU.
+        """Return a layer's times on the GPU and on the CPU.
 
-        What only converts to float16 and back is never the CPU's: infinite.
+        Args:
+            node: The layer as the GPU stores it, which may be float16. The CPU's time is that of
+                the same layer in float32. It is infinite for conversions to or from float16, which
+                only the GPU computes.
         """
-        there, here = self.measured.get(layer_key(node), (None, None))
+        gpu_ns, cpu_ns = self.measured.get(layer_key(node), (None, None))
         if _is_conversion(node):
-            return self._there(node) if there is None else there, inf
-        if there is None or here is None:
-            return self._there(node), self._here(node)
-        return there, here
+            return self._on_gpu(node) if gpu_ns is None else gpu_ns, inf
+        if gpu_ns is None or cpu_ns is None:
+            return self._on_gpu(node), self._on_cpu(node)
+        return gpu_ns, cpu_ns
 
     def knows(self, node: Node) -> bool:
-        """Whether the layer was measured."""
+        """Return whether the layer was measured."""
         known = self.measured.get(layer_key(node))
         return known is not None and (known[1] is not None or _is_conversion(node))
 
-    def _there(self, node: Node) -> float:
+    def _on_gpu(self, node: Node) -> float:
         gpu, narrow = self.gpu, _is_byte(node)
         moved = sum(v.type.bytes for v in _values(node))
         products = node.macs / gpu.products_per_ns[narrow]
         return gpu.dispatch_ns + max(products, moved / gpu.bytes_per_ns)
 
-    def _here(self, node: Node) -> float:
-        """In float32 whatever the GPU stores."""
+    def _on_cpu(self, node: Node) -> float:
+        """Estimate the time of the layer in float32, even if the GPU stores float16."""
         if node.macs:
             return node.macs / self.gpu.cpu_products_per_ns[_is_byte(node)]
         halves = sum(v.type.bytes for v in _values(node) if v.type.dtype is DType.FLOAT16)
@@ -71,25 +76,26 @@ class Costs:
 def device_share(
     graph: Graph, partitioner: Partitioner, costs: Costs | None, *, float16: bool = False
 ) -> DeviceShare:
-    """Which nodes must stay on the CPU, and why; why slower ones go to the GPU.
+    """Decide which nodes stay on the CPU, and which go to the GPU although it is slower.
 
-    Only the outermost graph is dispatched: branches and loops are the CPU's, and so is a network
-    whose sizes are known at run time only, or whose arena no device need be able to bind. A node
-    that is rebuilt keeps its place by its result; what is stored as float16 is known by its name.
+    The GPU runs only nodes of the outermost graph, not those in branches and loops. The CPU runs
+    the whole network if sizes are known only at run time, or if a tensor exceeds what every device
+    can bind. Nodes are identified by their first output, because later passes may rebuild them;
+    nodes that are stored as float16 are identified by its name.
 
     Args:
-        graph: about to be scheduled.
-        partitioner: tells which nodes the GPU serves, and which are placed.
-        costs: what layers take; None where all that the GPU serves goes there.
-        float16: whether the GPU will store numbers as float16.
+        graph: The graph, just before scheduling.
+        partitioner: Knows which nodes the GPU serves, and which ones the user placed.
+        costs: Times of layers; None to place all that the GPU serves on the GPU.
+        float16: Whether the GPU will store tensors as float16.
     """
     if graph.lengths:
-        return DeviceShare(lambda _: "Sizes that are known at run time only are the CPU's.")
+        return DeviceShare(lambda _: "The CPU computes layers whose sizes vary at run time.")
     largest = max(graph.values(), key=_arena_bytes)
     if _arena_bytes(largest) > MAX_RANGE:
         why = (
-            f"'{largest.name}' has {largest.type.bytes:,} bytes of the arena, which a GPU would "
-            f"share; {MAX_RANGE:,} is what every device can bind."
+            f"'{largest.name}' has {largest.type.bytes:,} bytes in the arena, which a GPU would "
+            f"share, but every device can bind only {MAX_RANGE:,}."
         )
         return DeviceShare(lambda _: why)
     inner = frozenset(nodes_inside(graph))
@@ -99,7 +105,7 @@ def device_share(
 
     def stays(node: Node) -> str:
         if node in inner:
-            return "Branches and loops are the CPU's."
+            return "The CPU computes branches and loops."
         return found.stays.get(node.outputs[0], "")
 
     return DeviceShare(stays, lambda node: found.goes.get(node.outputs[0].name, ""))
@@ -111,11 +117,11 @@ def _arena_bytes(value: Value) -> int:
 
 @dataclass(frozen=True)
 class _Reasons:
-    """Why layers are where they are.
+    """Reasons of the placement.
 
     Attributes:
-        stays: of those that the GPU serves but that had better stay on the CPU, by their result.
-        goes: of those on the GPU that the CPU would be faster at, by the name of their result.
+        stays: Why layers stay on the CPU although the GPU serves them, by their first output.
+        goes: Why layers go to the GPU although the CPU is faster, by the name of that output.
     """
 
     stays: Mapping[Value, str]
@@ -125,31 +131,33 @@ class _Reasons:
 def _reasons(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool) -> _Reasons:
     found = priced(graph, partitioner, costs, float16=float16)
     chosen = assignment(found.layers, costs.gpu.submit_ns, found.tensors)
-    here = [
+    on_cpu = [
         backend.name for group in partitioner.groups for backend in group if not backend.on_device
     ]
-    there = [backend.name for group in partitioner.groups for backend in group if backend.on_device]
+    on_gpu = [
+        backend.name for group in partitioner.groups for backend in group if backend.on_device
+    ]
     stays: dict[Value, str] = {}
     goes: dict[str, str] = {}
-    for number, (node, on_gpu) in enumerate(zip(found.nodes, chosen, strict=True)):
+    for number, (node, goes_to_gpu) in enumerate(zip(found.nodes, chosen, strict=True)):
         layer, result = found.layers[number], node.outputs[0]
-        if not on_gpu and layer.can[0]:
-            stays[result] = _why_here(number, found, costs.gpu, [*there, *here])
-        elif on_gpu and layer.can[1] and layer.times[1] < layer.times[0]:
-            why = _why_there(number, found, costs.gpu, here)
+        if not goes_to_gpu and layer.can[0]:
+            stays[result] = _why_on_cpu(number, found, costs.gpu, [*on_gpu, *on_cpu])
+        elif goes_to_gpu and layer.can[1] and layer.times[1] < layer.times[0]:
+            why = _why_on_gpu(number, found, costs.gpu, on_cpu)
             goes |= {result.name: why, found.float16_nodes.get(node, node).outputs[0].name: why}
     return _Reasons(stays, goes)
 
 
 @dataclass(frozen=True)
 class Priced:
-    """What is to be assigned: a network's nodes but for reshapes, and what they and tensors cost.
+    """The nodes of a network to assign, with their costs.
 
     Attributes:
-        nodes: with branches and loops, which only the CPU runs.
-        layers: one for each of them.
-        tensors: those that may be stored as float16.
-        twins: what is computed in place of some of the nodes where it is stored so.
+        nodes: All nodes except reshapes, including branches and loops, which only the CPU runs.
+        layers: The costs of each node.
+        tensors: The tensors that may be stored as float16, with the costs of conversions.
+        float16_nodes: The float16 form of nodes that may be stored so.
     """
 
     nodes: Sequence[Node]
@@ -159,7 +167,7 @@ class Priced:
 
 
 def priced(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool) -> Priced:
-    """Layers with their times on the GPU and the CPU; tensors with those of conversions."""
+    """Return the nodes to assign, with the times of layers and of conversions of tensors."""
     float16_nodes: Mapping[Node, Node] = stored_as_float16(graph, partitioner) if float16 else {}
     nodes = [node for node in graph.nodes if not isinstance(node.op, Reshape)]
     layers = [_layer(node, float16_nodes.get(node, node), partitioner, costs) for node in nodes]
@@ -176,7 +184,7 @@ def _layer(node: Node, twin: Node, partitioner: Partitioner, costs: Costs) -> Pr
 def _tensors(
     graph: Graph, nodes: Sequence[Node], float16_nodes: Mapping[Node, Node], costs: Costs
 ) -> list[PricedTensor]:
-    """The tensors that may be stored as float16; a reshaped one is the same."""
+    """Return the tensors that may be stored as float16; reshaping one does not make another."""
     same: dict[Value, Value] = {}
     for node in graph.nodes:
         if isinstance(node.op, Reshape):
@@ -208,7 +216,7 @@ def _tensors(
 
 
 def _conversion_times(value: Value, costs: Costs) -> tuple[float, float]:
-    """Of a float32 tensor to float16, and back."""
+    """Return the times to convert a float32 tensor to float16, and back."""
     half = replace(value, type=replace(value.type, dtype=DType.FLOAT16))
     origin = Origin("Cast", 0)
     narrow, widen = conversion(value, half, origin), conversion(half, value, origin)
@@ -224,38 +232,38 @@ def _is_byte(node: Node) -> bool:
 
 
 def _is_conversion(node: Node) -> bool:
-    """Whether it only converts to float16 or back, which no other operator does."""
+    """Return whether the node is a conversion to or from float16."""
     return isinstance(node.op, Cast) and any(v.type.dtype is DType.FLOAT16 for v in _values(node))
 
 
-def _why_here(number: int, found: Priced, gpu: Gpu, backends: Sequence[str]) -> str:
-    """Why the CPU computes a layer; `backends` are those of the target, the GPU's first."""
-    there, here = (time / 1e3 for time in found.layers[number].times)
+def _why_on_cpu(number: int, found: Priced, gpu: Gpu, backends: Sequence[str]) -> str:
+    """Return why the CPU computes a layer; `backends` are the target's, the GPU's first."""
+    gpu_us, cpu_us = (time / 1e3 for time in found.layers[number].times)
     why = (
-        f"It would take {there:.1f} us on the GPU ({gpu.name}), here {here:.1f} us; a way to the "
-        f"GPU and back takes {_way(number, found, gpu)}."
+        f"It would take {gpu_us:.1f} us on the GPU ({gpu.name}) and takes {cpu_us:.1f} us on the "
+        f"CPU; moving it alone to the GPU costs {_transfer(number, found, gpu)}."
     )
-    if here <= there:
+    if cpu_us <= gpu_us:
         return why
     return (
-        f"{why} --place LAYER={backends[0]} takes it there all the same, --backends "
-        f"{','.join(backends)} all that the GPU serves."
+        f"{why} To move it anyway, use --place LAYER={backends[0]}; to move all layers that the "
+        f"GPU serves, use --backends {','.join(backends)}."
     )
 
 
-def _why_there(number: int, found: Priced, gpu: Gpu, on_cpu: Sequence[str]) -> str:
-    """Why the GPU computes a layer that the CPU would be faster at."""
-    there, here = (time / 1e3 for time in found.layers[number].times)
+def _why_on_gpu(number: int, found: Priced, gpu: Gpu, on_cpu: Sequence[str]) -> str:
+    """Return why the GPU computes a layer although the CPU would be faster."""
+    gpu_us, cpu_us = (time / 1e3 for time in found.layers[number].times)
     why = (
-        f"It would take {here:.1f} us on the CPU, here {there:.1f} us ({gpu.name}); a way to the "
-        f"CPU and back takes {_way(number, found, gpu)}."
+        f"It would take {cpu_us:.1f} us on the CPU and takes {gpu_us:.1f} us on the GPU "
+        f"({gpu.name}); moving it alone to the CPU costs {_transfer(number, found, gpu)}."
     )
-    return f"{why} --place LAYER={on_cpu[-1]} takes it there all the same." if on_cpu else why
+    return f"{why} To move it anyway, use --place LAYER={on_cpu[-1]}." if on_cpu else why
 
 
-def _way(number: int, found: Priced, gpu: Gpu) -> str:
-    """What a layer of its own on the other side costs besides."""
+def _transfer(number: int, found: Priced, gpu: Gpu) -> str:
+    """Return the extra time of a layer whose neighbors are on the other processor."""
     read = sum(t.times[0] for t in found.tensors if number in t.readers)
     made = sum(t.times[1] for t in found.tensors if number == t.maker)
-    converted = f" and conversions up to {(read + made) / 1e3:.0f} us" if read + made else ""
+    converted = f" and up to {(read + made) / 1e3:.0f} us of conversions" if read + made else ""
     return f"{gpu.submit_ns / 1e3:.0f} us{converted}"

@@ -1,4 +1,4 @@
-"""Pool2D on a GPU: maximum, average and total over sliding windows."""
+"""Shader of Pool2D: maximum, average and sum over sliding windows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,17 @@ _TYPES = (*NARROW_FLOATS, DType.INT8, DType.UINT8)
 
 @dataclass(frozen=True)
 class PoolShaderParameters(Parameters):
-    """`acc` begins with `first`, and `result` is GLSL of what becomes of it."""
+    """Parameters of the shader of Pool2D.
+
+    Attributes:
+        kind: The kind of Pool2D.
+        lanes: How many elements an invocation computes.
+        first: Initial value of the accumulator `acc`.
+        load: GLSL that loads an input.
+        result: GLSL of the output in terms of `acc` and of `count`, the number of elements.
+        counts_padding: Whether `count` includes padding.
+        functions: GLSL of shared functions.
+    """
 
     kind: str
     lanes: Lanes
@@ -43,7 +53,7 @@ class PoolShaderParameters(Parameters):
 
 
 class PoolShader(Kernel[Pool2D]):
-    """Each invocation goes through the windows of four channels, or of one element."""
+    """Each invocation computes four channels of a pixel, or one."""
 
     op = Pool2D
     floats = NARROW_FLOATS
@@ -103,14 +113,14 @@ class PoolShader(Kernel[Pool2D]):
 
 
 def _first(kind: str, dtype: DType) -> str:
-    """GLSL of what an accumulator starts from."""
+    """Return GLSL of an accumulator's initial value."""
     if kind == "max":
         return "-3.4028235e38" if dtype.is_float else str(dtype.limits[0])
     return "0.0" if dtype.is_float else "0"
 
 
 def _result(node: Node[Pool2D], lanes: Lanes) -> tuple[str, dict[str, int], tuple[Packed, ...]]:
-    """GLSL of what becomes of `acc` over `count` elements, constants, and tables of factors."""
+    """Return GLSL of the output in terms of `acc` and `count`, constants, and operands."""
     op, x, y = node.op, node.input(0).type, node.output.type
     if y.dtype.is_float:
         value = "acc / float(count)" if op.kind == "average" else "acc"
@@ -128,13 +138,16 @@ def _result(node: Node[Pool2D], lanes: Lanes) -> tuple[str, dict[str, int], tupl
         scaled = f"clamp(roundEven({real}(acc) * RATIOS(count)), -4096.0, 4096.0)"
         whole = f"{lanes.type}({scaled})"
         return f"clamp({whole} + ZERO, LOW, HIGH)", constants, (_ratios(op, x, y),)
-    # To nearest, ties away from zero.
+    # Round to nearest, ties away from zero.
     value = "sign(acc) * ((abs(acc) + count / 2) / count)" if op.kind == "average" else "acc"
     return f"clamp({value}, LOW, HIGH)", constants, ()
 
 
 def _ratios(op: Pool2D, x: TensorType, y: TensorType) -> Packed:
-    """What sums of so many elements are multiplied by: Vulkan's quotients are not exact."""
+    """Return the factors by which sums are scaled, by their number of elements.
+
+    They are tabulated because Vulkan's quotients are not exact.
+    """
     counts = np.arange(op.window[0] * op.window[1] + 1, dtype=np.float32)
     counts[0] = 1
     return Packed("ratios", (average_scale(x, y) / counts).astype(np.float32))

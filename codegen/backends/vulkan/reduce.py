@@ -1,4 +1,8 @@
-"""Reduce on a GPU: an invocation an element, or four; or a workgroup where there are few."""
+"""Shader of Reduce.
+
+An invocation computes one output element, or four; if there are few elements, a workgroup computes
+each.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +37,21 @@ from smelt.ops.arithmetic.fixed_point import INT32_MAX
 from smelt.ops.core.reduce import Reduce, reduce_multiplier, reduce_scale
 
 GROUP = 128
-"""Invocations that share a row, where rows are long and few."""
+"""Invocations of a workgroup that reduces a row together, if rows are long and few."""
 
 _MAX_AXES = 5
 
 
 @dataclass(frozen=True)
 class ReduceFormula:
-    """GLSL of one reduction: the accumulator's first value, a step with `x`, the result of `acc`.
+    """GLSL of a reduction.
 
-    `combine` makes one of two accumulators `a` and `b`.
+    Attributes:
+        first: Initial value of the accumulator `acc`.
+        step: Statement that adds an element `x` to `acc`.
+        result: The output in terms of `acc`.
+        combine: Expression that combines two accumulators `a` and `b`.
+        constants: Specialization constants by name.
     """
 
     first: str
@@ -62,16 +71,19 @@ _SUMS = {
 }
 
 _SERVED = frozenset({*_SUMS, "max", "min", "prod", "log_sum_exp"})
-"""Kinds that there is GLSL for: others are left to the CPU."""
+"""Kinds that have a shader; the CPU computes the others."""
 
 
 def grouped(rows: int, size: int) -> bool:
-    """Whether a workgroup should share a row: few rows would leave most of a GPU idle."""
+    """Return whether a workgroup should reduce each row: one invocation per row leaves a GPU idle.
+
+    That is so if rows are few and long.
+    """
     return size >= 2 * GROUP and rows <= 1024
 
 
 def loop_constants(prefix: str, loops: Sequence[ArrayLoop], names: Sequence[str]) -> dict[str, int]:
-    """Specialization constants of loops as `locate` of `backends/vulkan/elements.j2` names them."""
+    """Return loops' specialization constants, named as in `locate` of `elements.j2`."""
     found: dict[str, int] = {}
     for number, loop in enumerate(loops):
         found[f"{prefix}SIZE_{number}"] = loop.size
@@ -82,7 +94,23 @@ def loop_constants(prefix: str, loops: Sequence[ArrayLoop], names: Sequence[str]
 
 @dataclass(frozen=True)
 class ReduceShaderParameters(Parameters):
-    """A `ReduceFormula`'s GLSL; `second`: of a logarithm of a sum, which takes a second pass."""
+    """Parameters of the shader of Reduce.
+
+    Attributes:
+        kind: The kind of Reduce.
+        functions: GLSL of shared functions.
+        scalar: GLSL type of an output element.
+        lanes: How many elements an invocation computes.
+        first: See `ReduceFormula`.
+        step: See `ReduceFormula`.
+        result: See `ReduceFormula`.
+        combine: See `ReduceFormula`; empty if there is no workgroup.
+        second: Whether there is a second pass, which sums exponentials: `log_sum_exp`.
+        group: Whether a workgroup computes each output.
+        load: GLSL that loads an input.
+        outer: Indices of the loops over outputs.
+        inner: Indices of the loops over the inputs of an output.
+    """
 
     kind: str
     functions: str
@@ -100,7 +128,7 @@ class ReduceShaderParameters(Parameters):
 
 
 class ReduceShader(Kernel[Reduce]):
-    """Goes through the reduced axes for each element of the others."""
+    """Reduces axes, in one pass over the inputs of each output; `log_sum_exp` needs two."""
 
     op = Reduce
     floats = NARROW_FLOATS
@@ -112,7 +140,10 @@ class ReduceShader(Kernel[Reduce]):
             return refusal
         outer, inner = _outer(op, x), _inner(op, x)
         if max(len(outer), len(inner)) > _MAX_AXES:
-            return Refusal(f"{op.name} over so many axes is not served on the GPU.")
+            return Refusal(
+                f"{op.name} over more than {_MAX_AXES} axes is not served on the GPU, even after "
+                "merging."
+            )
         if refusal := refuse_types(node):
             return refusal
         second = op.kind == "log_sum_exp"
@@ -159,7 +190,7 @@ class ReduceShader(Kernel[Reduce]):
 
 
 def _refuse(op: Reduce, x: TensorType) -> Refusal | None:
-    """Why no shader computes a reduction, whatever its axes are; None where one does."""
+    """Return why no shader computes a reduction of this kind and type; None if one does."""
     if op.kind not in _SERVED:
         return Refusal(f"{op.name} is not served on the GPU: there is no shader for it.")
     low, high = (0, 1) if x.dtype is DType.BOOL or x.dtype.is_float else x.dtype.limits
@@ -184,7 +215,7 @@ def _inner(op: Reduce, x: TensorType) -> list[ArrayLoop]:
 
 
 def _in_quads(outer: Sequence[ArrayLoop], inner: Sequence[ArrayLoop]) -> bool:
-    """Whether four results of neighbours come from four neighbours throughout."""
+    """Return whether four adjacent outputs always depend on four adjacent inputs at a time."""
     if not outer or outer[-1].strides[0] != 1 or outer[-1].size % 4:
         return False
     return not any(loop.strides[0] % 4 for loop in (*outer[:-1], *inner))

@@ -1,4 +1,4 @@
-"""Slice, Transpose, Tile, Pad, Resize to the nearest, Concat and their like on a GPU."""
+"""Shaders of Slice, Transpose, Tile, Pad, nearest Resize, Concat and similar operators."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from smelt.ops.tensor.tile import Tile
 from smelt.ops.tensor.transpose import Transpose
 
 _MOST_PARTS = 28
-"""Inputs that a Concat can have specialization constants for."""
+"""Largest number of inputs of a Concat: each takes a specialization constant."""
 
 
 class CopyShader(Kernel[Copy | BitCast]):
-    """All elements as they stand."""
+    """Copies all elements in their order."""
 
     op = Copy | BitCast
     floats = STORED_FLOATS
@@ -50,7 +50,7 @@ class CopyShader(Kernel[Copy | BitCast]):
 
 
 class SliceShader(Kernel[Slice]):
-    """Axes with a start and a step."""
+    """Reads each axis from a start, with a step."""
 
     op = Slice
     floats = STORED_FLOATS
@@ -68,7 +68,7 @@ class SliceShader(Kernel[Slice]):
 
 
 class TransposeShader(Kernel[Transpose]):
-    """Axes in another order."""
+    """Reads the axes in another order."""
 
     op = Transpose
     floats = STORED_FLOATS
@@ -85,7 +85,7 @@ class TransposeShader(Kernel[Transpose]):
 
 
 class TileShader(Kernel[Tile]):
-    """Each axis is two: which repetition, and where in it."""
+    """Splits each axis into two: the number of the repetition, and the index in it."""
 
     op = Tile
     floats = STORED_FLOATS
@@ -100,7 +100,7 @@ class TileShader(Kernel[Tile]):
 
 
 class PadShader(Kernel[Pad]):
-    """A table an axis that is padded."""
+    """Reads each padded axis through a table of positions."""
 
     op = Pad
     floats = STORED_FLOATS
@@ -124,7 +124,7 @@ class PadShader(Kernel[Pad]):
             else:
                 table = op.sources(number, size) * step
                 axes.append(OutputAxis(table.size, table=table))
-        # What is read at run time is one element.
+        # A fill value that is read at run time is one element, so elements are not joined.
         widest = 16 if node.optional(1) is None else y.dtype.size
         moves = Moves.of(axes, y.dtype.size, widest=widest)
         fill = np.asarray(op.stored_value(y), y.dtype.numpy).reshape(1)
@@ -134,7 +134,7 @@ class PadShader(Kernel[Pad]):
 
 
 class ResizeNearestShader(Kernel[Resize]):
-    """Tables of rows and columns."""
+    """Reads rows and columns through tables of positions."""
 
     op = Resize
     floats = STORED_FLOATS
@@ -147,7 +147,7 @@ class ResizeNearestShader(Kernel[Resize]):
     def offer(self, node: Node[Resize], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
         if op.kind != "nearest":
-            return Refusal("an interpolation has a kernel of its own.")
+            return Refusal("Interpolation is computed by another kernel.")
         batch, row, column, channel = dense_strides(x.shape)
         rows, columns = (op.nearest(*sizes) for sizes in op.axes(x.shape))
         axes = [
@@ -160,7 +160,7 @@ class ResizeNearestShader(Kernel[Resize]):
 
 
 class ResampleShader(Kernel[Resample]):
-    """Copies along one axis, by a table."""
+    """Copies elements along one axis, through a table of positions."""
 
     op = Resample
     floats = STORED_FLOATS
@@ -169,7 +169,7 @@ class ResampleShader(Kernel[Resample]):
     def offer(self, node: Node[Resample], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
         if node.optional(2) is not None or not node.input(1).is_constant:
-            return Refusal("Resample is served on the GPU for copies from constant positions.")
+            return Refusal("Copies by Resample are served on the GPU for constant positions.")
         strides = dense_strides(x.shape)
         found = node.input(1).array[:, 0].astype(np.int64)
         table = np.where(found < 0, -1, found * strides[op.axis])
@@ -183,7 +183,7 @@ class ResampleShader(Kernel[Resample]):
 
 @dataclass(frozen=True)
 class ConcatShaderParameters(Parameters):
-    """Elements of `unit` bytes; `parts` are the inputs' numbers."""
+    """Parameters of the shader of Concat: moved type, its bytes, and the inputs' indices."""
 
     type: str
     unit: int
@@ -191,7 +191,7 @@ class ConcatShaderParameters(Parameters):
 
 
 class ConcatShader(Kernel[Concat]):
-    """Each row of the output is one of each input after the other."""
+    """Computes each row of the output as a row of each input, one after the other."""
 
     op = Concat
     floats = STORED_FLOATS
@@ -222,7 +222,7 @@ class ConcatShader(Kernel[Concat]):
                 **{f"CHUNK_{i}": chunk for i, chunk in enumerate(chunks)},
             },
             invocations=spread(items),
-            summary=f"{len(chunks)} inputs, {max(unit, 4)} bytes an invocation",
+            summary=f"{len(chunks)} inputs, {max(unit, 4)} bytes per invocation",
             form="vulkan_moves",
             work={"calls": 1, "outputs": y.size},
         )

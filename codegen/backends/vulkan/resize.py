@@ -1,4 +1,4 @@
-"""Interpolations on a GPU: bilinear resizing, weighted sums along an axis."""
+"""Shaders of interpolation: bilinear Resize, and weighted Resample along an axis."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from smelt.ops.tensor.resize import Resize
 
 @dataclass(frozen=True)
 class BilinearShaderParameters(Parameters):
-    """`one` is GLSL of the weights' sum."""
+    """Parameters of the shader of bilinear Resize; `one` is GLSL of the sum of two weights."""
 
     real: bool
     lanes: Lanes
@@ -40,24 +40,25 @@ class BilinearShaderParameters(Parameters):
 
 
 class ResizeBilinearShader(Kernel[Resize]):
-    """Positions and weights of rows and columns are tables."""
+    """Interpolates with tables of positions and weights of rows and columns."""
 
     op = Resize
     floats = NARROW_FLOATS
 
     @override
     def entries(self, node: Node[Resize]) -> int:
-        # Two places and two weights a row or column, at most.
+        # At most two positions and two weights per row and per column.
         return 4 * sum(node.output.type.shape[1:3])
 
     @override
     def offer(self, node: Node[Resize], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
         if op.kind != "bilinear":
-            return Refusal("copies have a kernel of their own.")
+            return Refusal("Resize to the nearest is computed by another kernel.")
         if not x.dtype.is_float and not (x.dtype is DType.INT8 and x.is_quantized):
             return Refusal(
-                f"{op.name} is served for floats and quantized i8 data, not {x.dtype.value}."
+                f"{op.name} is served on the GPU for floats and quantized i8 data, not "
+                f"{x.dtype.value}."
             )
         real, lanes = x.dtype.is_float, Lanes.of(x.dtype, quads=x.shape[3] % 4 == 0)
         weights = "float" if real else "int"
@@ -99,7 +100,7 @@ class ResizeBilinearShader(Kernel[Resize]):
 
 
 def _tables(node: Node[Resize], *, real: bool) -> list[Packed]:
-    """Positions and weights of rows and columns."""
+    """Return tables of positions and weights of rows and columns."""
     tables: list[Packed] = []
     for name, sizes in zip(("row", "column"), node.op.axes(node.input(0).type.shape), strict=True):
         first, second, _, weight = (node.op.linear if real else node.op.linear_integer)(*sizes)
@@ -112,23 +113,30 @@ def _tables(node: Node[Resize], *, real: bool) -> list[Packed]:
 
 @dataclass(frozen=True)
 class ResampleShaderParameters(Parameters):
-    """`quads`: four neighbours at a time."""
+    """Parameters of the shader of weighted Resample.
+
+    Attributes:
+        quads: Whether an invocation computes four adjacent elements.
+        type: GLSL type of what it computes.
+    """
 
     quads: bool
     type: str
 
 
 class ResampleWeightedShader(Kernel[Resample]):
-    """Positions and weights are tables."""
+    """Interpolates along an axis with tables of positions and weights."""
 
     op = Resample
 
     @override
     def offer(self, node: Node[Resample], request: Request) -> KernelCall | Refusal:
         if node.optional(2) is None:
-            return Refusal("copies have a kernel of their own.")
+            return Refusal("Resample without weights is computed by another kernel.")
         if not all(v.is_constant for v in node.inputs[1:] if v is not None):
-            return Refusal(f"{node.op.name} is served for constant positions and weights only.")
+            return Refusal(
+                f"{node.op.name} is served on the GPU only for constant positions and weights."
+            )
         op, x, y = node.op, node.input(0).type, node.output.type
         positions, width = node.input(1).array, prod(x.shape[op.axis + 1 :])
         quads = width % 4 == 0
@@ -158,7 +166,7 @@ class ResampleWeightedShader(Kernel[Resample]):
                 "FILL": float_bits(op.fill),
             },
             invocations=spread(items),
-            summary=f"{4 if quads else 1} elements an invocation, each of {positions.shape[1]}",
+            summary=f"{4 if quads else 1} elements per invocation, {positions.shape[1]} taps each",
             form="vulkan_elements",
             work={"calls": 1, "outputs": y.size},
         )

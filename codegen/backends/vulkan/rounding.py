@@ -1,8 +1,9 @@
-"""From real numbers to stored ones on a GPU, exactly.
+"""Exact quantization of floats on a GPU.
 
-Vulkan's quotients are right within 2.5 units in the last place: one that lies near the middle
-between two integers may be rounded to either. But the stored number rises with the real one, so
-that it is settled by the least floats at which each is reached, which are found at compile time.
+Vulkan's quotients have an error of up to 2.5 units in the last place, so that a quotient near the
+middle between two integers may be rounded to either. Because the stored number is a nondecreasing
+function of the float, the compiler computes the smallest float for each stored number, and the
+shader compares with these thresholds.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ from smelt.ops.arithmetic.fixed_point import quantize_onnx, round_half_away
 def quantized_real(
     y: TensorType, real: str, low: int, high: int, *, ties_to_even: bool = True
 ) -> ElementBody:
-    """GLSL of the stored number within limits, of 8 bits, for a float of that name.
+    """Return GLSL that quantizes a float; NaN becomes `low`.
 
-    A NaN is stored as `low`.
+    Args:
+        y: The quantized 8-bit type.
+        real: Name of the float variable.
+        low: Smallest result.
+        high: Largest result.
+        ties_to_even: Round ties to even, as ONNX does; else away from zero.
     """
     scale = np.float32(y.scale)
 
@@ -54,7 +60,10 @@ def quantized_real(
 
 
 def thresholds(stored: Callable[[Array], Array], values: Array) -> Array:
-    """The least float32 for which a rising function is at least each value; inf if none is."""
+    """Return, for each value, the smallest float32 `x` with `stored(x) >= value`; inf if none.
+
+    `stored` must be nondecreasing. The search is a bisection of the ordered floats.
+    """
     low = np.full(len(values), _order(np.float32(-np.inf)), np.int64) - 1
     high = np.full(len(values), _order(np.float32(np.inf)), np.int64) + 1
     while (high - low > 1).any():
@@ -65,12 +74,12 @@ def thresholds(stored: Callable[[Array], Array], values: Array) -> Array:
 
 
 def _order(x: np.float32) -> int:
-    """An integer that rises with the float."""
+    """Map a float32 to an integer in the same order."""
     bits = int(x.view(np.int32))
     return bits if bits >= 0 else -(bits & 0x7FFFFFFF) - 1
 
 
 def _float(order: Array) -> Array:
-    """The float of an integer that rises with it."""
+    """Map integers back to float32: the inverse of `_order`."""
     bits = np.where(order >= 0, order, (-order - 1) | 0x80000000)
     return bits.astype(np.uint64).astype(np.uint32).view(np.float32)

@@ -1,10 +1,10 @@
 """The compute shaders of a network: GLSL modules, and the pipelines that specialize them.
 
-A kernel's template says `INPUT(i)` where it means element `i` of an operand. Here that is tied to
-memory. A network's program binds the whole arena once and tells each dispatch by push constants
-where its operands start, and the call's numbers behind that. To check it, each operand's exact
-range can be bound as a descriptor of its own, read only or written only, so that the validation
-layer sees what a dispatch touches.
+A kernel's template accesses element `i` of an operand as `INPUT(i)`; this module defines these
+accessors. A network's program binds the whole arena once. Push constants give each dispatch the
+offsets of its operands, followed by the call's numbers. For tests, each operand's exact range can
+be bound as its own read-only or write-only descriptor, so that the validation layer detects
+accesses outside of it.
 
 Source: Vulkan 1.1 specification, chapters 9 (pipelines), 10 (specialization constants) and 14
 (resource descriptors); GL_KHR_vulkan_glsl.
@@ -28,19 +28,22 @@ from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import HEADER, render
 
 HALVES = frozenset({"float16_t", "f16vec4"})
-"""Views of float16; floats are computed with, unless a variant computes with halves themselves."""
+"""Views of float16 data; shaders convert it to float32, except in the variant `half`."""
 
 _LOADS = {"float16_t": ("float16_t", "float(%s)"), "f16vec4": ("uvec2", "vec4_of_halves(%s)")}
-"""What halves are loaded as, and how floats are made of that: four are faster as two words."""
+"""Type as which a view of float16 is loaded, and its conversion to float32.
+
+Four are loaded as two words, which is faster.
+"""
 
 FEATURES = {"dot": "SMELT_VULKAN_DOT", "half": "SMELT_VULKAN_HALVES"}
-"""What C calls the features of devices that variants of modules are for."""
+"""Names in C of the device features that variants of modules need."""
 
 Binding = Literal["shared", "exact"]
 """`shared`: one descriptor for the arena and one for the weights; `exact`: one for each operand."""
 
 MAX_CONSTANTS = 32
-"""Specialization constants that a module may have."""
+"""Largest number of specialization constants of a module."""
 
 ELEMENT_BYTES = {
     "int": 4,
@@ -55,18 +58,18 @@ ELEMENT_BYTES = {
     "float16_t": 2,
     "f16vec4": 8,
 }
-"""Bytes of what an operand's elements can be seen as."""
+"""Sizes in bytes of the GLSL types as which operands can be accessed."""
 
 
 @dataclass(frozen=True)
 class ModuleParameters(Parameters):
-    """Variables of every module's template, beside those of its call.
+    """Variables of every module's template, besides those of its call.
 
     Attributes:
-        head: its first lines.
-        interface: declarations of constants, of memory, and of how operands are read.
-        stored: what converts a result to what is stored; empty where that is the same.
-        variant: see `Module.sources`.
+        head: The first lines of the file.
+        interface: Declarations of constants, buffers and accessors of operands.
+        stored: GLSL type to which a result is converted before it is stored; empty if none.
+        variant: See `Module.sources`.
     """
 
     head: str = ""
@@ -80,11 +83,11 @@ class Module:
     """One GLSL program.
 
     Attributes:
-        name: a C identifier, and the stem of its file.
-        sources: GLSL by variant; `""` is the one that every device executes.
-        constants: names of its specialization constants in the order of their numbers, from 3 on.
-        pushed: names of its push constants in order: operands for where they start, then numbers.
-        users: origins of the layers that it computes.
+        name: A C identifier, and the stem of its file.
+        sources: GLSL by variant; every device can run the variant `""`.
+        constants: Names of its specialization constants, in the order of their IDs from 3 on.
+        pushed: Names of its push constants in order: operands (their offsets), then numbers.
+        users: Origins of the layers that it computes.
     """
 
     name: str
@@ -95,18 +98,25 @@ class Module:
 
     @property
     def fast(self) -> str:
-        """The variant for devices that have a feature; empty where there is none."""
+        """The variant for devices with a feature; empty if there is none."""
         return next((variant for variant in self.sources if variant), "")
 
     @property
     def feature(self) -> str:
-        """What C calls the feature of that variant; empty where there is none."""
+        """Name in C of the feature that this variant needs; empty if there is none."""
         return FEATURES.get(self.fast, "")
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A module specialized: the workgroup's size, then the values of its constants."""
+    """A specialized module.
+
+    Attributes:
+        name: A C identifier.
+        module: Index of the module.
+        local: Workgroup size in x, y and z.
+        values: Values of the specialization constants.
+    """
 
     name: str
     module: int
@@ -115,12 +125,12 @@ class Pipeline:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """All that C tells the driver."""
+        """All specialization constants: the workgroup size, then the values."""
         return (*self.local, *self.values)
 
 
 class Shaders(DeviceFunctions[ShaderCall]):
-    """Collects modules and pipelines; equal ones become one."""
+    """Collects modules and pipelines; equal ones are stored once."""
 
     shares_arena = True
 
@@ -169,7 +179,13 @@ class Shaders(DeviceFunctions[ShaderCall]):
 
 
 def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> str:
-    """The GLSL of a call's module."""
+    """Return the GLSL of a call's module.
+
+    Args:
+        call: The call.
+        variant: The variant of the module.
+        binding: How operands are bound to memory.
+    """
     own = ModuleParameters(
         head=f"{HEADER}\n#version 450",
         interface=_interface(call, binding, variant),
@@ -180,7 +196,7 @@ def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> 
 
 
 def _conversion(call: ShaderCall) -> str:
-    """What converts a result to what is stored: halves take a conversion, others none."""
+    """Return the float16 type to which results are converted; empty if they are not float16."""
     views = {call.views[o.name] for o in call.operands if isinstance(o, Output)}
     (halves,) = views & HALVES or {""}
     return halves
@@ -213,22 +229,22 @@ def _interface(call: ShaderCall, binding: Binding, variant: str) -> str:
 
 
 def _declared(kind: str, names: Sequence[str]) -> list[str]:
-    """Members of a block, in lines of at most 96 columns."""
+    """Return the declaration of a block's members, in lines of at most 96 columns."""
     return wrap(f"{kind} {', '.join(names)};", 92, subsequent_indent="    ") if names else []
 
 
 def _seen(call: ShaderCall, operand: Operand, *, computes_halves: bool) -> tuple[str, str]:
-    """The GLSL type of an operand's memory, and of `%s`, an element of it, what it is read as."""
+    """Return an operand's GLSL type in memory, and an expression that reads an element `%s`."""
     view = call.views[operand.name]
     loads = isinstance(operand, Input | Packed) and not computes_halves
     return _LOADS.get(view, (view, "%s")) if loads else (view, "%s")
 
 
 def _shared(call: ShaderCall, *, computes_halves: bool) -> list[str]:
-    """The arena and the weights, each seen as every type that an operand is seen as."""
+    """Declare the arena and the weights, once for each type as which operands are accessed."""
     lines: list[str] = []
     written = {call.views[o.name] for o in call.operands if isinstance(o, Output | Scratch)}
-    # Where a call works in place, what it reads as words it writes as halves.
+    # A call that works in place may read words of the same bytes that it writes as float16.
     written |= {kind for kind, _ in _LOADS.values()} if call.in_place else set()
     declared: dict[str, None] = {}
     accessors: list[str] = []
@@ -249,7 +265,7 @@ def _shared(call: ShaderCall, *, computes_halves: bool) -> list[str]:
 
 
 def _exact(call: ShaderCall, *, computes_halves: bool) -> list[str]:
-    """Every operand as a descriptor of its own."""
+    """Declare each operand as a separate descriptor."""
     lines: list[str] = []
     for number, operand in enumerate(call.operands):
         (view, read), name = _seen(call, operand, computes_halves=computes_halves), operand.name

@@ -1,4 +1,4 @@
-"""Softmax, LogSoftmax and L2Normalization on a GPU: over the last axis, row by row."""
+"""Shaders of Softmax, LogSoftmax and L2Normalization, which compute rows along the last axis."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from smelt.ops.core.l2_normalization import L2Normalization
 from smelt.ops.core.softmax import LogSoftmax, Softmax, difference_scaling
 
 _SUM_LIMIT = 4095
-"""Elements of a row whose exponentials, with 12 integer bits, surely sum to less than 2^31."""
+"""Largest row for which the sum of exponentials, with 12 integer bits, is surely below 2^31."""
 
 _CALLS = {
     "softmax": ({"exp_float"}, {"byte_of", "leading_zeros", "reciprocal", "requantize"}),
@@ -41,7 +41,7 @@ _CALLS = {
     ),
     "l2": (set[str](), {"byte_of", "inverse_sqrt", "requantize"}),
 }
-"""Shared functions that the shader of floats calls, and that of bytes."""
+"""Shared functions that the shader of floats calls, and those that the shader of bytes calls."""
 
 
 def _refuse(node: Node, longest: int | None = None) -> Refusal | None:
@@ -51,12 +51,15 @@ def _refuse(node: Node, longest: int | None = None) -> Refusal | None:
             f"{node.op.name} is served on the GPU for floats and i8 data, not {x.dtype.value}."
         )
     if longest is not None and not x.dtype.is_float and x.shape[-1] > longest:
-        return Refusal(f"{node.op.name} of i8 rows is served for at most {longest} elements a row.")
+        return Refusal(
+            f"{node.op.name} of i8 data is served on the GPU for at most {longest} elements per "
+            "row."
+        )
     return None
 
 
 class SoftmaxShader(Kernel[Softmax]):
-    """A row's maximum, the sum of its exponentials, the quotients."""
+    """Computes each row's maximum, the sum of its exponentials, then the quotients."""
 
     op = Softmax
     floats = NARROW_FLOATS
@@ -73,7 +76,7 @@ class SoftmaxShader(Kernel[Softmax]):
 
 
 class LogSoftmaxShader(Kernel[LogSoftmax]):
-    """A row's maximum, the sum of its exponentials, the differences."""
+    """Computes each row's maximum, the sum of its exponentials, then the differences."""
 
     op = LogSoftmax
     floats = NARROW_FLOATS
@@ -99,7 +102,7 @@ class LogSoftmaxShader(Kernel[LogSoftmax]):
 
 
 class L2NormalizationShader(Kernel[L2Normalization]):
-    """The squares of a row, then its elements by the inverse of their root."""
+    """Sums the squares of each row, then multiplies its elements by the inverse square root."""
 
     op = L2Normalization
     floats = NARROW_FLOATS
@@ -117,7 +120,14 @@ class L2NormalizationShader(Kernel[L2Normalization]):
 
 @dataclass(frozen=True)
 class FloatRowsShaderParameters(Parameters):
-    """`group`: a workgroup has a row."""
+    """Parameters of the shader of rows of floats.
+
+    Attributes:
+        what: The operator's name.
+        kind: A key of `_CALLS`.
+        group: Whether a workgroup computes each row, instead of one invocation.
+        functions: GLSL of shared functions.
+    """
 
     what: str
     kind: str
@@ -145,7 +155,7 @@ def _floats(node: Node, kind: str, constants: Mapping[str, int]) -> ShaderCall:
         constants={"ROWS": rows, "SIZE": size, **constants},
         invocations=(rows * GROUP, 1, 1) if group else spread(rows),
         local=(GROUP, 1, 1) if group else None,
-        summary=f"{'a workgroup' if group else 'an invocation'} a row",
+        summary=f"one {'workgroup' if group else 'invocation'} per row",
         form="vulkan_rows",
         work={"calls": 1, "outputs": x.size},
     )
@@ -153,7 +163,7 @@ def _floats(node: Node, kind: str, constants: Mapping[str, int]) -> ShaderCall:
 
 @dataclass(frozen=True)
 class ByteRowsShaderParameters(Parameters):
-    """`what` is the operator's name."""
+    """Parameters of the shader of rows of int8: operator's name, key of `_CALLS`, functions."""
 
     what: str
     kind: str
@@ -191,7 +201,7 @@ def _bytes(node: Node, kind: str, constants: Mapping[str, int], table: Array | N
             **constants,
         },
         invocations=spread(items),
-        summary=f"{together} rows an invocation",
+        summary=f"{together} rows per invocation",
         form="vulkan_rows",
         work={"calls": 1, "outputs": x.size},
     )

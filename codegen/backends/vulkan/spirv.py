@@ -1,4 +1,4 @@
-"""From GLSL to SPIR-V, by the compilers of the Khronos group, and validated by theirs."""
+"""Compilation of GLSL to SPIR-V with glslc or glslangValidator, and validation with spirv-val."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from smelt.files import temporary_folder
 from smelt.ir import Array
 
 ENVIRONMENT = "vulkan1.1"
-"""What modules are compiled for and validated against."""
+"""The target environment for compilation and validation."""
 
 _HINT = "apt-get install glslang-tools spirv-tools"
 _LIMIT_S = 120
@@ -26,9 +26,13 @@ _MAGIC = 0x07230203
 
 @dataclass(frozen=True)
 class Compiler:
-    """A GLSL compiler: its name, its path, and the first line that it says of itself.
+    """A GLSL compiler.
 
-    `optimizer` is the path of spirv-opt where the compiler does not optimize by itself.
+    Attributes:
+        name: `glslc` or `glslangValidator`.
+        path: Its path.
+        version: The first line that it prints for `--version`.
+        optimizer: Path of spirv-opt if the compiler does not optimize; else empty.
     """
 
     name: str
@@ -38,17 +42,21 @@ class Compiler:
 
     @property
     def batch(self) -> int:
-        """Files for a process. Both take far longer to start than to compile one more of them."""
+        """Files per process.
+
+        Starting either compiler takes far longer than compiling a file, but only glslc accepts
+        several files.
+        """
         return 16 if self.name == "glslc" else 1
 
     def commands(self, names: Sequence[str]) -> list[list[str]]:
-        """The command lines that compile files NAME.comp to NAME.comp.spv in the working folder."""
+        """Return commands that compile NAME.comp to NAME.comp.spv in the working folder."""
         files = [f"{name}.comp" for name in names]
         if self.name == "glslc":
             options = ["-c", "-O", "-fshader-stage=compute", f"--target-env={ENVIRONMENT}"]
             return [[self.path, *options, "-Werror", *files]]
         compile_ = [self.path, "-S", "comp", "--target-env", ENVIRONMENT]
-        optimize = [self.optimizer, "-O", "--strip-debug"]  # glslc writes no names either
+        optimize = [self.optimizer, "-O", "--strip-debug"]  # glslc omits debug names too
         return [
             command
             for file in files
@@ -61,10 +69,10 @@ class Compiler:
 
 @cache
 def compiler() -> Compiler:
-    """The compiler that is installed: glslc, or glslangValidator with spirv-opt.
+    """Return the installed compiler: glslc, or glslangValidator with spirv-opt.
 
     Raises:
-        ToolError: there is neither.
+        ToolError: Neither is installed.
     """
     glslc, validator, optimizer = map(_find, ("glslc", "glslangValidator", "spirv-opt"))
     if glslc is not None:
@@ -73,13 +81,13 @@ def compiler() -> Compiler:
         version = f"{_version(validator)}, {_version(optimizer)}"
         return Compiler("glslangValidator", validator, version, optimizer)
     raise ToolError(
-        "the shaders of target 'vulkan' are compiled by 'glslc', or by 'glslangValidator' and "
-        f"'spirv-opt', and neither is installed, or on PATH: {_HINT}"
+        "target 'vulkan' compiles shaders with 'glslc', or with 'glslangValidator' and "
+        f"'spirv-opt', but neither is installed, or on PATH: {_HINT}"
     )
 
 
 def _find(tool: str) -> str | None:
-    """Its path, wherever it is started from."""
+    """Return the absolute path of a tool, because it may be started in another folder."""
     path = shutil.which(tool)
     return None if path is None else str(Path(path).absolute())
 
@@ -88,7 +96,7 @@ def _version(path: str) -> str:
     try:
         lines = _run([path, "--version"]).splitlines()
     except subprocess.CalledProcessError as error:
-        raise ToolError(f"'{path} --version' failed: is it a compiler of shaders?") from error
+        raise ToolError(f"'{path} --version' failed: is it a shader compiler?") from error
     return next((line.strip() for line in lines if line.strip()), "")
 
 
@@ -96,19 +104,19 @@ _compiled: dict[str, Array] = {}
 
 
 def compile_all(sources: Mapping[str, str]) -> dict[str, Array]:
-    """Validated SPIR-V (uint32 words) of GLSL programs, by the same names.
+    """Compile and validate GLSL programs; return their SPIR-V (uint32 words) by the same names.
 
     Raises:
-        ToolError: a compiler is missing, took too long, or is none.
-        GraphError: a program is wrong, which is a fault of Smelt's.
+        ToolError: A tool is missing, took too long, or is not a shader compiler.
+        GraphError: A program is rejected, which is an error in Smelt.
     """
     return begin(sources)()
 
 
 def begin(sources: Mapping[str, str]) -> Callable[[], dict[str, Array]]:
-    """Start `compile_all`; what it returns waits for the rest, and raises its errors.
+    """Start `compile_all`; return a function that waits for its result and raises its errors.
 
-    What was compiled before in this process is not compiled again.
+    Programs that this process has already compiled are not compiled again.
     """
     new = list({text: name for name, text in sources.items() if text not in _compiled}.items())
     size = compiler().batch if new else 1
@@ -126,7 +134,7 @@ def begin(sources: Mapping[str, str]) -> Callable[[], dict[str, Array]]:
 
 
 def _compile(names: Mapping[str, str]) -> dict[str, Array]:
-    """SPIR-V by GLSL; the names are by GLSL too."""
+    """Return SPIR-V by GLSL source; `names` contains the names of programs by GLSL source."""
     tool, validator = compiler(), _find("spirv-val")
     if validator is None:
         raise ToolError(f"'spirv-val' is not installed, or not on PATH: {_HINT}")
@@ -135,7 +143,7 @@ def _compile(names: Mapping[str, str]) -> dict[str, Array]:
         for source, name in names.items():
             (folder / f"{name}.comp").write_text(source, encoding="utf-8")
         for command in tool.commands(list(names.values())):
-            _judge(command, folder)
+            _run_checked(command, folder)
         return {source: _validated(name, folder, validator) for source, name in names.items()}
 
 
@@ -144,22 +152,22 @@ def _validated(name: str, folder: Path, validator: str) -> Array:
     words = np.fromfile(output, np.dtype("<u4")) if output.exists() else np.zeros(0)
     if words.size == 0 or words[0] != _MAGIC:
         raise ToolError(
-            f"'{compiler().path}' wrote no SPIR-V for shader '{name}', and says that all is well: "
-            "is it a compiler of shaders?"
+            f"'{compiler().path}' wrote no SPIR-V for shader '{name}', but reported no error: is "
+            "it a shader compiler?"
         )
-    _judge([validator, "--target-env", ENVIRONMENT, output.name], folder)
+    _run_checked([validator, "--target-env", ENVIRONMENT, output.name], folder)
     return words
 
 
-def _judge(command: Sequence[str], folder: Path) -> None:
-    """Run what says whether shaders are right."""
+def _run_checked(command: Sequence[str], folder: Path) -> None:
+    """Run a compiler or validator; raise GraphError if it rejects a shader."""
     try:
         _run(command, folder)
     except subprocess.CalledProcessError as error:
         tool, *arguments = command
         files = ", ".join(file for file in arguments if file.endswith((".comp", ".spv")))
         said = error.stderr or error.stdout or ""
-        raise GraphError(f"{Path(tool).name} finds fault with {files}: {said}") from error
+        raise GraphError(f"{Path(tool).name} rejects {files}: {said}") from error
 
 
 def _run(command: Sequence[str], folder: Path | None = None) -> str:

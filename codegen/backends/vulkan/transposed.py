@@ -1,4 +1,4 @@
-"""Transposed convolutions on a GPU: each output gathers the taps that reach it."""
+"""Shader of ConvTranspose: each output sums the taps that contribute to it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,20 @@ from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution_nd import ConvTranspose
 
 _RANK = 4
-"""Axes of an image; a row is one of height 1."""
+"""Largest rank of the input: an image has rank 4; a row is an image of height 1."""
 
 
 @dataclass(frozen=True)
 class TransposedShaderParameters(Parameters):
-    """`weight` and `factor` are GLSL of the two factors."""
+    """Parameters of the shader of ConvTranspose.
+
+    Attributes:
+        finish: How sums become outputs.
+        lanes: How many elements an invocation computes.
+        functions: GLSL of shared functions.
+        weight: GLSL of the weight.
+        factor: GLSL of the input that it multiplies.
+    """
 
     finish: FinishParameters
     lanes: Lanes
@@ -49,7 +57,7 @@ class TransposedShaderParameters(Parameters):
 
 
 class ConvTransposeShader(Kernel[ConvTranspose]):
-    """Four channels of a pixel where these are of one group; one output at a time elsewhere."""
+    """Computes four channels of a pixel at a time if groups allow it, else one output."""
 
     op = ConvTranspose
     floats = NARROW_FLOATS
@@ -57,7 +65,7 @@ class ConvTransposeShader(Kernel[ConvTranspose]):
     @override
     def offer(self, node: Node[ConvTranspose], request: Request) -> KernelCall | Refusal:
         if len(node.input(0).type.shape) > _RANK:
-            return Refusal(f"{node.op.name} is served on the GPU for images and rows only.")
+            return Refusal(f"{node.op.name} is served on the GPU only in one and two dimensions.")
         if refusal := refuse(node):
             return refusal
         y, (quads, depthwise) = node.output.type, _in_quads(node)
@@ -98,7 +106,7 @@ class ConvTransposeShader(Kernel[ConvTranspose]):
                 **finish.constants,
             },
             invocations=spread(items),
-            summary=f"{-(-y.size // items)} outputs an invocation, gathered",
+            summary=f"{-(-y.size // items)} outputs per invocation, gathered",
             form="vulkan_transposed",
             work={"calls": 1, "products": node.macs},
             variants=variants_of(dtype) if quads else ("",),
@@ -106,7 +114,10 @@ class ConvTransposeShader(Kernel[ConvTranspose]):
 
 
 def _in_quads(node: Node[ConvTranspose]) -> tuple[bool, bool]:
-    """Whether four channels can be made at a time, and whether each has an input of its own."""
+    """Return whether four channels are computed at a time, and whether it is depthwise.
+
+    It is depthwise if each output channel depends on one input channel of its own.
+    """
     depth, outputs = node.input(1).type.shape[-2:]
     each = outputs // node.op.groups
     depthwise = depth == each == 1 and node.op.groups % 4 == 0
@@ -114,7 +125,7 @@ def _in_quads(node: Node[ConvTranspose]) -> tuple[bool, bool]:
 
 
 def _channels(node: Node[ConvTranspose], lanes: Lanes, *, depthwise: bool) -> dict[str, int]:
-    """Counts of channels as they are loaded: single ones, or fours."""
+    """Return the counts of channels, in the units in which they are loaded: one or four."""
     (depth, outputs), inputs = node.input(1).type.shape[-2:], node.input(0).type.shape[-1]
     each = outputs // node.op.groups
     return {
@@ -126,7 +137,7 @@ def _channels(node: Node[ConvTranspose], lanes: Lanes, *, depthwise: bool) -> di
 
 
 def _finish(node: Node[ConvTranspose]) -> ShaderFinish:
-    """How sums of centred inputs become outputs."""
+    """Return how sums of inputs without zero point become outputs."""
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
     outputs, bias = y.shape[-1], constant_bias(node)
     if not y.is_quantized:
@@ -137,7 +148,7 @@ def _finish(node: Node[ConvTranspose]) -> ShaderFinish:
 
 
 def _geometry(node: Node[ConvTranspose]) -> dict[str, int]:
-    """Specialization constants of the taps and of both images."""
+    """Return the specialization constants of the taps and of both images."""
     op, found = node.op, dict[str, int]()
     x, kernel, y = (v.type.shape for v in (node.input(0), node.input(1), node.output))
     sizes = zip(
@@ -157,7 +168,7 @@ def _geometry(node: Node[ConvTranspose]) -> dict[str, int]:
             f"STRIDE_{name}": stride,
             f"DILATION_{name}": dilation,
             f"CUT_{name}": before,
-            # Of undilated taps, only every so many can lie on an input.
+            # Without dilation, only every STRIDE-th tap coincides with an input.
             f"NEXT_{name}": stride if dilation == 1 else 1,
         }
     return found

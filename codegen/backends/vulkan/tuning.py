@@ -1,4 +1,4 @@
-"""What `smelt tune` measured on a device, as a file that builds take and projects keep."""
+"""Results of `smelt tune` on a device: a file that builds use and projects contain."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class TunedLayer(BaseModel):
-    """What a layer takes, in nanoseconds.
+    """Measured times of a layer, in nanoseconds.
 
     Attributes:
-        gpu_ns: on the GPU beside its submission, with the block below.
-        cpu_ns: on the CPU; None where that computes something else in its place.
-        block: the one that was faster than the profile's own choice; None where none was.
+        gpu_ns: On the GPU, without the submission, with `block`.
+        cpu_ns: On the CPU; None if the CPU would compute something else instead.
+        block: The block that was faster than the profile's own choice; None if none was.
     """
 
     model_config = _FROZEN
@@ -38,7 +38,7 @@ class TunedLayer(BaseModel):
 
     @staticmethod
     def of(times: LayerTimes) -> TunedLayer:
-        """What was measured, as the file has it."""
+        """Convert measured times to the form of the file."""
         block = times.block if isinstance(times.block, Block) else None
         return TunedLayer(gpu_ns=times.device_ns, cpu_ns=times.cpu_ns, block=block)
 
@@ -47,11 +47,11 @@ class Tuning(BaseModel):
     """Measured times and blocks of layers.
 
     Attributes:
-        version: of this form of file.
-        gpu: the profile that everything else is taken from.
-        device: the GPU that it was measured on, as its driver calls it.
-        submit_ns: of submitting a region of layers and waiting for it.
-        layers: by `layer_key`; some may be of other networks.
+        version: Version of the file format.
+        gpu: Name of the profile for everything that was not measured.
+        device: Name of the measured GPU, as its driver reports it.
+        submit_ns: Nanoseconds to submit a region of layers and wait for it.
+        layers: Times by `layer_key`; some may belong to other networks.
     """
 
     model_config = _FROZEN
@@ -69,10 +69,10 @@ class Tuning(BaseModel):
 
     @property
     def costs(self) -> Costs:
-        """The times for the cut between GPU and CPU.
+        """Times for the placement on GPU and CPU.
 
         Raises:
-            ConfigError: there is no such profile.
+            ConfigError: There is no profile with the name `gpu`.
         """
         gpu = replace(
             gpu_called(self.gpu), name=f"measured on {self.device}", submit_ns=self.submit_ns
@@ -80,10 +80,10 @@ class Tuning(BaseModel):
         return Costs(gpu, {k: (layer.gpu_ns, layer.cpu_ns) for k, layer in self.layers.items()})
 
     def require_layers(self, layers: Iterable[tuple[Node, KernelCall]]) -> None:
-        """Check that it was measured for these layers, or for some of them.
+        """Check that some of these layers were measured.
 
         Raises:
-            ConfigError: it knows none, or gives a block to one on the GPU that has none.
+            ConfigError: None of them was, or there is a block for a layer without blocks.
         """
         known, blocks = False, self.blocks
         for node, call in layers:
@@ -91,18 +91,18 @@ class Tuning(BaseModel):
             known |= key in self.layers
             if key in blocks and isinstance(call, ShaderCall) and call.block is None:
                 raise ConfigError(
-                    f"the tuning gives {node.origin} a block, which it cannot have: write it again "
-                    "with `smelt tune`"
+                    f"the tuning gives {node.origin} a block, but this layer has none: write it "
+                    "again with `smelt tune`"
                 )
         if not known:
             raise ConfigError(
-                "the tuning knows no layer of this network, as it is compiled here: measure it "
+                "the tuning contains no layer of this network as it is compiled here: measure it "
                 "with `smelt tune` and the same options"
             )
 
     @property
     def blocks(self) -> Mapping[str, Block]:
-        """The blocks that differ from the profile's own, by `layer_key`."""
+        """The blocks that differ from the profile's own choice, by `layer_key`."""
         return {key: layer.block for key, layer in self.layers.items() if layer.block is not None}
 
     @property
@@ -112,11 +112,11 @@ class Tuning(BaseModel):
 
 
 def load_tuning(path: Path) -> Tuning:
-    """What a file holds.
+    """Read a tuning file.
 
     Raises:
-        ConfigError: it cannot be read, is none of ours, an earlier Smelt's, or of a GPU whose
-            profile is unknown.
+        ConfigError: The file cannot be read, is not a tuning file, has another version, or names
+            an unknown profile.
     """
     try:
         found = Tuning.model_validate_json(path.read_bytes())
@@ -127,10 +127,10 @@ def load_tuning(path: Path) -> Tuning:
         where = ".".join(map(str, first["loc"])) or "the file"
         what = f"{where}: {first['msg']}"
         if first["loc"] == ("version",):
-            what = f"it is of version {first['input']}, and this Smelt reads version 2"
+            what = f"its version is {first['input']}, but this Smelt reads version 2"
         raise ConfigError(f"tuning '{path}': {what}; write it again with `smelt tune`") from error
     if "version" not in found.model_fields_set:
-        raise ConfigError(f"tuning '{path}' says no version; write it again with `smelt tune`")
+        raise ConfigError(f"tuning '{path}' has no version; write it again with `smelt tune`")
     try:
         gpu_called(found.gpu)
     except ConfigError as error:
@@ -141,10 +141,11 @@ def load_tuning(path: Path) -> Tuning:
 
 
 def worth_measuring(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The blocks that are measured first beside the one that the profile chooses.
+    """Return the blocks to measure first, besides the profile's choice, at most `MOST_TRIED`.
 
-    The best of each size, for how many sums an invocation should keep is what profiles know least
-    of; the best of all in workgroups of other sizes; what comes next.
+    First the best block of each size (pixels times quads), because profiles predict the best number
+    of sums per invocation least reliably; then the profile's choice in workgroups of other sizes;
+    then the next best blocks.
     """
     best = blocks[0]
     usual = [block for block in blocks if block.local == best.local]
@@ -155,7 +156,10 @@ def worth_measuring(blocks: Sequence[Block]) -> tuple[Block, ...]:
 
 
 def neighbours(block: Block, blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Those that differ in one respect: lie the other way, or have half or twice as many of one."""
+    """Return the blocks that differ from `block` in one respect.
+
+    They have the other value of `across`, or half or twice the pixels, quads or workgroup size.
+    """
 
     def distance(other: Block) -> int:
         counts = (

@@ -1,4 +1,4 @@
-"""Unary and Table on a GPU: 8-bit data by a table of 256 results, floats by expressions."""
+"""Shaders of Unary and Table: 8-bit data by a table of 256 results, floats by expressions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FLOAT = {
     "is_positive_infinite": "int(floatBitsToInt(x) == 0x7F800000)",
     "is_negative_infinite": "int(floatBitsToUint(x) == 0xFF800000u)",
 }
-"""GLSL of `x`, one a kind; ALPHA and BETA are the operator's constants."""
+"""GLSL of each kind, as a function of `x`; ALPHA and BETA are the operator's attributes."""
 
 _INTEGER = {
     "abs": "x < 0 ? -x : x",
@@ -86,12 +86,18 @@ _UNSIGNED = {
 
 
 def float_bits(value: float) -> int:
-    """The bits of a float32 as an int32: specialization constants are integers."""
+    """Return the bits of a float32 as an int32, because specialization constants are integers."""
     return int(np.float32(value).view(np.int32))
 
 
 def looked_up(node: Node, table: Array, what: str) -> ShaderCall:
-    """The call that looks up every 8-bit element in 256 results for ascending inputs."""
+    """Return the call that looks up every 8-bit element.
+
+    Args:
+        node: The node.
+        table: 256 results, in ascending order of inputs.
+        what: The operation, for comments.
+    """
     x = node.input(0).type
     stored = np.roll(table, -128) if x.dtype is DType.INT8 else table
     tables = ((Packed("table", stored), "int"),)
@@ -102,7 +108,7 @@ def looked_up(node: Node, table: Array, what: str) -> ShaderCall:
 
 
 class UnaryShader(Kernel[Unary]):
-    """One pass over the elements."""
+    """Applies a function to each element."""
 
     op = Unary
     floats = NARROW_FLOATS
@@ -111,7 +117,7 @@ class UnaryShader(Kernel[Unary]):
     def offer(self, node: Node[Unary], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
         if x.dtype.is_float and op.kind not in FLOAT:
-            return Refusal(f"{op.name} is not served on the GPU: Vulkan leaves it inexact.")
+            return Refusal(f"{op.name} of floats is not served on the GPU: it has no shader.")
         refusal = refuse_types(node)
         if refusal is not None:
             return refusal
@@ -134,7 +140,7 @@ class UnaryShader(Kernel[Unary]):
 
 
 class TableShader(Kernel[Table]):
-    """One look-up an element."""
+    """Looks up each element in a table."""
 
     op = Table
 

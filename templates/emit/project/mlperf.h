@@ -7,24 +7,24 @@
 
 #include "wire.h"
 
-/* How the runner sends an input: as the network takes it, as unsigned bytes of which 128 are to be
- * subtracted, or as float32, with which the output is compared. */
+/* The form in which the runner sends an input: unchanged, as unsigned bytes from which 128 must be
+ * subtracted, or as float32, with which the output is also compared. */
 typedef enum { SMELT_DB_RAW, SMELT_DB_UNSIGNED, SMELT_DB_FLOAT } smelt_db_t;
 
 typedef struct {
     const smelt_model_t *model;
-    const char *id; /* which network of the benchmark the runner is told this is */
+    const char *id; /* the benchmark's id of this network, for the runner */
     smelt_db_t format;
     uint8_t *db; /* the first input as the runner sends it */
     uint32_t db_bytes;
-    uint8_t *quantized; /* inputs[0].bytes for it quantized; NULL where db holds what is taken */
+    uint8_t *quantized; /* inputs[0].bytes: the quantized input; NULL if db is the input */
 
     uint32_t expected; /* bytes announced by "db load" */
     uint32_t loaded;
-    int inferred; /* there are results */
+    int inferred; /* not 0: there are results */
 } smelt_mlperf_t;
 
-/* Obeys a command for a smelt_mlperf_t; 0 for one that is not MLPerf Tiny's. */
+/* Executes a command; context is a smelt_mlperf_t. Returns 0 if it is none of MLPerf Tiny's. */
 int smelt_mlperf_command(void *context, const char *command);
 
 #endif

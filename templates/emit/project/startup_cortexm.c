@@ -30,7 +30,7 @@
 #define CFSR_STKOF (1u << 20)
 #define EXCEPTION_FRAME_WORDS 8
 #if __ARM_ARCH_ISA_THUMB >= 2
-#define INTERRUPTS 512u /* those that a core lacks are not there to be turned off */
+#define INTERRUPTS 512u /* writes for interrupts that a core lacks have no effect */
 #else
 #define INTERRUPTS 32u
 #endif
@@ -67,11 +67,11 @@ __attribute__((section(".vectors"), used)) static const vectors_t vectors = {
 #endif
     }};
 
-/* For a timer other than SysTick. */
+/* The default, used if the timer is not SysTick. */
 __attribute__((weak)) void SysTick_Handler(void) {
 }
 
-/* The C library's own drags in a kilobyte of state for streams that nobody opens. */
+/* Replaces the C library's function, which would link a kilobyte of state for unused streams. */
 int *__errno(void) {
     static int error;
     return &error;
@@ -84,13 +84,13 @@ __attribute__((noreturn)) static void reset_chip(void) {
     }
 }
 
-/* What a debugger starts here without a reset may be in the middle of anything: no interrupt that
- * other firmware wanted is to reach this one. */
+/* A debugger may start this firmware without a reset while other firmware runs: disable and clear
+ * its interrupts. */
 static void end_what_ran_before(void) {
     uint32_t exception;
     __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
     if (exception != 0u) {
-        reset_chip(); /* no handler of this or a lower priority would ever be called */
+        reset_chip(); /* handlers of this or a lower priority would never run */
     }
     SYST_CSR = 0u;
     for (uint32_t number = 0; number < INTERRUPTS; number += 32u) {
@@ -104,7 +104,7 @@ static void end_what_ran_before(void) {
     __asm__ volatile("dsb\n\tisb" ::: "memory");
 }
 
-/* Below the stack lies what no program should touch: other memory, or devices that say nothing. */
+/* Makes accesses below the stack a fault: there may be other memory, or devices that cause none. */
 static void guard_stack(void) {
 #if __ARM_ARCH >= 8
     __asm__ volatile("msr msplim, %0" ::"r"(smelt_stack_bottom));
@@ -118,7 +118,8 @@ static void guard_stack(void) {
 #endif
 }
 
-/* Registers as after a reset: a boot loader, or a debugger, may begin here without one. */
+/* Sets registers to their values after a reset: a boot loader or a debugger may start here without
+ * one. */
 __attribute__((naked, used)) void Reset_Handler(void) {
     __asm__ volatile("cpsid i\n\t"
                      "movs r0, #0\n\t"
@@ -151,13 +152,13 @@ __attribute__((used, noreturn)) void smelt_start(void) {
         *word = 0u;
     }
 #if __ARM_ARCH_ISA_THUMB >= 2
-    VTOR = (uint32_t)&vectors; /* differs from the reset value behind a boot loader */
+    VTOR = (uint32_t)&vectors; /* after a boot loader, it differs from the reset value */
 #endif
 #if defined(__ARM_FP) || defined(__ARM_FEATURE_MVE)
     CPACR |= CPACR_CP10_CP11_FULL;
 #endif
 #if defined(__ARM_FEATURE_MVE)
-    CCR |= CCR_LOB; /* without it low-overhead loops are right, but slow */
+    CCR |= CCR_LOB; /* without it, low-overhead loops are correct but slow */
 #endif
     guard_stack();
     __asm__ volatile("dsb\n\tisb" ::: "memory");
@@ -167,7 +168,7 @@ __attribute__((used, noreturn)) void smelt_start(void) {
     }
 }
 
-/* The stack pointer may be what went wrong: it is set again before anything is called. */
+/* Sets the stack pointer before any call, because it may be the cause of the fault. */
 __attribute__((naked, used)) void Fault_Handler(void) {
     __asm__ volatile("mrs r0, msp\n\t"
                      "mrs r1, ipsr\n\t"

@@ -21,14 +21,15 @@ void smelt_start(void);
 void smelt_report_fault(const uint32_t *stack, uint32_t cause, uint32_t address, uint32_t caller);
 int *__errno(void);
 
-/* Newlib's own drags in a kilobyte of state for streams that nobody opens. */
+/* Replaces Newlib's function, which would link a kilobyte of state for unused streams. */
 int *__errno(void) {
     static int error;
     return &error;
 }
 
-/* Physical memory protection, where there is any (else the core goes on at 1), forbids the 64 KB below
- * a stack that begins at a multiple of that, where no variables lie: an overflow is a fault. */
+/* If the stack begins at a multiple of 64 KB, physical memory protection forbids the 64 KB below,
+ * where there are no variables, so that an overflow is a fault. On a core without such protection,
+ * these instructions trap, and the core continues at label 1. */
 __attribute__((naked, used, section(".reset"))) void Reset_Handler(void) {
     __asm__ volatile(CSR("csrw mie, zero")
                      CSR("csrci mstatus, 8")
@@ -46,10 +47,10 @@ __attribute__((naked, used, section(".reset"))) void Reset_Handler(void) {
                      "li t1, 0x10000\n\t"
                      "sub t0, t0, t1\n\t"
                      "srli t0, t0, 2\n\t"
-                     "li t1, 0x1fff\n\t" /* a power of two bytes: 64 K */
+                     "li t1, 0x1fff\n\t" /* encodes a range of 64 KB (NAPOT) */
                      "or t0, t0, t1\n\t"
                      CSR("csrw pmpaddr0, t0")
-                     "li t0, 0x98\n\t" /* that kind of range, no access, for this mode too */
+                     "li t0, 0x98\n\t" /* a NAPOT range, locked: no access, in machine mode too */
                      CSR("csrw pmpcfg0, t0")
                      ".balign 4\n"
                      "1:\n\t"
@@ -75,7 +76,7 @@ __attribute__((used, noreturn)) void smelt_start(void) {
     }
 }
 
-/* The stack pointer may be what went wrong: for a fault it is set again. */
+/* Sets the stack pointer for a fault, because it may be the cause. */
 __attribute__((naked, used, aligned(4))) void smelt_trap(void) {
     __asm__ volatile(CSR("csrw mscratch, t0")
                      CSR("csrr t0, mcause")

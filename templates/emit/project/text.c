@@ -66,7 +66,7 @@ void smelt_put_hex(uint32_t value, int digits) {
     }
 }
 
-/* value >= 0. */
+/* Writes value / 1000 with three decimals. */
 static void put_thousandths(uint64_t value) {
     smelt_put_unsigned(value / 1000u);
     smelt_put(value % 1000u < 100u ? (value % 1000u < 10u ? ".00" : ".0") : ".");
@@ -94,7 +94,7 @@ void smelt_put_decimal(float value) {
             exponent++;
         }
     }
-    /* A float times 1000 is exact in a double: ties are real ones, and go to even. */
+    /* A float times 1000 is exact in a double, so that ties are exact; they are rounded to even. */
     magnitude *= 1000.0;
     thousandths = (uint64_t)magnitude;
     magnitude -= (double)thousandths;

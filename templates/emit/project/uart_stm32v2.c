@@ -20,7 +20,7 @@
 #define ISR_TXE (1u << 7)
 #define ICR_ORECF (1u << 3)
 
-/* A USART divides by 16ths of what it is told, an LPUART by 256ths. */
+/* The divisor's unit is 1/16 in a USART and 1/256 in an LPUART. */
 #ifdef SMELT_UART_LOW_POWER
 #define CLOCK (256u * (uint64_t)SMELT_UART_CLOCK)
 #else
@@ -35,7 +35,7 @@ void smelt_uart_init(void) {
 }
 
 void smelt_uart_interrupt(void) {
-    ICR = ICR_ORECF; /* an overrun calls too, and would go on calling */
+    ICR = ICR_ORECF; /* clear an overrun, which would call the handler again and again */
     while ((ISR & ISR_RXNE) != 0u && smelt_receive_room()) {
         smelt_received((uint8_t)RDR);
     }

@@ -8,17 +8,17 @@
 #include "port.h"
 #include "text.h"
 
-#define COMMAND_CHARS 80 /* with the '%' */
+#define COMMAND_CHARS 80 /* including the '%' */
 
 typedef struct {
     const smelt_model_t *model;
-    smelt_command_t other; /* commands of another protocol, or NULL */
+    smelt_command_t other; /* handles commands of another protocol, or NULL */
     void *context;
     char command[COMMAND_CHARS + 1];
-    int length;  /* of the command, before it was cut */
-    int pending; /* the command has been read, and waits */
+    int length;  /* of the command, before it was truncated */
+    int pending; /* the command has been read, but not executed */
     smelt_invocation_t last;
-    uint32_t count; /* inferences by these commands */
+    uint32_t count; /* inferences since the device started */
 } session_t;
 
 static void put_unknown(const char *command) {
@@ -82,7 +82,7 @@ static uint32_t count_regions(void) {
     return count;
 }
 
-/* The version stands alone, so that a host of any other version can read it. */
+/* The version has its own line, so that hosts of any version can read it. */
 static void info(const session_t *session) {
     const smelt_model_t *const model = session->model;
     smelt_put("m-info-[version ");
@@ -104,7 +104,7 @@ static void info(const session_t *session) {
     put_regions();
 }
 
-/* A part of a tensor, as commands name it; whole is what there is. */
+/* A part of a tensor, as a command specifies it; whole is the size of the tensor. */
 typedef struct {
     uint32_t index, offset, bytes;
 } part_t;
@@ -126,8 +126,8 @@ static void put_part(const char *key, const part_t *part) {
     put_value(part->bytes);
 }
 
-/* Nothing is written before the command is known to be what was meant: its check says so. What
- * then comes can only spoil the part that it is for, which is sent again. */
+/* Writes nothing before the command's CRC is verified. Damaged data then affects only the part that
+ * the command names, which the host sends again. */
 static void load(const smelt_model_t *model, const char *command, const char *arguments) {
     part_t part;
     uint32_t expected, meant, crc = 0;
@@ -172,7 +172,7 @@ static void load(const smelt_model_t *model, const char *command, const char *ar
     smelt_put_line("m-load-done");
 }
 
-/* All inputs as they are now; the number, which the answer repeats, is of the host's choice. */
+/* Answers with the CRC of all inputs, and repeats the number that the host has chosen. */
 static void check(const smelt_model_t *model, const char *arguments) {
     uint32_t number, crc = 0;
     if (!smelt_read_number(&arguments, 10u, &number) || *arguments != '\0') {
@@ -234,7 +234,7 @@ static void last(const session_t *session) {
     smelt_put_check();
 }
 
-/* The line before lets the host be silent: bytes that come during an inference take time of it. */
+/* After this line, the host sends nothing, because receiving bytes slows the inference down. */
 static void put_begin(void) {
     smelt_put_line("m-invoke-begin");
     smelt_uart_flush();
@@ -271,7 +271,7 @@ static void out(const smelt_model_t *model, const char *arguments) {
     }
 }
 
-/* Fills session->command up to a '%'; 0 when the other side has hung up. */
+/* Reads session->command up to a '%'. Returns 0 if the other side has closed the connection. */
 static int read_command(session_t *session) {
     int length = 0;
     for (;;) {
@@ -283,7 +283,7 @@ static int read_command(session_t *session) {
             break;
         }
         if (byte == '\r' || byte == '\n') {
-            continue; /* typed by hand in a terminal, or more than a load took */
+            continue; /* from a terminal, or line feeds after a load */
         }
         if (length < COMMAND_CHARS) {
             session->command[length++] = (byte >= ' ' && byte <= '~') ? (char)byte : '?';
@@ -294,10 +294,10 @@ static int read_command(session_t *session) {
     return 1;
 }
 
-/* An inference that waits after every step until the host has read what it wants. */
+/* An inference that waits after every step until the host has read the outputs that it needs. */
 typedef struct {
     session_t *session;
-    uint64_t start; /* of the step that runs, in ticks of the timer */
+    uint64_t start; /* of the current step, in ticks of the timer */
     uint32_t count; /* steps so far */
 } walk_t;
 
@@ -316,14 +316,15 @@ static void tap(const walk_t *walk, const char *arguments, const void *output, u
     }
 }
 
-/* Reads the two counts of "smelt step"; the first must be that of inferences so far. */
+/* Reads the two counts of "smelt step"; the first must be the number of inferences so far. */
 static int read_step(const session_t *session, const char *arguments, uint32_t *steps) {
     uint32_t count;
     return smelt_read_number(&arguments, 10u, &count) && smelt_read_number(&arguments, 10u, steps) &&
            *arguments == '\0' && count == session->count;
 }
 
-/* Obeys the host until it has done with a step. The first words of a new session end the walk. */
+/* Executes commands until the host has finished with a step. Commands that begin a session end the
+ * walk. */
 static walk_answer_t wait_for_host(const walk_t *walk, const void *output, uint32_t bytes) {
     session_t *const session = walk->session;
     for (;;) {
@@ -407,7 +408,7 @@ void smelt_put_help(void) {
                    "smelt last, smelt out I O N, smelt step K S, smelt tap S O N, smelt reset");
 }
 
-/* 0 for a command that is not Smelt's. */
+/* Executes a command. Returns 0 if it is not one of Smelt's. */
 static int obey(session_t *session, const char *command) {
     const smelt_model_t *const model = session->model;
     const char *arguments;

@@ -2,44 +2,45 @@
 /* Serves one network over a serial line.
  *
  * A command is text of at most 80 characters that ends with '%'. Every answer ends with the line
- * "m-ready"; a command that cannot be obeyed is answered by a line "e-[reason]" before it.
+ * "m-ready". If a command cannot be executed, the line "e-[reason]" is before it.
  *
- * Smelt's commands (C and D are CRC-32s as in zip and Ethernet, eight hexadecimal digits; all other
- * numbers are decimal). The last C of a line is that of what comes before its blank, from the line's
- * first character on: so a host knows a line that was damaged on its way.
+ * Below, C and D are CRC-32s (as in zip and Ethernet) of eight hexadecimal digits; other numbers are
+ * decimal. The last C of a line is the CRC of the line's characters before the blank in front of it,
+ * so that the host detects damaged lines.
  *
- *   smelt info%          m-info-[version V], then m-info-[KEY VALUE... C] lines: how many they are, the
- *                        network's name and hash, the arena, the timer, the GPU if it is for one, the
+ *   smelt info%          m-info-[version V], then m-info-[KEY VALUE... C] lines: their number, the
+ *                        network's name and hash, the arena, the timer, the GPU if it has one, the
  *                        size of every input and output, the address and size of every region:
- *                        memory that nothing writes while the program runs
- *   smelt crc R O N%     m-crc-[R O N D C]: D is the CRC of the N bytes of region R from its byte O on
- *   smelt load I O N D C%  m-load-[I O N C]: ready for the N raw bytes of input I from its byte O on,
- *                        whose CRC is D; then m-load-done. The C of the command is made like that of
- *                        a line. Silence of SMELT_LOAD_TIMEOUT_MS ends the wait for the bytes. More
- *                        than were taken must be line feeds, which are ignored between commands.
- *   smelt check N%       m-check-[N D C]: D is the CRC of all inputs, in order, as they are now
- *   smelt length I N%    m-length-[I N C]: dimension I, of those whose size is known at run time, has
- *                        size N from now on; tensors still come and go in their largest size
+ *                        memory that does not change while the program runs
+ *   smelt crc R O N%     m-crc-[R O N D C]: D is the CRC of N bytes of region R, from offset O
+ *   smelt load I O N D C%  m-load-[I O N C]: ready for N raw bytes of input I, from offset O, whose
+ *                        CRC is D; then m-load-done. C is the CRC of the command, as for lines. The
+ *                        wait for the bytes ends after SMELT_LOAD_TIMEOUT_MS without one. Further
+ *                        bytes must be line feeds, which are ignored between commands.
+ *   smelt check N%       m-check-[N D C]: D is the CRC of the contents of all inputs, in order
+ *   smelt length I N%    m-length-[I N C]: sets dimension I, of those known only at run time, to
+ *                        size N; tensors are still transferred in their largest size
  *   smelt invoke%        m-invoke-begin, then one inference, then m-invoke-[ticks T stack S status E
- *                        count K C]: its time in ticks of the timer, the stack it used in bytes, what
- *                        NAME_net_invoke returned, and how many there were since the device started
- *   smelt last%          the second line again, so that a host that lost it knows whether there was one
- *   smelt out I O N%     m-raw-[I O N D HASH C], then the N raw bytes of output I from its byte O on,
- *                        whose CRC is D
- *   smelt step K S%      with S = 0 one inference, if there were K so far, that waits after every step:
- *                        m-invoke-begin, m-step-[S INDEX N T C]: S steps are done, the last of them
- *                        was INDEX, its output has N bytes, it took T ticks. With S again, and the
- *                        same K, the next step begins; with S - 1 the same line comes again. At the
- *                        end the line of "smelt invoke".
+ *                        count K C]: its time in ticks of the timer, the bytes of stack it used,
+ *                        the result of NAME_net_invoke, and the inferences since the start
+ *   smelt last%          the second line again, so that a host that lost it can tell whether the
+ *                        inference took place
+ *   smelt out I O N%     m-raw-[I O N D HASH C], then N raw bytes of output I, from offset O, whose
+ *                        CRC is D
+ *   smelt step K S%      If S = 0 and there were K inferences so far, starts one that waits after
+ *                        every step: m-invoke-begin, m-step-[S INDEX N T C]: S steps are done, the
+ *                        last one was INDEX, its output has N bytes, and it took T ticks. The
+ *                        command with this S and the same K starts the next step; with S - 1, it
+ *                        repeats the line. The last line is that of "smelt invoke".
  *   smelt tap S O N%     while a step waits: m-raw-[S O N D HASH C], then bytes of its output
- *   smelt reset%         m-reset-done: the context as new, state included
- *   help%                a line that lists these
+ *   smelt reset%         m-reset-done: resets the context and the state
+ *   help%                a line with all commands
  *
- * While a step waits, the firmware takes only these two and "smelt last"; "smelt info" and "name", by
- * which a session begins, end the inference with an error first.
+ * While a step waits, the firmware accepts only "smelt step", "smelt tap" and "smelt last". "smelt
+ * info" and "name", which begin a session, first end the inference with an error.
  *
- * Every command may be said again when its answer was lost, "smelt invoke" after "smelt last". An
- * inference may destroy its inputs: load before every one.
+ * Every command may be repeated if its answer was lost; "smelt invoke" only after "smelt last".
+ * Load the inputs before every inference, because it may overwrite them.
  */
 #ifndef SMELT_WIRE_H
 #define SMELT_WIRE_H
@@ -47,7 +48,7 @@
 #include <stdint.h>
 
 #define SMELT_WIRE_VERSION 4
-#define SMELT_OVERRUN 100 /* status of an inference that wrote behind its arena */
+#define SMELT_OVERRUN 100 /* status of an inference that wrote beyond its arena */
 
 #ifndef SMELT_LOAD_TIMEOUT_MS
 #define SMELT_LOAD_TIMEOUT_MS 2000u
@@ -85,7 +86,7 @@ typedef int (*smelt_step_callback_t)(void *user, int step, const void *output, u
 typedef struct {
     const char *name;
     const char *hash;
-    const char *gpu; /* that computes beside the CPU; NULL for a network that needs none */
+    const char *gpu; /* name of the GPU; NULL if the network does not use one */
     uint32_t arena_bytes;
     const smelt_tensor_t *inputs;
     const smelt_tensor_t *outputs;
@@ -97,19 +98,19 @@ typedef struct {
     const void *(*output)(int index);
     int (*set_length)(uint32_t index, uint32_t size); /* may be NULL */
     smelt_invocation_t (*invoke)(void);
-    const uint64_t *started; /* when the last inference began, in ticks of the timer */
+    const uint64_t *started; /* start of the last inference, in ticks of the timer */
     void (*set_step_callback)(smelt_step_callback_t callback, void *user); /* may be NULL */
 } smelt_model_t;
 
-/* Obeys a command of another protocol, written to the UART; 0 for one that is not its own. */
+/* Executes a command of another protocol and writes the answer. Returns 0 if it is not its own. */
 typedef int (*smelt_command_t)(void *context, const char *command);
 
-/* Returns when the other side hangs up; never on a real UART.
+/* Executes commands until the other side closes the connection; on a real UART, it never returns.
  *
- * other is asked first what it makes of a command, with context; NULL where there is none. */
+ * other, called with context, gets every command first; NULL if there is no other protocol. */
 void smelt_wire_run(const smelt_model_t *model, smelt_command_t other, void *context);
 
-/* A line that lists the commands. */
+/* Writes a line with all commands. */
 void smelt_put_help(void);
 
 #endif

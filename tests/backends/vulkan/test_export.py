@@ -74,7 +74,7 @@ def test_texts_say_whose_memory_it_is(cpu_fallback: bool, tmp_path: Path) -> Non
         assert "digits_int8_net_gpu_close(&gpu);" in start
         assert "each with its own `digits_int8_net_gpu_t`" in rest
     exported_readme, header = texts[0], artefact.project.files["digits_int8_net.h"]
-    assert "There is no heap but the driver's." in exported_readme
+    assert "Only the driver uses a heap." in exported_readme
     assert ("the\ncaller provides the arena" in exported_readme) == cpu_fallback
     assert "Memory that the caller provides" not in header
     assert ("the caller provides none" in header) != cpu_fallback

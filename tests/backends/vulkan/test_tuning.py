@@ -172,7 +172,7 @@ def test_a_block_that_a_layer_cannot_have_is_refused(change: dict[str, int]) -> 
     kinds = kinds_of(compile_model(MODEL, ON_GPU))
     key, kind = next((k, v) for k, v in kinds.items() if v.call.form == "vulkan_blocks")
     block = replace(candidates_of(kind)[0], **change)
-    with pytest.raises(ConfigError, match=r"blocks of .*, which it cannot have here: write it"):
+    with pytest.raises(ConfigError, match=r"blocks of .*, which this layer does not support: "):
         compile_model(MODEL, replace(ON_GPU, tuning=with_blocks({key: block})))
 
 
@@ -180,7 +180,7 @@ def test_a_block_for_a_layer_that_has_none_is_refused() -> None:
     kinds = kinds_of(compile_model(MODEL, ON_GPU))
     block = next(candidates_of(kind)[0] for kind in kinds.values() if kind.call.candidates)
     key = next(key for key, kind in kinds.items() if kind.call.block is None)
-    with pytest.raises(ConfigError, match="a block, which it cannot have: write it again"):
+    with pytest.raises(ConfigError, match="a block, but this layer has none: write it again"):
         compile_model(MODEL, replace(ON_GPU, tuning=with_blocks({key: block})))
 
 
