@@ -1,12 +1,12 @@
-"""Float convolutions in blocks of pixels times output channels, whose sums stay in registers.
+"""Float convolutions in blocks of pixels times output channels, with the sums in registers.
 
-Every weight that is loaded serves all pixels of a block, every input all its channels. With a
-scalar FPU each sum is a variable of its own; where floats are computed several at a time, the sums
-of a pixel are an array whose loops compilers turn into vector instructions.
+Each loaded weight is used for all pixels of a block, and each loaded input for all its channels.
+With a scalar FPU, each sum is its own variable. With SIMD floats, the sums of a pixel are an array,
+and compilers turn the loops over it into vector instructions.
 
-The inputs under a window are runs of elements that stand together: a pixel's channels, or whole
-rows of the window; pointers to them are collected once a block. Where runs would be short, the
-window is first gathered into one.
+The inputs under a window are contiguous runs: the channels of a pixel, or whole rows of the window.
+Pointers to the runs are collected once per block. If runs would be short, each window is first
+gathered (copied) into one run in scratch.
 """
 
 from __future__ import annotations
@@ -43,39 +43,39 @@ from smelt.targets import Target
 FloatProduct = Node[Conv2D | DepthwiseConv2D | FullyConnected]
 
 PATCH_BYTES = 2048
-"""What the gathered windows of a block may take."""
+"""Upper limit of the scratch for the gathered windows of a block, in bytes."""
 
 _POINTERS = 256
-"""Pointers to a block's runs at most, where one pixel does not need more."""
+"""Upper limit of a block's run pointers; a block of one pixel may exceed it."""
 
 _LONG_RUN = 8
-"""Elements from which on a run is read where it stands."""
+"""Runs of at least this many elements are read in place, not gathered."""
 
 _VECTOR_SUMS = 96
-"""Sums of a block where floats are computed several at a time."""
+"""Upper limit of a block's sums with SIMD floats."""
 
 _SCALAR_PIXELS = 4
-"""Pixels of a block of scalars at most: each needs a pointer in a register too."""
+"""Upper limit of a scalar block's pixels: each also needs a register for its pointer."""
 
 _UNROLLED_PRODUCTS = 96
-"""Multiply-accumulates that are written out in one turn of the innermost loop, at most."""
+"""Upper limit of the unrolled multiply-accumulates in the innermost loop's body."""
 
 _LOADED_FLOATS = 240
-"""Weights that a load with an immediate offset reaches."""
+"""Weights within reach of a load's immediate offset; limits unrolling."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatheredWindow:
-    """How a window is gathered into one run.
+    """The variables for gathering a window into one run; texts are C.
 
     Attributes:
-        down, across: C lines that open the loops over its rows and columns.
-        whole_row: C condition that a row is copied as one; empty where that is not done.
-        row_start: where it starts.
-        row: its elements.
-        row_bytes: what they take.
+        down, across: lines that open the loops over the window's rows and columns.
+        whole_row: condition under which a row is copied at once; empty if rows are not contiguous.
+        row_start: offset of the row's first input.
+        row: elements of a row.
+        row_bytes: size of a row in bytes.
         pixel: elements of a pixel.
-        pixel_bytes: what they take.
+        pixel_bytes: size of a pixel in bytes.
     """
 
     down: str
@@ -89,7 +89,7 @@ class GatheredWindow:
 
     @staticmethod
     def of(window: Window, frame: Frame, *, row_is_run: bool) -> GatheredWindow:
-        """That of a convolution; `row_is_run` where the inputs of a row stand together."""
+        """Return the variables of a convolution; `row_is_run`: a row's inputs are contiguous."""
         (down, down_step), (across, across_step) = zip(window.end, window.dilation, strict=True)
         (height, width), (_, columns) = window.size, window.kernel
         inside = f"y >= 0 && y < {height} && side >= 0 && side + {columns} <= {width}"
@@ -111,25 +111,25 @@ class FloatBlocksParameters(Parameters):
     """Variables of `convolution_float.j2`; texts are C.
 
     Attributes:
-        title: for the function's comment.
+        title: text of the function's comment.
         images: the loop over images.
-        width: of the output.
-        outside: condition that an input pixel lies outside of the image; empty where none can.
-        pixels: in a block.
-        all_pixels: of the output.
+        width: width of the output.
+        outside: condition that an input pixel lies outside of the image; empty without padding.
+        pixels: pixels of a block.
+        all_pixels: pixels of the output.
         vectors: whether neighbouring channels share vector registers.
-        length: inputs of a run, where they are looped over one by one; else 0.
-        channels: of a group, in whole blocks and in the last one.
-        groups: of channels.
-        gathered: how windows are gathered; None where inputs are read where they stand.
-        window: inputs of a window that is gathered; else 0.
+        length: inputs of a run, with vectors; else 0.
+        channels: a group's channels: those in whole blocks, then the remainder.
+        groups: number of channel groups.
+        gathered: how windows are gathered; None if inputs are read in place.
+        window: inputs of a gathered window; 0 if windows are not gathered.
         taps: runs under a window.
-        pointers: to the runs of all pixels of a block.
-        down, across: open the loops over a window's rows and columns; empty where there are none.
+        pointers: run pointers of a block.
+        down, across: open the loops over a window's rows and columns; empty without such a loop.
         top, side: the first row and column under a window.
-        input_pixel: where input pixel (y, x) starts; empty where nobody asks.
-        first_pixel: where a window of one pixel starts; empty where nobody asks.
-        output_pixel: where output pixel (y, x) starts.
+        input_pixel: offset of input pixel (y, x); empty if unused.
+        first_pixel: offset of the pixel (top, side) of a 1x1 window; empty if unused.
+        output_pixel: offset of output pixel (y, x).
     """
 
     title: str
@@ -156,10 +156,11 @@ class FloatBlocksParameters(Parameters):
 
 
 def float_store(activation: Activation, y: TensorType, target: Target) -> Store:
-    """How a sum is stored; without vector instructions a comparison costs more than the sign.
+    """Return how a sum is stored as an output.
 
-    A sum in a vector is never stored as it is: gcc makes that a copy of memory, and keeps the sums
-    there, as soon as several vectors make up an array of them.
+    Without vector instructions, ReLU uses `rectified`, because a comparison costs more than testing
+    the sign. With vectors, 0.0f is added to a sum that has no activation: gcc would turn a plain
+    store of an array of several vectors into a memory copy, and keep the sums in memory.
     """
     vectors = "simd_float" in target.features
     if activation is Activation.RELU and not vectors:
@@ -170,7 +171,11 @@ def float_store(activation: Activation, y: TensorType, target: Target) -> Store:
 
 
 def packed_channels(node: FloatProduct, groups: int, blocks: tuple[Channels, ...]) -> Array:
-    """Biases and weights in the order in which the blocks read them."""
+    """Return float32 biases and weights, flat, in the order in which the blocks read them.
+
+    Each block has `count` biases, then `count` weights for each input. Missing biases are 0, and so
+    are the weights of channels that only fill up vectors.
+    """
     axis = weights_rule(node.op).output_axis(node.input(1).type)
     flat = np.moveaxis(node.input(1).array, axis, 0)
     flat, bias = flat.reshape(len(flat), -1), constant_bias(node)
@@ -189,14 +194,14 @@ def packed_channels(node: FloatProduct, groups: int, blocks: tuple[Channels, ...
 def float_blocks(
     node: FloatProduct, window: Window, frame: Frame, request: Request, *, stem: str
 ) -> KernelCall:
-    """The call that computes a float convolution, grouped or not, with constant weights.
+    """Return the call that computes a float convolution, grouped or not, with constant weights.
 
     Args:
-        node: what is computed.
+        node: the convolution.
         window: its geometry.
         frame: the output pixels to compute.
-        request: target and preference.
-        stem: of the function's name.
+        request: target and `--optimize` preference.
+        stem: stem of the function's name.
     """
     runs = InputRuns.of(node, window, frame, request)
     pixels = frame.pixels if runs.gathers else min(frame.pixels, max(_POINTERS // runs.taps, 1))
@@ -228,7 +233,7 @@ def float_blocks(
 
 
 def float_sums(node: FloatProduct, pixels: int, request: Request) -> FloatSums:
-    """The sums of a block of so many pixels."""
+    """Return the sums of a block of `pixels` pixels."""
     features = request.target.features
     store = float_store(node.op.activation, node.output.type, request.target)
     return FloatSums(pixels, "simd_float" in features, "fma" in features, store)
@@ -236,13 +241,13 @@ def float_sums(node: FloatProduct, pixels: int, request: Request) -> FloatSums:
 
 @dataclass(frozen=True)
 class InputRuns:
-    """The runs of inputs under a window that stand together in memory, or are gathered.
+    """The contiguous runs of inputs under a window, in place or gathered.
 
     Attributes:
-        window: each tap of which is a run.
+        window: a window in which each tap is one run.
         gathers: whether windows are gathered into one run before they are used.
-        row_is_run: whether the inputs of a row of the window stand together.
-        missed: that an option forbids to gather windows; else empty.
+        row_is_run: whether the inputs of a row of the window are contiguous.
+        missed: message if gathering was not chosen only to save RAM; else empty.
     """
 
     window: Window
@@ -252,7 +257,7 @@ class InputRuns:
 
     @staticmethod
     def of(node: Node, window: Window, frame: Frame, request: Request) -> InputRuns:
-        """Those of a convolution."""
+        """Return the runs of a convolution."""
         dense = frame.source.pixel == node.input(0).type.shape[-1] == window.depth
         runs = _rows_as_runs(window) if dense else window
         row_is_run = dense and runs.kernel[1] > 1 and runs.dilation[1] == 1
@@ -263,12 +268,12 @@ class InputRuns:
 
     @property
     def taps(self) -> int:
-        """Runs under a window, unless they are gathered."""
+        """The number of runs under a window, before gathering."""
         return self.window.taps
 
     @property
     def length(self) -> int:
-        """Inputs of a run."""
+        """The number of inputs of a run."""
         return self.window.depth * (self.taps if self.gathers else 1)
 
 
@@ -309,7 +314,7 @@ def _parameters(
 
 
 def _rows_as_runs(window: Window) -> Window:
-    """The same window with each row as one tap, where rows are never cut by the image's edge."""
+    """Merge each row of the window into one tap, if no padding or dilation splits rows."""
     if any(window.padding[1]) or window.dilation[1] > 1:
         return window
     depth = window.kernel[1] * window.depth
@@ -317,21 +322,21 @@ def _rows_as_runs(window: Window) -> Window:
 
 
 def _gathers(window: Window, request: Request) -> bool:
-    """Whether windows are gathered before they are used."""
+    """Return whether windows are gathered before they are used."""
     if window.taps == 1 or window.groups > 1 or window.depth >= _LONG_RUN:
         return False
     return request.optimize != "ram" and window.taps * window.depth * 16 <= PATCH_BYTES
 
 
 def _block(pixels: int, outputs: int, target: Target) -> tuple[int, int]:
-    """Pixels and channels of a block."""
+    """Return the pixels and channels of a block."""
     if "simd_float" in target.features:
         return _vector_block(pixels, outputs)
     return _scalar_block(pixels, outputs, 31 if "fpu" in target.features else 8)
 
 
 def _vector_block(pixels: int, outputs: int) -> tuple[int, int]:
-    """Pixels and channels of a block whose channels share vector registers."""
+    """Return the pixels and channels of a block whose channels share vector registers."""
     channels = min(padded_vectors(outputs), 16)
 
     def cost(count: int) -> tuple[int, int]:
@@ -345,7 +350,7 @@ def _vector_block(pixels: int, outputs: int) -> tuple[int, int]:
 
 
 def _scalar_block(pixels: int, outputs: int, registers: int) -> tuple[int, int]:
-    """Pixels and channels of a block that costs the fewest loads and multiplications."""
+    """Return the pixels and channels of the block with the fewest loads and multiplications."""
 
     def cost(block: tuple[int, int]) -> tuple[int, int]:
         count, channels = block
@@ -366,7 +371,7 @@ def _scalar_block(pixels: int, outputs: int, registers: int) -> tuple[int, int]:
 def _channels(
     outputs: int, block: int, pixels: int, length: int, request: Request
 ) -> tuple[Channels, ...]:
-    """The channels of a group in whole blocks, and the rest of them."""
+    """Split a group's channels into those in whole blocks and the remainder."""
     whole = outputs - outputs % block
 
     def channels(begin: int, end: int, count: int) -> Channels:

@@ -1,7 +1,7 @@
-"""Float depthwise convolutions: neighbouring pixels of a row times a few channels at a time.
+"""Float depthwise convolutions in blocks of neighbouring pixels of a row times a few channels.
 
-Windows of neighbouring pixels overlap, so that an input is loaded once for all of a block's pixels
-that see it, and a weight once for all pixels.
+The windows of neighbouring pixels overlap: each input is loaded once for all pixels of the block
+that use it, and each weight once for all pixels.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from smelt.ir import Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
 WIDEST = 16
-"""Columns of a window that are written out, at most."""
+"""Upper limit of a window's columns, which are all unrolled."""
 
 _UNROLLED = 16
-"""Taps up to this many are written out; rows of larger windows are looped over."""
+"""Windows of up to this many taps are fully unrolled; larger ones have a loop over rows."""
 
 _PIXELS = 6
 _REGISTERS = 31
@@ -35,7 +35,7 @@ _REGISTERS = 31
 class Column:
     """A column of inputs under a block's windows, `offset` pixels from the first one.
 
-    `products` lists the pixels that see it, each with the column of the window.
+    `products` lists the output pixels that use it: `(pixel, column of its window)`.
     """
 
     offset: int
@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True)
 class DepthwiseRow:
-    """A row of the windows: where its inputs' pointers start, and C lines that add its products."""
+    """A row of the windows: C start of its inputs' pointers, and lines that add its products."""
 
     start: str
     lines: tuple[str, ...]
@@ -52,17 +52,17 @@ class DepthwiseRow:
 
 @dataclass(frozen=True)
 class DepthwiseBlock:
-    """Channels that are computed so many at a time.
+    """Channels that are computed `count` at a time.
 
     Attributes:
-        loop: C line that opens the loop over blocks of them; empty where there is one.
-        first: the first channel, where there is one block.
+        loop: C line that opens the loop over blocks of channels; empty for a single block.
+        first: the first channel of a single block; else 0.
         count: channels of a block.
         begin: C lines that declare the sums.
-        rows: of the windows; only the first where they are looped over.
-        row_weights: weights of a row that is looped over; else 0.
-        weights: of a window that is written out; else 0.
-        stores: pixels of the block, and C lines that store the results of each.
+        rows: the windows' rows; only the first if rows are looped over.
+        row_weights: weights of a row if rows are looped over; else 0.
+        weights: weights of a window if it is fully unrolled; else 0.
+        stores: `(pixel, C lines that store its results)` for each pixel of the block.
     """
 
     loop: str
@@ -76,7 +76,7 @@ class DepthwiseBlock:
 
     @property
     def uses(self) -> frozenset[str]:
-        """The helpers and headers that the lines use."""
+        """The helpers and headers that the C lines use."""
         rows, stores = (row.lines for row in self.rows), (lines for _, lines in self.stores)
         return uses_in(chain(self.begin, *rows, *stores))
 
@@ -84,7 +84,7 @@ class DepthwiseBlock:
     def of(
         channels: Channels, sums: FloatSums, window: Window, columns: tuple[Column, ...]
     ) -> DepthwiseBlock:
-        """Some channels of a convolution whose windows cover those columns."""
+        """Return the block code for `channels`; a block's windows cover `columns`."""
         looped, count = _looped(window), channels.count
         rows, across = window.kernel
         starts = [f"taps + {r * len(columns)}" if r else "taps" for r in range(rows)]
@@ -105,7 +105,7 @@ class DepthwiseBlock:
 
 
 def _scalars(count: int, pixels: int) -> tuple[str, ...]:
-    """C lines that declare a variable for each sum; they start from the biases at `weights`."""
+    """Return C lines that declare one variable per sum, set to the biases at `weights`."""
     first = [f"float sum0_{j} = weights[{j}];" for j in range(count)]
     others = [f"float sum{p}_{j} = sum{p - 1}_{j};" for p in range(1, pixels) for j in range(count)]
     return (*first, *others)
@@ -114,7 +114,15 @@ def _scalars(count: int, pixels: int) -> tuple[str, ...]:
 def _products(
     channels: Channels, sums: FloatSums, columns: tuple[Column, ...], across: int, weight: int
 ) -> tuple[str, ...]:
-    """C lines that add the products of a row of the windows, whose first weight is that one."""
+    """Return C lines that add the products of a row of the windows.
+
+    Args:
+        channels: the channels.
+        sums: the block's sums.
+        columns: the columns that the windows of a block cover.
+        across: columns of one window.
+        weight: index of the row's first weight.
+    """
     count = channels.count
     lines: list[str] = []
     if not sums.vectors:
@@ -149,23 +157,23 @@ class DepthwiseFloatParameters(Parameters):
     """Variables of `depthwise_float.j2`; texts are C.
 
     Attributes:
-        title, block_text: for the function's comment.
+        title, block_text: texts of the function's comment.
         images: the loop over images.
-        height, width: of the output.
-        outside: condition that an input pixel lies outside of the image; empty where none can.
-        pixels: in a block; `pixels_text` says so in words.
-        next_pixels: how the loop over a row's pixels goes on.
+        height, width: size of the output.
+        outside: condition that an input pixel lies outside of the image; empty if none can.
+        pixels: pixels of a block; `pixels_text` is the same in words.
+        next_pixels: increment of the loop over a row's pixels.
         vectors: whether neighbouring channels share vector registers.
-        channels: in whole blocks, and in the last one.
-        rows: of a window, where they are looped over; else 0.
-        columns: that the windows of a block cover, where rows are looped over; else 0.
-        pointers: to all inputs under the windows of a block, column by column.
+        channels: the channels in whole blocks, then the remainder.
+        rows: rows of a window if they are looped over; else 0.
+        columns: columns that a block's windows cover, if rows are looped over; else 0.
+        pointers: number of input pointers under the windows of a block, row by row.
         down: opens the loop over rows of the windows.
-        across: opens the loop over columns; empty where they are not evenly spaced.
-        places: the columns where there is no such loop.
+        across: opens the loop over columns; empty if they are not evenly spaced.
+        places: positions of the columns, if there is no such loop.
         top, side: the first row and column under a window.
-        input_pixel, output_pixel: where pixel (y, x) starts.
-        others: where the outputs of the other pixels of a block start.
+        input_pixel, output_pixel: offset of pixel (y, x).
+        others: addresses of the outputs of a block's pixels after the first.
     """
 
     title: str
@@ -195,14 +203,14 @@ class DepthwiseFloatParameters(Parameters):
 def depthwise_float(
     node: Node[DepthwiseConv2D], window: Window, frame: Frame, request: Request, *, stem: str
 ) -> KernelCall:
-    """The call that computes a float depthwise convolution without channel multiplier.
+    """Return the call that computes a float depthwise convolution without channel multiplier.
 
     Args:
-        node: what is computed.
-        window: its geometry, at most `WIDEST` columns.
+        node: the convolution.
+        window: its geometry; at most `WIDEST` columns.
         frame: the output pixels to compute.
-        request: target and preference.
-        stem: of the function's name.
+        request: target and `--optimize` preference.
+        stem: stem of the function's name.
     """
     channels = window.outputs
     pixels, lanes = min(4, frame.width), vector_width(channels)
@@ -275,18 +283,21 @@ def _parameters(
 
 
 def _looped(window: Window) -> bool:
-    """Whether the rows of a window are looped over."""
+    """Return whether the rows of a window are looped over rather than unrolled."""
     return window.taps > _UNROLLED and window.kernel[0] > 1
 
 
 def _other_output(frame: Frame, number: int, *, whole: bool) -> str:
-    """The C expression of a block's output pixel: the first one's where the row has no other."""
+    """Return the C address of a block's output pixel `number`.
+
+    Past the end of a row, that is the address of the first pixel, which is stored last.
+    """
     found = f"output + {frame.target.offset('y', f'(x + {number})')}"
     return found if whole else f"x + {number} < {frame.width} ? {found} : first"
 
 
 def _columns(window: Window, pixels: int) -> tuple[Column, ...]:
-    """The columns of inputs that a block of pixels sees, from left to right."""
+    """Return the columns of inputs that a block of pixels uses, from left to right."""
     seen: dict[int, list[tuple[int, int]]] = {}
     for pixel in range(pixels):
         for tap in range(window.kernel[1]):
@@ -296,7 +307,7 @@ def _columns(window: Window, pixels: int) -> tuple[Column, ...]:
 
 
 def _evenly_spaced(columns: tuple[Column, ...]) -> tuple[int, int] | None:
-    """`(end, step)` of a loop over the columns' offsets, if one reaches them all."""
+    """Return `(end, step)` of a loop over the columns' offsets; None if unevenly spaced."""
     offsets = [column.offset for column in columns]
     step = offsets[1] - offsets[0] if len(offsets) > 1 else 1
     regular = offsets == list(range(0, offsets[-1] + 1, step))
@@ -304,7 +315,7 @@ def _evenly_spaced(columns: tuple[Column, ...]) -> tuple[int, int] | None:
 
 
 def _scalar_block(window: Window, width: int, channels: int) -> tuple[int, int]:
-    """Pixels and channels of a block that costs the fewest instructions, roughly."""
+    """Return the pixels and channels of the block with roughly the fewest instructions."""
     rows, taps = window.kernel[0], window.taps
 
     def cost(block: tuple[int, int]) -> int:

@@ -1,4 +1,4 @@
-"""Sums of float convolutions, as C: a variable each, or in arrays that are vectors."""
+"""C code of the sums of float convolutions: one variable per sum, or arrays for vectors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from smelt.codegen.text.helpers import uses_in
 
 @dataclass(frozen=True)
 class Channels:
-    """Output channels of a group, from `begin` to `end`, `count` at a time.
+    """Output channels of a group, from `begin` to `end`, in blocks of `count`.
 
-    A block that is alone may compute more than there are, with weights of zero for the others.
-    `unrolled` of the `length` inputs of a run are written out in one turn of the innermost loop.
+    `count` may exceed the number of channels of a single block, to fill its vectors; the weights of
+    the extra channels are zero. The innermost loop runs over the `length` inputs of a run,
+    `unrolled` of them at a time.
     """
 
     begin: int
@@ -27,42 +28,42 @@ class Channels:
 
     @property
     def repeats(self) -> bool:
-        """Whether a loop over them is needed."""
+        """Whether there are several blocks, so that a loop over them is needed."""
         return self.end - self.begin > self.count
 
     @property
     def lanes(self) -> tuple[tuple[int, int], ...]:
-        """The first and the number of the channels that share an array of sums."""
+        """`(first channel, size)` of each array of sums."""
         return vectors_of(self.count)
 
     @property
     def real(self) -> int:
-        """Channels of a block that there are."""
+        """Channels of a block, without those that only fill up vectors."""
         return min(self.count, self.end - self.begin)
 
     @property
     def stored(self) -> tuple[tuple[int, int], ...]:
-        """`lanes`, without the channels that there are not."""
+        """`lanes`, without the channels that only fill up vectors."""
         return tuple((first, min(size, self.real - first)) for first, size in self.lanes)
 
     @property
     def text(self) -> str:
-        """How many there are, for comments."""
+        """The number of channels in words, for comments."""
         return f"{self.end - self.begin} channel" + "s" * (self.end - self.begin > 1)
 
     @property
     def computed(self) -> int:
-        """Channels in all blocks, with those that there are not."""
+        """Channels of all blocks, with those that only fill up vectors."""
         return max(self.count, self.end - self.begin)
 
     @property
     def looped(self) -> int:
-        """Inputs of a run that a loop goes over; 0 where everything is written out."""
+        """Inputs of a run that the loop covers; 0 if all are unrolled without a loop."""
         return 0 if self.length <= self.unrolled else self.length - self.length % self.unrolled
 
     @property
     def remaining(self) -> int:
-        """Inputs written out after the loop."""
+        """Inputs of a run that are unrolled after the loop."""
         return self.length - self.looped
 
 
@@ -71,9 +72,9 @@ class FloatSums:
     """The sums of a block of pixels times channels.
 
     Attributes:
-        pixels: in a block.
+        pixels: pixels of a block.
         vectors: whether neighbouring channels share vector registers.
-        fused: whether products are added without a rounding of their own.
+        fused: whether to use fused multiply-adds, which do not round the product.
         store: how a sum becomes an output.
     """
 
@@ -83,7 +84,7 @@ class FloatSums:
     store: Store
 
     def begin(self, channels: Channels) -> tuple[str, ...]:
-        """C lines that declare the sums; they start from the biases at `weights`."""
+        """Return C lines that declare the sums, set to the biases at `weights`."""
         lines: list[str] = []
         if self.vectors:
             for p in range(self.pixels):
@@ -97,7 +98,7 @@ class FloatSums:
         return tuple(lines)
 
     def products(self, channels: Channels) -> tuple[str, ...]:
-        """C lines that add the products of input `k` of each pixel's run, in vectors."""
+        """Return C lines that add the products of input `k` of each pixel's run, in vectors."""
         lines = [f"const float x{p} = in{p}[k];" for p in range(self.pixels)]
         for p in range(self.pixels):
             lines += lane_loops(
@@ -106,7 +107,10 @@ class FloatSums:
         return tuple(lines)
 
     def stretch(self, channels: Channels, length: int) -> tuple[str, ...]:
-        """C lines that add the products of so many inputs of each run one by one, and move on."""
+        """Return C lines that add the products of `length` inputs of each run, unrolled.
+
+        The lines advance the pointers to inputs and weights.
+        """
         pixels, count = range(self.pixels), channels.count
         lines = [f"float {', '.join(f'x{p}' for p in pixels)}, w;"]
         for k in range(length):
@@ -118,13 +122,13 @@ class FloatSums:
         return (*lines, f"weights += {length * count};")
 
     def added(self, total: str, value: str, weight: str) -> str:
-        """The C statement that adds a product to a sum."""
+        """Return the C statement that adds a product to a sum."""
         if self.fused:
             return f"{total} = fmaf({value}, {weight}, {total});"
         return f"{total} += {value} * {weight};"
 
     def stores(self, channels: Channels, pixel: int) -> tuple[str, ...]:
-        """C lines that store a pixel's results."""
+        """Return C lines that store a pixel's results."""
         p = pixel
         if self.vectors:
             return lane_loops(
@@ -136,21 +140,21 @@ class FloatSums:
 
 @dataclass(frozen=True)
 class FloatChannels:
-    """Channels of a group whose sums a function of its own computes.
+    """Channels of a group that one C function computes.
 
     Attributes:
-        real: how many of a block there are, in the function's name.
+        real: channels of a block without vector padding; part of the function's name.
         text: what the function computes, for its comment.
-        loop: C line that opens the loop over blocks; empty where there is one.
+        loop: C line that opens the loop over blocks; empty for a single block.
         count: channels of a block.
-        output: what is added to a pixel's address for the block's first channel.
+        output: C text added to a pixel's address to reach the block's first channel.
         begin: C lines that declare the sums.
-        turn: C lines of one turn of the loop over inputs; none where scalars are written out.
-        run_end: how far that loop goes with scalars; else 0.
+        turn: C lines of the body of the loop over inputs; empty if scalars need no loop.
+        run_end: inputs that this loop covers, with scalars; else 0.
         last: C lines for the inputs after the loop.
-        stores: C lines that store the results of each pixel.
-        arguments: of the function's call.
-        weights: how many each group has for the channels; 0 where there is one group.
+        stores: C lines that store the results, for each pixel.
+        arguments: arguments of the function's call.
+        weights: biases and weights of these channels in a group; 0 if there is one group.
     """
 
     real: int
@@ -168,12 +172,12 @@ class FloatChannels:
 
     @property
     def uses(self) -> frozenset[str]:
-        """The helpers and headers that the lines use."""
+        """The helpers and headers that the C lines use."""
         return uses_in(chain(self.begin, self.turn, self.last, *self.stores))
 
     @staticmethod
     def of(channels: Channels, sums: FloatSums, runs: Window) -> FloatChannels:
-        """Some channels of a convolution."""
+        """Return the code that computes `channels`; each tap of `runs` is a run."""
         begin, end, count = channels.begin, channels.end, channels.count
         per_group, each = runs.outputs // runs.groups, 1 + runs.taps * runs.depth
         grouped, alone = runs.groups > 1, not channels.repeats
