@@ -98,7 +98,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _show(result: Tally, shrink: bool) -> None:
-    """Print what was found: of each network the first finding, shrunk, and where else it fails."""
+    """Print each network's first finding, shrunk, and the other builds in which it fails."""
     by_recipe = {finding.recipe: finding for finding in reversed(result.findings)}
     for recipe, finding in by_recipe.items():
         others = [f"{f.build} {f.optimize}" for f in result.findings if f.recipe == recipe]

@@ -1,4 +1,4 @@
-"""The ways in which a network is compiled: by Smelt for a target, and that C code by a compiler."""
+"""The builds of a network: Smelt's target and options, and the C compiler with its flags."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ OPTIMIZES: tuple[Optimize, ...] = get_args(Optimize)
 
 @dataclass(frozen=True)
 class Build:
-    """A compiler with its flags for the code of one target.
+    """A target for Smelt, and a compiler with flags for the generated code.
 
     Attributes:
-        name: what it is called on the command line.
-        core: whose code Smelt generates: `host`, or that of a Cortex-M.
+        name: its name on the command line.
+        core: Smelt's target: `host` or a Cortex-M core.
         command: compiler and flags; empty for simulators, whose builds are the product's own.
     """
 
@@ -36,11 +36,11 @@ class Build:
 
     @property
     def simulated(self) -> bool:
-        """Whether it is firmware that QEMU runs."""
+        """Return whether the build is firmware that runs under QEMU."""
         return not self.command
 
     def options(self, optimize: Optimize, name: str | None = None) -> Options:
-        """What Smelt is told."""
+        """Return the options for Smelt."""
         if self.simulated:
             board = SETUPS[self.core]
             return Options(board.target, board.board, optimize, name)
@@ -48,7 +48,7 @@ class Build:
         return Options(twin.target, twin.board, optimize, name)
 
     def missing(self) -> str:
-        """What this computer lacks for it; empty if nothing."""
+        """Return what this computer lacks for the build; empty if nothing."""
         if self.simulated:
             return ", ".join(tool for tool in QEMU_TOOLS if shutil.which(tool) is None)
         if shutil.which(self.command[0]) is None:
@@ -90,7 +90,7 @@ int main(void) {
 
 @cache
 def levels() -> frozenset[str]:
-    """The levels of x86-64 that this computer's processor has; none on other processors."""
+    """Return the x86-64 levels of this computer's processor; none on other processors."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "probe"
         compiled = subprocess.run(
@@ -104,7 +104,7 @@ def levels() -> frozenset[str]:
 
 
 def available(names: Sequence[str]) -> tuple[list[Build], list[str]]:
-    """Those of the builds that can be made and run here, and why the others cannot."""
+    """Return the builds that can be made and run here, and why the others cannot."""
     builds, reasons = list[Build](), list[str]()
     for name in names:
         missing = BUILDS[name].missing()

@@ -34,7 +34,7 @@ Setting = tuple[Build, Optimize]
 
 @dataclass(frozen=True)
 class Finding:
-    """A network that does not compute in a build what it must."""
+    """A network whose outputs are wrong in a build."""
 
     recipe: Recipe
     build: str
@@ -44,14 +44,14 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """What shows it again."""
+        """Return a command that reproduces the finding."""
         where = f" --builds {self.build} --optimize {self.optimize}" if self.build else ""
         return self.recipe.command + where
 
 
 @dataclass
 class Tally:
-    """What was run, and what was found."""
+    """Counts of what was run, and the findings."""
 
     networks: Counter[str] = field(default_factory=Counter[str])
     operators: Counter[str] = field(default_factory=Counter[str])
@@ -71,7 +71,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Subject:
-    """A network with what it must compute."""
+    """A network with its right outputs."""
 
     network: Network
     imported: Imported
@@ -83,7 +83,7 @@ class Subject:
 
 
 def settings_of(batch: int, builds: Sequence[Build]) -> list[Setting]:
-    """The builds that a batch goes through: one of the host's, and one of a Cortex-M core's."""
+    """Return the builds of a batch: one for the host, and one for a Cortex-M core."""
     cores = list(dict.fromkeys(b.core for b in builds if b.core != "host"))
     turns = [("host", batch)]
     if cores:
@@ -98,7 +98,7 @@ def settings_of(batch: int, builds: Sequence[Build]) -> list[Setting]:
 
 
 def run_batch(recipes: Sequence[Recipe], settings: Sequence[Setting]) -> Tally:
-    """Make the networks, compile them in each way, run them and compare."""
+    """Make the networks, compile them in each build, run them and compare."""
     tally = Tally()
     subjects = [s for recipe in recipes if (s := _subject(recipe, tally)) is not None]
     with tempfile.TemporaryDirectory() as folder:
@@ -120,14 +120,14 @@ def run_batch(recipes: Sequence[Recipe], settings: Sequence[Setting]) -> Tally:
 
 
 def _subject(recipe: Recipe, tally: Tally) -> Subject | None:
-    """A network, imported, with the truth about it; None if there is none to compare with."""
+    """Import a network and compute its right outputs; None if no engine gives them."""
     network = generate(recipe)
     try:
         imported = load_model(network.data, recipe.name)
     except SmeltError as error:
         tally.refused[f"{recipe.command}: {error}"] += 1
         return None
-    except Exception:  # noqa: BLE001 - whatever the import raises, is found
+    except Exception:  # noqa: BLE001 - any error is a finding
         tally.findings.append(_crash(network, "", "speed", "the import"))
         return None
     truth: Truth | str | None = None
@@ -163,7 +163,7 @@ def _compile(
             tally.findings.append(_crash(subject.network, build.name, optimize, "compile_model"))
         except SmeltError as error:
             tally.refused[f"{subject.recipe.command}: {error}"] += 1
-        except Exception:  # noqa: BLE001 - whatever the compiler raises, is found
+        except Exception:  # noqa: BLE001 - any error is a finding
             tally.findings.append(_crash(subject.network, build.name, optimize, "compile_model"))
         else:
             made = Compiled.of(artefact, subject.network.samples, folder)
@@ -189,12 +189,12 @@ def _judge(
 def _run_simulated(
     subjects: Sequence[Subject], build: Build, optimize: Optimize, tally: Tally
 ) -> None:
-    """All in one firmware; where that fails, in one each."""
+    """Run all networks in one firmware; if that fails, each in its own."""
     members = [Member(s.imported.graph, s.network.samples) for s in subjects]
     options = build.options(optimize)
     try:
         found: Sequence[Outputs | Failure] = run_together(members, options)
-    except Exception as error:  # noqa: BLE001 - whatever it raises, is found
+    except Exception as error:  # noqa: BLE001 - any error is a finding
         if len(subjects) > 1:
             for subject in subjects:
                 _run_simulated([subject], build, optimize, tally)
@@ -205,7 +205,7 @@ def _run_simulated(
 
 
 def shrunk(finding: Finding, build: Build | None) -> Finding:
-    """A finding on fewer steps and channels, as long as it fails in the same build."""
+    """Reduce a finding's steps and channels while it still fails in the same build."""
 
     def tried(recipe: Recipe) -> Finding | None:
         settings: list[Setting] = [] if build is None else [(build, finding.optimize)]
@@ -230,7 +230,7 @@ def _with(recipe: Recipe, without: frozenset[int], channels: int) -> Recipe:
 
 
 def summary(tally: Tally) -> Mapping[str, object]:
-    """The figures of a run."""
+    """Summarize a run in figures."""
     return {
         "networks": dict(tally.networks),
         "compared with": dict(tally.engines),

@@ -1,4 +1,4 @@
-"""The kinds of networks: what makes each, and what tells the truth about it."""
+"""The kinds of networks: the generator and the oracle of each."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _GENERATORS: dict[Kind, Callable[[Recipe], Network]] = {
 
 
 def generate(recipe: Recipe) -> Network:
-    """The network of a recipe."""
+    """Generate the network of a recipe."""
     return _GENERATORS[recipe.kind](recipe)
 
 
 def truth_of(network: Network, imported: Imported) -> Truth | str | None:
-    """What the network must compute; what is wrong with its import; None if no engine tells."""
+    """Return the right outputs, or what is wrong with the import; None if no engine gives them."""
     match network.recipe.kind:
         case "float":
             return onnxruntime_truth(network)

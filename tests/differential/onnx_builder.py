@@ -1,4 +1,4 @@
-"""A float ONNX network in the making, step by step; onnxruntime tells what each step computes."""
+"""Build a float ONNX network step by step; onnxruntime computes each step's results."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _KINDS = {"float32": "f", "int64": "l", "int32": "i", "bool": "b", "int8": "i8",
 
 @dataclass
 class OnnxBuilder:
-    """Nodes and constants of a network, and what each tensor holds for each sample.
+    """Nodes and constants of a network, and each tensor's values for each sample.
 
     Attributes:
-        draw: choices of the step that is being made.
+        draw: random choices for the current step.
     """
 
     draw: Draw
@@ -52,7 +52,7 @@ class OnnxBuilder:
         return tuple(array.shape)
 
     def input(self, arrays: Sequence[Array]) -> str:
-        """A network input that holds these arrays."""
+        """Add a network input with these samples."""
         name = self.name("x")
         self.inputs.append(name)
         self.reals[name] = list(arrays)
@@ -65,10 +65,10 @@ class OnnxBuilder:
         return name
 
     def add(self, kind: str, *inputs: str, count: int = 1, **attributes: Any) -> str:
-        """Append a node with so many outputs; the name of the first. `_` is an absent input.
+        """Append a node; return the name of its first output. `_` is an absent input.
 
         Raises:
-            UnfitError: its results are too large, or not finite, or onnxruntime refuses it.
+            UnfitError: the results are too large or not finite, or onnxruntime refuses the node.
         """
         outputs = [self.name("v") for _ in range(count)]
         names = ["" if name == "_" else name for name in inputs]
@@ -81,27 +81,27 @@ class OnnxBuilder:
         return outputs[0]
 
     def _run(self, node: onnx.NodeProto) -> list[list[Array]]:
-        """By output and sample, what the node computes."""
+        """Compute the node's results, by output and sample."""
         try:
             return run_nodes([node], self.constants, self.reals, list(node.output))
         except REFUSALS as error:
             raise UnfitError(f"onnxruntime refuses {node.op_type}: {error}") from error
 
     def images(self) -> list[str]:
-        """Computed tensors with 4 dimensions."""
+        """Return the computed tensors with 4 dimensions."""
         return self.of_rank(4)
 
     def of_rank(self, *ranks: int) -> list[str]:
         return [name for name in self.reals if len(self.shape(name)) in ranks]
 
     def pick(self, names: Sequence[str]) -> str:
-        """One of the tensors; `UnfitError` where there is none."""
+        """Return one of the tensors; raise `UnfitError` if there is none."""
         if not names:
             raise UnfitError("no tensor of that rank")
         return self.draw.recent(names)
 
     def outputs(self) -> list[str]:
-        """Tensors that no node reads, and now and then one that some node does."""
+        """Return the tensors that no node reads, and sometimes one that a node reads."""
         used = {name for node in self.nodes for name in node.input}
         made = [name for node in self.nodes for name in node.output]
         ends = [name for name in made if name not in used]
@@ -119,7 +119,7 @@ def run_nodes(
     reals: dict[str, list[Array]],
     outputs: Sequence[str],
 ) -> list[list[Array]]:
-    """By output and sample, what onnxruntime makes of nodes whose operands are known."""
+    """Run nodes with known operands in onnxruntime; return results by output and sample."""
     made = {name for node in nodes for name in node.output}
     read = dict.fromkeys(n for node in nodes for n in node.input if n and n not in made)
     fed = [name for name in read if name not in constants]
@@ -139,7 +139,7 @@ def proto_of(
     outputs: Sequence[str],
     reals: dict[str, list[Array]],
 ) -> onnx.ModelProto:
-    """A model of these nodes, with the constants that they read."""
+    """Return a model of these nodes, with the constants that they read."""
     used = {name for node in nodes for name in node.input}
     infos = [
         tensor_info(name, reals[name][0].shape, _KINDS[reals[name][0].dtype.name])

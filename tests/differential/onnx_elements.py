@@ -1,4 +1,4 @@
-"""Steps of random ONNX networks that work element by element, reduce, or move elements."""
+"""Steps of random ONNX networks: elementwise operators, reductions, data movement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REDUCTIONS = (
 
 
 def unary(b: OnnxBuilder) -> None:
-    """A function of one tensor; one with a pole gets numbers that are far from it."""
+    """Apply a function of one tensor; keep its operand away from poles."""
     x, kind = b.pick(list(b.reals)), b.draw.pick(UNARY)
     if kind in _POSITIVE:
         x = b.add("Add", b.add("Abs", x), b.const(0.5))
@@ -42,7 +42,7 @@ def prelu(b: OnnxBuilder) -> None:
 
 
 def binary(b: OnnxBuilder) -> None:
-    """With an earlier tensor or a constant that is broadcast, in either order."""
+    """Apply a binary operator with an earlier tensor or a broadcast constant, in either order."""
     x, kind = b.pick(list(b.reals)), b.draw.pick(BINARY)
     if kind == "Pow":
         b.add("Pow", x, b.const(b.draw.pick((2.0, 3.0))))
@@ -58,21 +58,21 @@ def binary(b: OnnxBuilder) -> None:
 
 
 def where(b: OnnxBuilder) -> None:
-    """Elements of two tensors, by a constant condition."""
+    """Select elements of two tensors by a constant condition."""
     x = b.pick(list(b.reals))
     chosen = b.draw.real(_broadcast(b, x)) > 0
     b.add("Where", b.const(chosen, bool), x, b.const(b.draw.real(_broadcast(b, x))))
 
 
 def softmax(b: OnnxBuilder) -> None:
-    """Along any axis."""
+    """Apply a softmax along any axis."""
     x = b.pick(b.of_rank(2, 3, 4))
     kind = b.draw.pick(("Softmax", "Softmax", "LogSoftmax"))
     b.add(kind, x, axis=b.draw.integer(-1, len(b.shape(x)) - 1))
 
 
 def reduce(b: OnnxBuilder) -> None:
-    """Over some axes."""
+    """Reduce over some axes."""
     x, kind = b.pick(b.of_rank(2, 3, 4, 5)), b.draw.pick(REDUCTIONS)
     rank = len(b.shape(x))
     axes = [axis for axis in range(rank) if b.draw.chance(0.5)] or [rank - 1]
@@ -80,7 +80,7 @@ def reduce(b: OnnxBuilder) -> None:
 
 
 def concat(b: OnnxBuilder) -> None:
-    """With earlier tensors that differ in one axis at most, or with itself."""
+    """Concatenate with earlier tensors that differ in one axis at most, or with itself."""
     x = b.pick(list(b.reals))
     shape = b.shape(x)
     if not shape:
@@ -97,7 +97,7 @@ def concat(b: OnnxBuilder) -> None:
 
 
 def split(b: OnnxBuilder) -> None:
-    """Into parts of any sizes."""
+    """Split into parts of any sizes."""
     x = b.pick(b.of_rank(2, 3, 4))
     axes = [axis for axis, n in enumerate(b.shape(x)) if n > 1]
     if not axes:
@@ -109,7 +109,7 @@ def split(b: OnnxBuilder) -> None:
 
 
 def slice_(b: OnnxBuilder) -> None:
-    """With steps, backwards too."""
+    """Slice with steps, also negative ones."""
     x = b.pick(b.of_rank(2, 3, 4))
     starts, ends, steps = list[int](), list[int](), list[int]()
     for n in b.shape(x):
@@ -123,7 +123,7 @@ def slice_(b: OnnxBuilder) -> None:
 
 
 def pad(b: OnnxBuilder) -> None:
-    """With a constant, a reflection or the edge."""
+    """Pad with a constant, a reflection or the edge."""
     x, mode = b.pick(b.of_rank(2, 3, 4)), b.draw.pick(("constant", "constant", "reflect", "edge"))
     room = [min(2, n - 1) if mode == "reflect" else 2 for n in b.shape(x)]
     pads = [b.draw.integer(0, r) for r in room * 2]
@@ -134,13 +134,13 @@ def pad(b: OnnxBuilder) -> None:
 
 
 def transpose(b: OnnxBuilder) -> None:
-    """Any order of the axes."""
+    """Permute the axes."""
     x = b.pick(b.of_rank(2, 3, 4, 5))
     b.add("Transpose", x, perm=[int(i) for i in b.draw.rng.permutation(len(b.shape(x)))])
 
 
 def reshape(b: OnnxBuilder) -> None:
-    """Into a tensor of two to four dimensions."""
+    """Reshape to two to four dimensions."""
     x = b.pick(list(b.reals))
     size = int(np.prod(b.shape(x)))
     shape = [1]
@@ -151,13 +151,13 @@ def reshape(b: OnnxBuilder) -> None:
 
 
 def unsqueeze(b: OnnxBuilder) -> None:
-    """An axis of one more, or all such axes but two gone."""
+    """Insert an axis of length 1, or remove all of them but two."""
     x = b.pick(b.of_rank(1, 2, 3))
     b.add("Unsqueeze", x, b.const([b.draw.integer(0, len(b.shape(x)))], np.int64))
 
 
 def expand(b: OnnxBuilder) -> None:
-    """Copies along axes: of length one, or of any length."""
+    """Repeat along axes of length 1, or of any length."""
     x = b.pick(b.of_rank(2, 3, 4))
     if b.draw.chance(0.5):
         b.add("Tile", x, b.const([b.draw.pick((1, 1, 2, 3)) for _ in b.shape(x)], np.int64))
@@ -167,7 +167,7 @@ def expand(b: OnnxBuilder) -> None:
 
 
 def resize(b: OnnxBuilder) -> None:
-    """By factors or to a size, in every mode."""
+    """Resize by factors or to a size, in every mode."""
     x = b.pick(b.images())
     mode = b.draw.pick(("nearest", "linear", "linear", "cubic"))
     transform = b.draw.pick(("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"))
@@ -179,7 +179,7 @@ def resize(b: OnnxBuilder) -> None:
 
 
 def blocks(b: OnnxBuilder) -> None:
-    """Blocks of pixels into channels, or back."""
+    """Move blocks of pixels into channels, or back."""
     x = b.pick(b.images())
     _, channels, height, width = b.shape(x)
     if height % 2 == width % 2 == 0 and b.draw.chance(0.6):
@@ -189,7 +189,7 @@ def blocks(b: OnnxBuilder) -> None:
 
 
 def gather(b: OnnxBuilder) -> None:
-    """Constant indices, negative ones too."""
+    """Gather by constant indices, also negative ones."""
     x = b.pick(b.of_rank(2, 3, 4))
     axis = b.draw.integer(0, len(b.shape(x)) - 1)
     n = b.shape(x)[axis]
@@ -198,14 +198,14 @@ def gather(b: OnnxBuilder) -> None:
 
 
 def cumulative(b: OnnxBuilder) -> None:
-    """Running sums, in either direction."""
+    """Compute cumulative sums in either direction."""
     x = b.pick(b.of_rank(2, 3, 4))
     axis = b.const(b.draw.integer(0, len(b.shape(x)) - 1), np.int64)
     b.add("CumSum", x, axis, exclusive=int(b.draw.chance(0.5)), reverse=int(b.draw.chance(0.5)))
 
 
 def einsum(b: OnnxBuilder) -> None:
-    """A product with a constant, over the channels."""
+    """Multiply by a constant and sum over the channels."""
     x = b.pick(b.images())
     channels = b.shape(x)[1]
     w = b.const(b.draw.real((channels, b.draw.integer(1, 6)), channels**-0.5))
@@ -213,7 +213,7 @@ def einsum(b: OnnxBuilder) -> None:
 
 
 def _broadcast(b: OnnxBuilder, x: str) -> tuple[int, ...]:
-    """A shape that is broadcast to that of the tensor."""
+    """Return a shape that broadcasts to the tensor's."""
     shape = tuple(1 if b.draw.chance(0.5) else n for n in b.shape(x))
     return shape[b.draw.integer(0, len(shape)) :] if b.draw.chance(0.3) else shape
 

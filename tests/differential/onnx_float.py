@@ -17,7 +17,7 @@ STEPS = (*LAYERS, *LAYERS, *ELEMENTS)
 
 
 def float_network(recipe: Recipe) -> Network:
-    """The network of a recipe."""
+    """Generate the network of a recipe."""
     b = OnnxBuilder(recipe.draw())
     add_inputs(b)
     steps = [n for n in range(b.draw.integer(2, MOST_STEPS)) if n not in recipe.without]
@@ -36,7 +36,7 @@ def grow(
     steps: Sequence[int],
     choices: Sequence[Callable[[OnnxBuilder], None]] = STEPS,
 ) -> None:
-    """Apply steps, each with choices of its own; one that does not fit is drawn again."""
+    """Apply steps with independent random choices; draw again those that do not fit."""
     for number in steps:
         b.draw = recipe.draw(number + 1)
         for _ in range(_TRIES):
@@ -56,14 +56,14 @@ def grow(
 
 
 def add_inputs(b: OnnxBuilder) -> None:
-    """One to two inputs, and samples for them: small, large and extreme numbers."""
+    """Add one or two inputs with samples: small, large and extreme numbers."""
     shape = first_shape(b.draw)
     for _ in range(1 + b.draw.chance(0.3)):
         b.input(samples_of(b.draw, shape))
 
 
 def first_shape(draw: Draw) -> tuple[int, ...]:
-    """The shape of an input: an image, most often."""
+    """Draw the shape of an input, usually an image."""
     rank = draw.pick((2, 3, 3, 4, 4, 4, 4, 5))
     if rank == 2:
         return (draw.pick((1, 1, 3)), draw.channels() * draw.integer(1, 3))
@@ -76,6 +76,6 @@ def first_shape(draw: Draw) -> tuple[int, ...]:
 
 
 def samples_of(draw: Draw, shape: tuple[int, ...]) -> list[Array]:
-    """Three samples: ordinary numbers, larger ones, and the same extremes again and again."""
+    """Draw three samples: ordinary numbers, larger ones, and repeated extremes."""
     extremes = np.array([-16, -1, 0, 0, 1, 16], np.float32)
     return [draw.real(shape), draw.real(shape, 8), draw.rng.choice(extremes, shape)]

@@ -14,7 +14,7 @@ MOST_PRODUCTS = 400_000
 
 
 def conv(b: OnnxBuilder) -> None:
-    """A convolution over one to three axes: groups, dilations, and padding on either side."""
+    """Append a convolution over one to three axes, with groups, dilations and padding."""
     x = b.pick(b.of_rank(3, 4, 4, 4, 5))
     _, channels, *size = b.shape(x)
     window = [b.draw.pick((1, 1, 2, 3, 3, 5)) for _ in size]
@@ -40,7 +40,7 @@ def conv(b: OnnxBuilder) -> None:
 
 
 def depthwise(b: OnnxBuilder) -> None:
-    """A convolution with one input channel a group, and one or more outputs of each."""
+    """Append a depthwise convolution with any multiplier."""
     x = b.pick(b.images())
     _, channels, *size = b.shape(x)
     multiplier = b.draw.pick((1, 1, 1, 2, 3))
@@ -58,7 +58,7 @@ def depthwise(b: OnnxBuilder) -> None:
 
 
 def transposed(b: OnnxBuilder) -> None:
-    """A transposed convolution."""
+    """Append a transposed convolution."""
     x = b.pick(b.of_rank(3, 4, 4, 4))
     _, channels, *size = b.shape(x)
     window = [b.draw.pick((1, 2, 3, 3, 4)) for _ in size]
@@ -84,7 +84,7 @@ def transposed(b: OnnxBuilder) -> None:
 
 
 def pool(b: OnnxBuilder) -> None:
-    """A maximum, average or norm over windows."""
+    """Append a maximum, average or norm over windows."""
     x = b.pick(b.of_rank(3, 4, 4, 4))
     size = list(b.shape(x)[2:])
     # onnxruntime rounds the count of windows that do not fit up to one; the standard does not.
@@ -102,12 +102,12 @@ def pool(b: OnnxBuilder) -> None:
 
 
 def global_pool(b: OnnxBuilder) -> None:
-    """A maximum or average over an image."""
+    """Append a maximum or average over a whole image."""
     b.add(b.draw.pick(("GlobalAveragePool", "GlobalMaxPool")), b.pick(b.of_rank(3, 4)))
 
 
 def dense(b: OnnxBuilder) -> None:
-    """A product of a matrix of rows with weights, as Gemm or MatMul."""
+    """Append a product with weights, as Gemm or MatMul."""
     x = b.pick(b.of_rank(2, 3, 4))
     if len(b.shape(x)) > 2 and b.draw.chance(0.7):
         x = b.add("Flatten", x, axis=b.draw.integer(1, 2))
@@ -128,7 +128,7 @@ def dense(b: OnnxBuilder) -> None:
 
 
 def product(b: OnnxBuilder) -> None:
-    """A product of two computed tensors."""
+    """Append a product of two computed tensors."""
     x = b.pick(b.of_rank(2, 3, 4))
     rank = len(b.shape(x))
     order = [*range(rank - 2), rank - 1, rank - 2]
@@ -142,7 +142,7 @@ def product(b: OnnxBuilder) -> None:
 
 
 def batch_normalization(b: OnnxBuilder) -> None:
-    """A scale and an offset for each channel, as training leaves them."""
+    """Append a batch normalization with scales and offsets as training leaves them."""
     x = b.pick(b.of_rank(3, 4))
     channels = b.shape(x)[1]
     parts = [b.draw.real((channels,)) for _ in range(3)]
@@ -151,11 +151,11 @@ def batch_normalization(b: OnnxBuilder) -> None:
 
 
 def normalization(b: OnnxBuilder) -> None:
-    """A normalization by the statistics of the input itself."""
+    """Append a normalization by the input's own statistics."""
     x = b.pick(b.of_rank(3, 4))
     channels, last = b.shape(x)[1], b.shape(x)[-1]
     kind = b.draw.pick(("instance", "layer", "group", "lrn"))
-    # A variance near 0 would be divided by; of a large mean, onnxruntime loses what varies.
+    # Avoid a division by a variance near 0, and cancellation in onnxruntime at a large mean.
     noise = b.const(b.draw.real(b.shape(x)))
     x = b.add("Add", b.add("Clip", x, b.const(-4), b.const(4)), noise)
     if kind == "instance":
@@ -173,7 +173,7 @@ def normalization(b: OnnxBuilder) -> None:
 
 
 def recurrent(b: OnnxBuilder) -> None:
-    """An LSTM, GRU or simple recurrence over a sequence."""
+    """Append an LSTM, GRU or RNN over a sequence."""
     x = b.pick(b.of_rank(3))
     steps, batch, depth = b.shape(x)
     units = min(b.draw.channels(), 16)
@@ -197,7 +197,7 @@ def recurrent(b: OnnxBuilder) -> None:
 
 
 def activation(b: OnnxBuilder, y: str) -> None:
-    """Now and then a function that is fused with the layer before it."""
+    """Sometimes append an activation that is fused with the layer before it."""
     kind = b.draw.pick((*[""] * 4, "Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSwish"))
     if kind == "Clip":
         low, high = b.draw.pick(((0, 6), (-1, 1), (0, 1)))
@@ -211,7 +211,7 @@ def activation(b: OnnxBuilder, y: str) -> None:
 def _padding(
     b: OnnxBuilder, size: list[int], window: list[int], strides: list[int], dilations: list[int]
 ) -> dict[str, Any]:
-    """Padding, by name or as counts that leave room for one window at least."""
+    """Draw padding, by name or as sizes that leave room for at least one window."""
     plain = all(d == 1 for d in dilations)
     if plain and b.draw.chance(0.3):
         return {"auto_pad": b.draw.pick(("SAME_UPPER", "SAME_LOWER"))}

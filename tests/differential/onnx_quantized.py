@@ -46,14 +46,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Quantized:
-    """What a comparison with onnxruntime needs to know of a quantized network.
+    """What a comparison of a quantized network with onnxruntime needs.
 
     Attributes:
         pieces: its parts, from stored integers to stored integers.
-        constants: that all of them read.
+        constants: that the pieces read.
         shapes: arrays of the shape and type of each tensor that is fed or stored.
-        exact: whether onnxruntime's real numbers have no rounding errors.
-        whole: the file with every stored tensor among its outputs.
+        exact: whether onnxruntime's float32 arithmetic has no rounding errors.
+        whole: the model with every stored tensor as an output.
     """
 
     pieces: tuple[Piece, ...]
@@ -64,7 +64,7 @@ class Quantized:
 
 
 def quantized_network(recipe: Recipe) -> Network:
-    """The network of a recipe."""
+    """Generate the network of a recipe."""
     b = OnnxBuilder(recipe.draw())
     add_inputs(b)
     steps = [n for n in range(b.draw.integer(2, MOST_STEPS)) if n not in recipe.without]
@@ -75,7 +75,7 @@ def quantized_network(recipe: Recipe) -> Network:
 
 @dataclass
 class _Writer:
-    """Writes the nodes of a float network between stored integers."""
+    """Writes a float network's nodes with QuantizeLinear and DequantizeLinear around them."""
 
     b: OnnxBuilder
     draw: Draw
@@ -109,7 +109,7 @@ class _Writer:
         return Network(recipe, data, samples, kinds, tuple(steps), details)
 
     def _feed(self, name: str, stored: bool) -> str:
-        """A network input, as integers or as real numbers that are quantized first."""
+        """Add a network input, of integers or of floats that are quantized first."""
         self._quantization(name, None)
         arrays = self.b.reals[name]
         scale, zero = self.constants[f"{name}_s"], self.constants[f"{name}_z"]
@@ -123,7 +123,7 @@ class _Writer:
         return name
 
     def _parts(self) -> list[list[onnx.NodeProto]]:
-        """Nodes one by one, some together with the activation that alone reads them."""
+        """Group the nodes: one each, some with the activation that is their only reader."""
         parts = list[list[onnx.NodeProto]]()
         for n in self.b.nodes:
             before = parts[-1][-1] if parts else None
@@ -167,7 +167,7 @@ class _Writer:
             self._dequantize(name)
 
     def _operand(self, n: onnx.NodeProto, index: int, name: str, made: list[onnx.NodeProto]) -> str:
-        """What a node reads in place of a float tensor or constant."""
+        """Return the name that a node reads in place of a float tensor or constant."""
         if f"{name}_q" in self.shapes:
             return f"{name}_d"
         if name not in self.b.constants:
@@ -220,7 +220,7 @@ class _Writer:
         return f"{name}_d"
 
     def _quantization(self, name: str, like: str | None) -> None:
-        """Scale and zero point of a tensor: by its range, or those of another one."""
+        """Return a tensor's scale and zero point: from its range, or those of another tensor."""
         if like is not None and self.draw.chance(0.8):
             pair = self.constants[f"{like}_s"], self.constants[f"{like}_z"]
         else:
@@ -241,7 +241,7 @@ class _Writer:
         return scale, np.asarray(zero, self.dtype)
 
     def _power(self, scale: Array) -> Array:
-        """The scale, or the power of two that is next above it."""
+        """Return the scale, or the next power of two above it."""
         if not self.powers:
             return scale
         return np.asarray(2.0 ** np.ceil(np.log2(scale)), np.float32)
@@ -250,7 +250,7 @@ class _Writer:
         self.nodes.append(node("DequantizeLinear", f"{name}_q {name}_s {name}_z", f"{name}_d"))
 
     def _ends(self) -> list[str]:
-        """Stored tensors that no piece reads, and now and then one that some piece does."""
+        """Return the stored tensors that no piece reads, and sometimes one that a piece reads."""
         used = {name for piece in self.pieces for name in piece.reads}
         made = [name for piece in self.pieces for name in piece.makes]
         ends = [name for name in made if name not in used]

@@ -1,4 +1,4 @@
-"""What other engines compute of a network, and how far from it generated code may be."""
+"""Other engines' outputs of a network, and the tolerance for generated code."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Truth:
 
     Attributes:
         outputs: of each sample.
-        engine: who computed them.
-        noise: for floats, what noise as small as rounding errors makes of the outputs: by sample
-            and output, the largest change of an element.
-        bounds: for integers that real numbers are rounded to, by sample and output, the least and
-            the greatest that rounding errors may make of each element.
+        engine: that computed them.
+        noise: for floats, by sample and output, the largest change of an element under noise of
+            the size of rounding errors.
+        bounds: for integers rounded from real numbers, by sample and output, the least and the
+            greatest value of each element under rounding errors.
     """
 
     outputs: Outputs
@@ -51,7 +51,7 @@ class Truth:
 
 
 def onnxruntime_truth(network: Network) -> Truth:
-    """What onnxruntime computes, without optimizations."""
+    """Return onnxruntime's outputs, computed without optimizations."""
     proto = onnx.load_from_string(network.data)
     runtime = session(proto)
     names = [value.name for value in proto.graph.input]
@@ -88,10 +88,10 @@ def _apart(a: Array, b: Array) -> float:
 
 
 def difference(found: Outputs, truth: Truth) -> str:
-    """How outputs differ from the right ones; empty if they do not.
+    """Describe how outputs differ from the right ones; empty if they do not.
 
-    Integers are equal in every element. Floats differ by a small part of the output's range, or by
-    what the network makes of rounding errors.
+    Integers must be equal in every element. Floats may differ by a small part of the output's
+    range, or by as much as rounding errors change them.
     """
     spans = [
         max(float(np.max(a, initial=0)) for a in arrays)
@@ -122,15 +122,15 @@ def difference(found: Outputs, truth: Truth) -> str:
 
 
 def _beyond(a: Array, low: Array, high: Array, allowed: float) -> Array:
-    """Which elements are below the least or above the greatest allowed; NaN is."""
+    """Return which elements are out of bounds; NaN always is."""
     wide = a.astype(np.float64)
     return ~((wide >= low - np.float64(allowed)) & (wide <= high + np.float64(allowed)))
 
 
 def tflite_truth(network: Network) -> Truth | None:
-    """What TensorFlow Lite Micro computes; LiteRT's reference kernels where it cannot be had.
+    """Return TensorFlow Lite Micro's outputs, or those of LiteRT's reference kernels without it.
 
-    None where neither tells: some kernels of LiteRT depart from those of TensorFlow Lite Micro.
+    None if neither applies: some of LiteRT's kernels differ from TensorFlow Lite Micro's.
     """
     with contextlib.suppress(ImportError, RuntimeError, ValueError):
         return Truth(_micro(network), "TensorFlow Lite Micro")

@@ -1,6 +1,6 @@
-"""Many compiled networks in one program, each of which runs in a process of its own.
+"""Run many compiled networks in one program, each in its own process.
 
-So a network that crashes, or does not end, is known by its name, and the others run on.
+So a crash or hang is attributed to one network, and the others still run.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A network as Smelt compiled it, with its samples; its sources lie in `folder`."""
+    """A compiled network with its samples; its sources are in `folder`."""
 
     artefact: Artefact
     samples: Sequence[Sample]
@@ -132,7 +132,7 @@ class Compiled:
         return Compiled(artefact, samples, folder)
 
     def function(self) -> str:
-        """The C function that runs all samples of this network."""
+        """Return the C function that runs all samples of this network."""
         net = self.artefact.network
         memories = [("arena", net.arena_bytes)]
         if net.has_state:
@@ -172,7 +172,7 @@ class Compiled:
         )
 
     def outputs(self, path: Path) -> Outputs:
-        """What the program wrote."""
+        """Read the outputs that the program wrote."""
         data = path.read_bytes()
         types = [value.type for value in self.artefact.graph.outputs]
         found, position = Outputs(), 0
@@ -189,7 +189,7 @@ class Compiled:
 def run_host(
     networks: Sequence[Compiled], build: Build, folder: Path
 ) -> Mapping[str, Outputs | Failure]:
-    """Compile the networks with one compiler and run them; by name, outputs or what went wrong."""
+    """Compile the networks with one compiler and run them; return outputs or failures by name."""
     folder.mkdir(parents=True, exist_ok=True)
     results: dict[str, Outputs | Failure] = {}
     built, objects = list[Compiled](), list[Path]()
@@ -208,7 +208,7 @@ def run_host(
 
 
 def _objects(network: Compiled, build: Build, folder: Path) -> list[Path] | Failure:
-    """The object files of a network; those of its weights, which are data, serve every build."""
+    """Compile a network's object files; those of its weights are shared by all builds."""
     objects = list[Path]()
     for here in (network.folder, folder):
         names = [s for s in network.artefact.network.sources if s.endswith(".c")]
@@ -227,7 +227,7 @@ def _objects(network: Compiled, build: Build, folder: Path) -> list[Path] | Fail
 def _run(
     networks: Sequence[Compiled], objects: Sequence[Path], build: Build, folder: Path
 ) -> dict[str, int]:
-    """The status with which each network's process ended; negative, the signal's number."""
+    """Return each network's exit status, or the negated number of the signal that ended it."""
     main = folder / "main.c"
     text = _MAIN % {
         "guard": _GUARD,

@@ -1,4 +1,4 @@
-"""What a random network is made from: few numbers, which make the same network again."""
+"""The few numbers that determine a random network."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Item = TypeVar("Item")
 
 
 class UnfitError(Exception):
-    """A drawn step cannot be applied: another takes its place, or none."""
+    """A drawn step cannot be applied: draw another, or none."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides what a network is.
+    """Everything that determines a network.
 
     Attributes:
-        kind: what its file is: float ONNX, ONNX with QuantizeLinear, or TFLite of int8.
+        kind: of its file: float ONNX, ONNX with QuantizeLinear, or int8 TFLite.
         seed: of the campaign.
         index: of the network in the campaign.
-        without: steps that are left out, by number; the others stay as they are.
+        without: numbers of the steps to leave out; the others stay the same.
         channels: most channels of a layer.
     """
 
@@ -41,18 +41,18 @@ class Recipe:
     channels: int = CHANNELS
 
     def draw(self, *step: int) -> Draw:
-        """Random choices of one step, which do not depend on those of other steps."""
+        """Return random choices for one step, independent of those for other steps."""
         key = (self.seed, KINDS.index(self.kind), self.index, *step)
         return Draw(np.random.default_rng(key), self.channels)
 
     @property
     def name(self) -> str:
-        """C identifier of the network."""
+        """Return the network's C identifier."""
         return f"{self.kind}_{self.index}"
 
     @property
     def command(self) -> str:
-        """What makes this network again and runs it."""
+        """Return the command that makes this network again and runs it."""
         words = ["python -m tests.differential", f"--kind {self.kind}", f"--seed {self.seed}"]
         words.append(f"--only {self.index}")
         if self.without:
@@ -70,15 +70,15 @@ class Draw:
     most_channels: int = CHANNELS
 
     def integer(self, low: int, high: int) -> int:
-        """One of `low` to `high`, both included."""
+        """Return an integer from `low` to `high`, both included."""
         return int(self.rng.integers(low, high + 1))
 
     def pick(self, items: Sequence[Item]) -> Item:
-        """One of the items."""
+        """Return one of the items."""
         return items[self.integer(0, len(items) - 1)]
 
     def recent(self, items: Sequence[Item]) -> Item:
-        """One of the items, more often a late one."""
+        """Return one of the items, more often a late one."""
         back = min(int(self.rng.geometric(0.5)), len(items))
         return items[-back]
 
@@ -87,7 +87,7 @@ class Draw:
         return bool(self.rng.random() < probability)
 
     def channels(self) -> int:
-        """A number of channels; those around the sizes of blocks of registers are frequent."""
+        """Return a number of channels, often one near the size of a register block."""
         near = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 20, 24, 32, 36)
         count = self.pick(near) if self.chance(0.5) else self.integer(1, CHANNELS)
         return min(count, self.most_channels)
@@ -95,13 +95,13 @@ class Draw:
     def real(
         self, shape: Sequence[int], spread: float = 1.0
     ) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        """Uniform float32 numbers of at most this size."""
+        """Return uniform float32 numbers of at most this magnitude."""
         return self.rng.uniform(-spread, spread, tuple(shape)).astype(np.float32)
 
     def weights(
         self, shape: Sequence[int], axis: int, fan_in: int
     ) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        """Weights; some channels of `axis` have none, or far smaller ones than the rest."""
+        """Return weights; some channels of `axis` are zero, or far smaller than the rest."""
         array = self.real(shape, 1.5 / fan_in**0.5)
         along = np.moveaxis(array, axis, 0)
         if self.chance(0.3):
@@ -114,7 +114,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Network:
-    """A model file, what to feed it, and which operators it has.
+    """A model file with its samples and operators.
 
     Attributes:
         steps: numbers of the steps that it is made of, for shrinking it.
@@ -130,5 +130,5 @@ class Network:
 
     @property
     def suffix(self) -> str:
-        """Of the file."""
+        """Return the file's suffix."""
         return ".tflite" if self.recipe.kind == "tflite" else ".onnx"

@@ -1,7 +1,7 @@
 """Random model files through Smelt and several compilers, against other engines' results.
 
-60 networks; `python -m tests.differential` runs any number, in all builds. That the fuzzer finds
-faults, says where they are, and goes on after crashes, is tested on planted ones.
+Runs 60 networks; `python -m tests.differential` runs any number, in all builds. Planted faults
+check that the fuzzer finds and locates faults, and continues after crashes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_random_networks(kind: Kind, batch: int, names: tuple[str, ...]) -> None
 
 
 class _Spoiled(FileSystemLoader):
-    """The templates, but one of them altered."""
+    """Loads the templates, one of them altered."""
 
     def __init__(self, template: str, right: str, wrong: str) -> None:
         super().__init__(str(TEMPLATES))
@@ -80,7 +80,7 @@ class _Spoiled(FileSystemLoader):
 
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Planter]:
-    """Replaces a piece of a template for the time of a test."""
+    """Replace a piece of a template during a test."""
 
     def planted(template: str, right: str, wrong: str) -> None:
         whole, loader = render.environment(), _Spoiled(template, right, wrong)

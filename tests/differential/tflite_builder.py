@@ -1,4 +1,4 @@
-"""An int8 TFLite network in the making; LiteRT's float kernels tell shapes and ranges."""
+"""Build an int8 TFLite network; LiteRT's float kernels give shapes and ranges."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LOW, _HIGH = -128, 127
 
 @dataclass
 class TfliteBuilder:
-    """Tensors and operators, and the real numbers that stand behind the integers.
+    """Tensors and operators, and the real values of the quantized tensors.
 
     Attributes:
-        draw: choices of the step that is being made.
+        draw: random choices for the current step.
         tensors: those of the file, by name.
-        reals: by name of a computed tensor, its numbers for each sample.
-        constants: by name of a constant, as it is in a float network.
+        reals: by name of a computed tensor, its float values for each sample.
+        constants: by name of a constant, its value in a float network.
     """
 
     draw: Draw
@@ -50,7 +50,7 @@ class TfliteBuilder:
         return tensor.scale[0], tensor.zero_point[0]
 
     def input(self, shape: tuple[int, ...], quant: QuantPair, stored: Sequence[Array]) -> str:
-        """A network input with these integers for its samples."""
+        """Add a network input with these int8 samples."""
         name = self.name("x")
         self.inputs.append(name)
         self.tensors[name] = _int8(name, shape, quant)
@@ -58,13 +58,13 @@ class TfliteBuilder:
         return name
 
     def integers(self, data: Any) -> str:
-        """A constant of int32: a shape, axes, indices."""
+        """Add an int32 constant: a shape, axes or indices."""
         name = self.name("n")
         self.tensors[name] = self.constants[name] = const(name, data, np.int32)
         return name
 
     def data(self, real: Array, quant: QuantPair | None = None) -> str:
-        """A constant of int8 with one scale."""
+        """Add an int8 constant with one scale."""
         quant = quant or covering(float(real.min()), float(real.max()))
         name, stored = self.name("k"), _stored(real, quant)
         scale, zero_point = quant
@@ -73,7 +73,7 @@ class TfliteBuilder:
         return name
 
     def weights(self, x: str, real: Array, axis: int | None, bias_of: int | None) -> list[str]:
-        """Symmetric weights, a scale for each channel of `axis`, and int32 biases as many."""
+        """Add symmetric weights with a scale per channel of `axis`, and an int32 bias for each."""
         others = None if axis is None else tuple(i for i in range(real.ndim) if i != axis)
         peaks = np.maximum(np.atleast_1d(np.abs(real).max(axis=others)), 1e-4)
         scales = (peaks / 127).astype(np.float32)
@@ -106,12 +106,12 @@ class TfliteBuilder:
         count: int = 1,
         **fields: Any,
     ) -> str:
-        """Append an operator; the name of its first output.
+        """Append an operator; return the name of its first output.
 
-        `quant` is the output's: that of the first input that is quantized, or drawn by the range.
+        `quant` says how to quantize the output: as the first quantized input, or by a drawn range.
 
         Raises:
-            UnfitError: LiteRT refuses it, or its results are too large.
+            UnfitError: LiteRT refuses the operator, or its results are too large.
         """
         outputs = [self.name("v") for _ in range(count)]
         operator = O(kind, inputs, outputs, options, fields)
@@ -147,7 +147,7 @@ class TfliteBuilder:
         return _int8(name, shape, quant)
 
     def range(self, low: float, high: float) -> QuantPair:
-        """A quantization for numbers in a range: of all, of a part, or of far more than that."""
+        """Draw a quantization that covers all of a range, a part, or far more."""
         high = max(high, low + 0.1)
         how = self.draw.pick(("all", "all", "all", "part", "more", "above", "below", "symmetric"))
         if how == "part":
@@ -165,7 +165,7 @@ class TfliteBuilder:
         return covering(low, high)
 
     def _shadow(self, operator: O) -> list[list[Array]]:
-        """By output and sample, what the operator makes of real numbers."""
+        """Compute the operator in float; return results by output and sample."""
         fed = [n for n in dict.fromkeys(operator.inputs) if n in self.reals]
         tensors = [T(n, self.reals[n][0].shape, self.reals[n][0].dtype.type) for n in fed]
         tensors += [
@@ -184,7 +184,7 @@ class TfliteBuilder:
         return [list(arrays) for arrays in zip(*runs, strict=True)]
 
     def of_rank(self, *ranks: int) -> list[str]:
-        """Computed tensors of int8 of these ranks."""
+        """Return the computed int8 tensors of these ranks."""
         return [
             n
             for n in self.reals
@@ -203,7 +203,7 @@ class TfliteBuilder:
         return self.draw.recent(names)
 
     def like(self, x: str, other: str) -> str:
-        """The tensor, brought to the quantization of another."""
+        """Return the tensor, requantized as another one."""
         if self.quant(x) == self.quant(other):
             return x
         name = self.name("v")
@@ -213,7 +213,7 @@ class TfliteBuilder:
         return name
 
     def outputs(self) -> list[str]:
-        """Tensors that no operator reads, and now and then one that some operator does."""
+        """Return the tensors that no operator reads, and sometimes one that an operator reads."""
         used = {name for operator in self.operators for name in operator.inputs}
         made = [name for operator in self.operators for name in operator.outputs]
         ends = [name for name in made if name not in used]
@@ -222,14 +222,14 @@ class TfliteBuilder:
         return list(dict.fromkeys(ends))
 
     def file(self, outputs: Sequence[str]) -> bytes:
-        """The bytes of the TFLite file."""
+        """Return the bytes of the TFLite file."""
         names = [n for operator in self.operators for n in (*operator.inputs, *operator.outputs)]
         used = dict.fromkeys([*self.inputs, *(n for n in names if n is not None)])
         return network([self.tensors[n] for n in used], self.operators, self.inputs, outputs)
 
 
 def covering(low: float, high: float) -> QuantPair:
-    """The quantization of a range, which is made to hold zero."""
+    """Return the quantization of a range, extended to include zero."""
     low, high = min(low, 0.0), max(high, 0.0)
     scale = float(np.float32(max(high - low, 1e-3) / 255))
     return scale, int(np.clip(round(_LOW - low / scale), _LOW, _HIGH))

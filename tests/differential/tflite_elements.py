@@ -1,4 +1,4 @@
-"""Steps of random int8 TFLite networks that work element by element, or move elements."""
+"""Steps of random int8 TFLite networks: elementwise operators and data movement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ARITHMETIC = {
 
 
 def unary(b: TfliteBuilder) -> None:
-    """A function of one tensor."""
+    """Apply a function of one tensor."""
     x, kind = b.pick(b.computed()), b.draw.pick(_UNARY)
     if kind == "LEAKY_RELU":
         alpha = b.draw.pick((0.1, 0.3, 0.01))
@@ -53,7 +53,7 @@ def softmax(b: TfliteBuilder) -> None:
 
 
 def binary(b: TfliteBuilder) -> None:
-    """With an earlier tensor, or a constant that is broadcast; in either order."""
+    """Apply a binary operator with an earlier tensor or a broadcast constant, in either order."""
     x = b.pick(b.computed())
     kind = b.draw.pick(
         ("ADD", "ADD", "SUB", "MUL", "MUL", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")
@@ -79,7 +79,7 @@ def binary(b: TfliteBuilder) -> None:
 
 
 def concat(b: TfliteBuilder) -> None:
-    """With earlier tensors that differ in one axis at most, or with itself."""
+    """Concatenate with earlier tensors that differ in one axis at most, or with itself."""
     x = b.pick(b.of_rank(2, 3, 4))
     shape = b.shape(x)
     axis = b.draw.integer(0, len(shape) - 1)
@@ -148,14 +148,14 @@ def pad(b: TfliteBuilder) -> None:
 
 
 def transpose(b: TfliteBuilder) -> None:
-    """Any order of the axes."""
+    """Permute the axes."""
     x = b.pick(b.of_rank(2, 3, 4))
     order = [int(i) for i in b.draw.rng.permutation(len(b.shape(x)))]
     b.add("TRANSPOSE", x, b.integers(order), quant="same")
 
 
 def reshape(b: TfliteBuilder) -> None:
-    """Into a tensor of two to four dimensions."""
+    """Reshape to two to four dimensions."""
     x = b.pick(b.computed())
     size = int(np.prod(b.shape(x)))
     shape = [1]
@@ -166,7 +166,7 @@ def reshape(b: TfliteBuilder) -> None:
 
 
 def resize(b: TfliteBuilder) -> None:
-    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, in each of their ways to place pixels."""
+    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, in each coordinate mode."""
     x = b.pick(b.images())
     kind, options = b.draw.pick(
         (

@@ -17,7 +17,7 @@ STEPS = (*LAYERS, *LAYERS, *ELEMENTS)
 
 
 def tflite_network(recipe: Recipe) -> Network:
-    """The network of a recipe."""
+    """Generate the network of a recipe."""
     b = TfliteBuilder(recipe.draw())
     stored = _add_inputs(b)
     steps = [n for n in range(b.draw.integer(2, MOST_STEPS)) if n not in recipe.without]
@@ -30,7 +30,7 @@ def tflite_network(recipe: Recipe) -> Network:
 
 
 def _grow(b: TfliteBuilder, recipe: Recipe, steps: Sequence[int]) -> None:
-    """Apply steps, each with choices of its own; one that does not fit is drawn again."""
+    """Apply steps with independent random choices; draw again those that do not fit."""
     for number in steps:
         b.draw = recipe.draw(number + 1)
         for _ in range(_TRIES):
@@ -50,7 +50,7 @@ def _grow(b: TfliteBuilder, recipe: Recipe, steps: Sequence[int]) -> None:
 
 
 def _add_inputs(b: TfliteBuilder) -> list[list[Array]]:
-    """One to two inputs; their integers for each sample."""
+    """Add one or two inputs, with int8 samples."""
     shape = _first_shape(b.draw)
     stored = list[list[Array]]()
     for _ in range(1 + b.draw.chance(0.3)):
@@ -62,7 +62,7 @@ def _add_inputs(b: TfliteBuilder) -> list[list[Array]]:
 
 
 def _first_shape(draw: Draw) -> tuple[int, ...]:
-    """The shape of an input: an image, most often."""
+    """Draw the shape of an input, usually an image."""
     rank = draw.pick((2, 3, 4, 4, 4, 4, 4))
     if rank == 2:
         return (draw.pick((1, 1, 3)), draw.channels() * draw.integer(1, 3))
@@ -73,7 +73,7 @@ def _first_shape(draw: Draw) -> tuple[int, ...]:
 
 
 def _samples(draw: Draw, shape: tuple[int, ...], zero_point: int) -> list[Array]:
-    """Three samples: any integers, ones near zero, and the extremes."""
+    """Draw three samples: any integers, ones near zero, and the extremes."""
     near = np.clip(zero_point + draw.rng.integers(-20, 21, shape), -128, 127)
     return [
         draw.rng.integers(-128, 128, shape).astype(np.int8),

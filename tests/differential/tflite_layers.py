@@ -18,13 +18,13 @@ ACTIVATIONS = (_FUSED.NONE, _FUSED.NONE, _FUSED.RELU, _FUSED.RELU6, _FUSED.RELU_
 
 
 def _padding(b: TfliteBuilder, size: tuple[int, ...], reach: tuple[int, ...]) -> int:
-    """SAME, or VALID where the window fits into the image."""
+    """Draw SAME, or VALID if the window fits into the image."""
     fits = all(n >= r for n, r in zip(size, reach, strict=True))
     return _VALID if fits and b.draw.chance(0.5) else _SAME
 
 
 def _window(b: TfliteBuilder, x: str, *, dilated: bool) -> tuple[tuple[int, int], dict[str, Any]]:
-    """The window of a convolution, and the options that go with it."""
+    """Draw a convolution's window and its options."""
     window = b.draw.pick((1, 2, 3, 3, 5)), b.draw.pick((1, 2, 3, 3, 5))
     strides = b.draw.pick((1, 1, 2, 3)), b.draw.pick((1, 1, 2, 3))
     dilation = (1, 1)
@@ -100,7 +100,7 @@ def transposed(b: TfliteBuilder) -> None:
 
 
 def dense(b: TfliteBuilder) -> None:
-    """FULLY_CONNECTED, over rows or all elements; one scale, or one for each output."""
+    """FULLY_CONNECTED, over rows or all elements, per-tensor or per-channel."""
     x = b.pick(b.of_rank(2, 3, 4))
     if len(b.shape(x)) > 2 or b.draw.chance(0.3):
         x = b.add("RESHAPE", x, b.integers([1, int(np.prod(b.shape(x)))]), quant="same")

@@ -1,4 +1,4 @@
-"""`python -m tests.faults`: plants every fault in a copy of the tree; 1 if one is not found."""
+"""`python -m tests.faults`: plant every fault in a copy of the tree; exit with 1 if one is not found."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ _of = partial(Fault, "backend")
 
 
 def _kernels(backend: str, test: str) -> tuple[str, ...]:
-    """A test of a backend's kernels."""
+    """Return pytest's argument for a test of a backend's kernels."""
     return (f"tests/backends/{backend}/test_kernels.py", "-k", test)
 
 

@@ -1,4 +1,4 @@
-"""What a planted fault is."""
+"""The description of a planted fault."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Fault:
-    """A wrong line in place of a right one.
+    """A right piece of text and a wrong one to replace it.
 
     Attributes:
-        part: of the project, as the table has it.
-        says: what is wrong, in a few words.
+        part: of the project, as in the table.
+        says: a short description of the fault.
         file: path in the tree.
         old: the right text, which occurs exactly once in the file.
         new: the wrong one.
@@ -27,7 +27,7 @@ class Fault:
     tests: tuple[str, ...]
 
     def apply(self, tree: Path) -> str:
-        """Plant it in a tree; the file's text from before.
+        """Plant the fault in a tree; return the file's original text.
 
         Raises:
             ValueError: the right text does not occur exactly once.

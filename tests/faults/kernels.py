@@ -1,4 +1,4 @@
-"""Faults in kernels: their templates, and the Python that computes what stands in them."""
+"""Faults in kernels: their templates, and the Python code that computes template values."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Plants faults in copies of the tree and runs the tests that must find them."""
+"""Plant faults in copies of the tree and run the tests that must find them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", flags=re.MULTILINE)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a fault.
+    """The outcome of planting a fault.
 
     Attributes:
-        fault: that was planted.
-        found_by: the test that failed; empty where none did.
-        said: the end of what pytest wrote.
+        fault: the planted fault.
+        found_by: the test that failed; empty if none did.
+        said: the end of pytest's output.
     """
 
     fault: Fault
@@ -40,12 +40,12 @@ class Outcome:
 def run_all(
     faults: Sequence[Fault], jobs: int, told: Callable[[Outcome], None]
 ) -> tuple[list[Outcome], list[str]]:
-    """Plant every fault, `jobs` at a time; the outcomes, and tests that fail without any fault.
+    """Plant every fault; return the outcomes, and the tests that fail without any fault.
 
     Args:
         faults: in the order of the outcomes.
-        jobs: copies of the tree.
-        told: gets each outcome as it is there.
+        jobs: number of faults at a time, each in its own copy of the tree.
+        told: called with each outcome as it arrives.
     """
     with temporary_folder() as folder:
         trees: SimpleQueue[Path] = SimpleQueue()
@@ -63,7 +63,7 @@ def run_all(
 
         with ThreadPoolExecutor(jobs) as pool:
             outcomes = list(pool.map(judge, faults))
-        # What found a fault must have nothing to say where there is none.
+        # A test that found a fault must pass without it.
         found = sorted({outcome.found_by for outcome in outcomes if outcome.found_by})
         code, said = _pytest(trees.get(), found) if found else (0, "")
         broken = _FAILED.findall(said)
@@ -86,7 +86,7 @@ def _judge(fault: Fault, tree: Path) -> Outcome:
 
 
 def _pytest(tree: Path, arguments: Iterable[str]) -> tuple[int, str]:
-    """Pytest's exit status and the end of what it writes."""
+    """Return pytest's exit status and the end of its output."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(tree),
@@ -108,7 +108,7 @@ def _pytest(tree: Path, arguments: Iterable[str]) -> tuple[int, str]:
 
 
 def _forget(file: Path) -> None:
-    """Drop what Python keeps of a module: another text of the same size and second looks alike."""
+    """Drop a module's bytecode: Python reuses it for a source of equal size and time in seconds."""
     for kept in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
         kept.unlink()
 
@@ -122,7 +122,7 @@ def _copy(to: Path) -> Path:
 
 
 def tree_files() -> Iterator[str]:
-    """Paths of what git knows or does not ignore, and is there."""
+    """Return the paths of existing files that git tracks or does not ignore."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = dict.fromkeys(name for name in listing.split("\0") if name)

@@ -11,16 +11,16 @@ HEAD = ("| part | planted fault | file | found by |", "| --- | --- | --- | --- |
 
 
 def row(fault: Fault) -> str:
-    """The cells of a fault that do not depend on who finds it."""
+    """Return a fault's cells that do not depend on the test that finds it."""
     return f"| {fault.part} | {fault.says} | `{fault.file}` |"
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
-    """The table."""
+    """Return the table in Markdown."""
     rows = (f"{row(o.fault)} {_by(o.found_by)} |" for o in outcomes)
     return "\n".join((*HEAD, *rows))
 
 
 def _by(test: str) -> str:
-    """A test without its folder and parameters, which may hold any character."""
+    """Return a test's id without its folder and parameters, which may hold any character."""
     return f"`{test.partition('[')[0].removeprefix('tests/')}`" if test else "**nothing**"

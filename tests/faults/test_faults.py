@@ -57,7 +57,7 @@ def test_the_docs_list_them() -> None:
 
 
 def test_who_finds_them_is_in_the_quick_tier() -> None:
-    """By the page: for each fault a test that `make test` runs."""
+    """According to the docs, `make test` runs a test that finds each fault."""
     finders = {fault: finder(fault) for fault in FAULTS}
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -71,7 +71,7 @@ def test_who_finds_them_is_in_the_quick_tier() -> None:
 
 
 def finder(fault: Fault) -> str:
-    """The test that finds a fault, by the page."""
+    """Return the test that finds a fault according to the docs."""
     found = re.search(re.escape(row(fault)) + r" `(.+?)` \|$", PAGE, flags=re.MULTILINE)
     assert found is not None, fault.says
     return f"tests/{found[1]}"

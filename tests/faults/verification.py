@@ -1,4 +1,4 @@
-"""Faults in what judges: tolerances, the comparison of memory and of outputs."""
+"""Faults in verification: tolerances, the comparison of memory and of outputs."""
 
 from functools import partial
 

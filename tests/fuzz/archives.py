@@ -1,4 +1,4 @@
-"""Damage to zip archives: members, what is said of them, and what they hold."""
+"""Damage zip archives: their members, headers and contents."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _END, _CENTRAL, _LOCAL = b"PK\x05\x06", b"PK\x01\x02", b"PK\x03\x04"
 
 
 def members(data: bytes) -> list[tuple[str, bytes]] | None:
-    """Names and contents of an archive's members; None where it cannot be read."""
+    """Return the names and contents of an archive's members; None if it cannot be read."""
     with suppress(Exception), zipfile.ZipFile(io.BytesIO(data)) as archive:
         return [(info.filename, archive.read(info)) for info in archive.infolist()]
     return None
 
 
 def zipped(found: list[tuple[str, bytes]], method: int = zipfile.ZIP_STORED) -> bytes:
-    """An archive of these members, which may have the same name."""
+    """Return an archive of these members; two may have the same name."""
     buffer = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", method) as archive:
         warnings.simplefilter("ignore", UserWarning)  # of two members of a name
@@ -41,7 +41,7 @@ def zipped(found: list[tuple[str, bytes]], method: int = zipfile.ZIP_STORED) -> 
 
 
 def damaged(data: bytes, rng: Random, inner: Inner) -> bytes:
-    """An archive after one damage."""
+    """Return an archive with one random damage."""
     found = members(data)
     if not found or rng.random() < 0.15:
         return scratched(data, rng)
@@ -70,7 +70,7 @@ def damaged(data: bytes, rng: Random, inner: Inner) -> bytes:
 
 
 def _headers(data: bytes, rng: Random) -> bytes:
-    """A field of a header says something else: sizes, offsets, methods, flags, checks."""
+    """Change a header field: a size, offset, method, flag or checksum."""
     changed = bytearray(data)
     mark = rng.choice((_END, _CENTRAL, _CENTRAL, _LOCAL))
     places = [i for i in range(len(data) - 30) if data[i : i + 4] == mark]
@@ -87,7 +87,7 @@ def _headers(data: bytes, rng: Random) -> bytes:
 
 
 def damaged_array(data: bytes, rng: Random) -> bytes:
-    """An `.npy` file whose header says something else, or whose data is damaged."""
+    """Return an `.npy` file with a changed header or damaged data."""
     end = data.find(b"\n")
     if not data.startswith(b"\x93NUMPY") or end < 0 or rng.random() < 0.2:
         return scratched(data, rng)
@@ -115,7 +115,7 @@ _HEADERS = (
 
 
 def array_file(rng: Random) -> bytes:
-    """A sound file of any array: other numbers, types and shapes than are right."""
+    """Return a valid file of a random array, whose type and shape may be wrong for its use."""
     shape = [rng.choice((0, 1, 1, 2, 3, 8, 100)) for _ in range(rng.randrange(6))]
     kind = rng.choice(("f4", "f8", "f2", "i1", "u1", "i4", "i8", "u8", "?", "c8", "S3", "U2", "M8"))
     number = rng.choice((0, 1, 5, 1e30, float("nan"), float("inf"), -(2**31)))

@@ -1,4 +1,4 @@
-"""Many files: how many came to which end, and the failures, told apart by their places."""
+"""Try many files; count the outcomes, and group failures by where they occurred."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fuzz.forked import FAILURES, Kind, Limits, Result, tried
 
 @dataclass
 class Tally:
-    """What became of the files of one format."""
+    """Counts of outcomes for the files of one format."""
 
     kinds: Counter[Kind] = field(default_factory=Counter[Kind])
     slowest: float = 0.0
@@ -27,7 +27,7 @@ class Tally:
 
 @dataclass
 class Failure:
-    """The first file that failed at a place, and how many have."""
+    """The first file that failed at one place, and the number of files that did."""
 
     case: Case
     result: Result
@@ -36,7 +36,7 @@ class Failure:
 
 @dataclass
 class Campaign:
-    """What has been found so far."""
+    """Counts and failures so far."""
 
     tallies: dict[str, Tally] = field(default_factory=dict[str, Tally])
     failures: dict[tuple[str, str, str], Failure] = field(
@@ -45,11 +45,11 @@ class Campaign:
 
     @property
     def files(self) -> int:
-        """How many were tried."""
+        """Return the number of files tried."""
         return sum(tally.kinds.total() for tally in self.tallies.values())
 
     def add(self, case: Case, result: Result) -> bool:
-        """Count a file; whether it failed where none has before."""
+        """Count a file; return whether its failure is the first at that place."""
         self.tallies.setdefault(case.format, Tally()).add(result)
         if result.kind not in FAILURES:
             return False
@@ -70,7 +70,7 @@ def run(
     observe: Observer | None = None,
     campaign: Campaign | None = None,
 ) -> Campaign:
-    """Try all cases; `observe` hears of each, and whether its failure is new.
+    """Try all cases; call `observe` with each result and whether its failure is new.
 
     What is found goes into `campaign`, which is returned; a new one where None.
     """

@@ -1,4 +1,4 @@
-"""What a damaged file is made of: a sound one, and steps of damage that can be left out."""
+"""A damaged file as data: a valid file and steps of damage, each of which can be left out."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ READ_FAILURES = (ModelError, UnsupportedError)
 
 @dataclass(frozen=True)
 class Format:
-    """A format of files.
+    """A file format to fuzz.
 
     Attributes:
-        name: what `--format` calls it.
-        suffix: of its files.
-        seeds: makes sound files, by name.
-        more: makes more of them, which takes long or needs what lies beside the repository.
-        damage: the file after the steps.
+        name: its name for `--format`.
+        suffix: of files in this format.
+        seeds: returns valid files, by name.
+        more: returns more valid files; slow, or needs files outside of the repository.
+        damage: applies the steps to a file.
         check: reads a file and does with it what Smelt does; raises what Smelt raises. Its number
             chooses among several ways of use, such as targets.
         variants: how many such ways there are.
         refusals: errors that are right for a damaged file.
-        weight: how many of a hundred files are of this format, where none is asked for.
+        weight: percentage of files in this format when `--format` is not given.
     """
 
     name: str
@@ -44,14 +44,14 @@ class Format:
     more: Callable[[], Mapping[str, bytes]] = dict[str, bytes]
 
     def sound(self, name: str) -> bytes:
-        """The sound file of that name."""
+        """Return the valid file of that name."""
         found = self.seeds().get(name)
         return self.more()[name] if found is None else found
 
 
 @dataclass(frozen=True)
 class Case:
-    """A file to be made and tried; `data` is the file where it was made already."""
+    """A file to make and try; `data` holds it if it has been made."""
 
     format: str
     seed: str
@@ -61,19 +61,19 @@ class Case:
 
 
 def made(case: Case, format_: Format) -> bytes:
-    """The file."""
+    """Return the file's bytes."""
     if case.data is not None:
         return case.data
     return format_.damage(format_.sound(case.seed), case.steps)
 
 
 def cases(formats: Sequence[Format], seed: int, *, wide: bool) -> Iterator[Case]:
-    """Cases without end, the same for the same seed; formats as often as their weights say.
+    """Yield cases without end; the same seed gives the same ones. Weights choose formats.
 
     Args:
         formats: to choose from.
-        seed: of what is chosen.
-        wide: whether from all sound files, `Format.more` among them.
+        seed: of the random choices.
+        wide: whether to start from `Format.more` too.
     """
     weights = [format_.weight for format_ in formats]
     names = {f.name: sorted({*f.seeds(), *(f.more() if wide else ())}) for f in formats}

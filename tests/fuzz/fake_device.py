@@ -1,4 +1,4 @@
-"""A device in Python: what the firmware answers, without compiling any."""
+"""A device in Python that answers as the firmware does, without compiling any."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smelt.boards.device_info import VERSION
 
 @dataclass
 class FakeDevice:
-    """Firmware of a network, as a host sees it; what it computes is zeros."""
+    """A network's firmware as the host sees it; all its outputs are zeros."""
 
     name: str
     hash: str
@@ -29,7 +29,7 @@ class FakeDevice:
 
     @classmethod
     def of(cls, artefact: Artefact, *, taps: bool) -> FakeDevice:
-        """The device that a network was flashed to."""
+        """Return a device that runs this network."""
         values = artefact.graph.inputs, artefact.graph.outputs
         inputs, outputs = ([(v.type.dtype.value, v.type.bytes) for v in side] for side in values)
         steps = [step.node.outputs[0].type.bytes for step in artefact.schedule.steps]
@@ -39,7 +39,7 @@ class FakeDevice:
         return made
 
     def obey(self, data: bytes) -> bytes:
-        """What comes in answer to some bytes."""
+        """Return the answer to these bytes."""
         answer = b""
         while data:
             if self.loading:
@@ -118,5 +118,5 @@ class FakeDevice:
 
 
 def sealed(line: str) -> str:
-    """A line with its check and its bracket."""
+    """Return the line with its checksum and bracket."""
     return f"{line} {crc32(line.encode('ascii')):08x}]"

@@ -1,4 +1,4 @@
-"""Tries files in forked children: what they do to a child, the campaign survives."""
+"""Try files in forked children, so that a crash or hang does not end the campaign."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _DEEP = 3
 
 @dataclass(frozen=True)
 class Limits:
-    """What a file may take.
+    """Limits of time and memory for one file.
 
     Attributes:
-        seconds: of the CPU.
-        bytes: of memory, beside what the child had before.
-        silence: seconds of the wall's clock after which a child that only waits is ended.
+        seconds: of CPU time.
+        bytes: of memory, in addition to what the child used before.
+        silence: seconds of wall-clock time without a result after which a child is killed.
     """
 
     seconds: float = 5.0
@@ -51,15 +51,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a file.
+    """The outcome of trying a file.
 
     Attributes:
         kind: see `Kind`; the last four are failures.
-        place: the error and the innermost functions of ours that it passed.
-        message: what was said.
-        trace: where, at length.
+        place: the error's type and the project's innermost functions in its traceback.
+        message: the error's message.
+        trace: the whole traceback.
         seconds: of the CPU that it took.
-        peak: bytes of memory beside what the child had before.
+        peak: bytes of memory, in addition to what the child used before.
     """
 
     kind: Kind
@@ -71,12 +71,12 @@ class Result:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Equal for failures that are taken for the same; a hang stops at no certain place."""
+        """Return a key that groups failures; a hang has no fixed place, so all share one."""
         return self.kind, "" if self.kind == "hang" else self.place
 
 
 def warm(formats: Iterable[Format]) -> None:
-    """Try sound files in this process, so that its children need not import what they use."""
+    """Try valid files in this process first, so that its children need not import modules."""
     with tempfile.TemporaryDirectory(prefix="smelt-fuzz-") as folder:
         for format_ in formats:
             for variant, name in enumerate(list(format_.seeds())[: format_.variants]):
@@ -92,14 +92,14 @@ def tried(
     jobs: int = 1,
     batch: int = 100,
 ) -> Iterator[tuple[Case, Result]]:
-    """Every case with its result; a child that fails is followed by another one.
+    """Yield every case with its result; start a new child after one that fails.
 
     Args:
-        cases: as many as there are; with one job their results come in the same order.
+        cases: to try; with one job, results come in the same order.
         formats: by name.
         limits: of each case.
-        jobs: how many children there are at a time.
-        batch: cases that a child tries at most, so that none grows old.
+        jobs: number of children at a time.
+        batch: most cases for one child, so that state left by cases does not accumulate.
     """
     source = iter(cases)
     children: dict[int, _Child] = {}
@@ -155,7 +155,7 @@ class _Child:
         os.close(writer)
 
     def read(self) -> Iterator[tuple[Case, Result]]:
-        """What has been found; at the end of the child the case that ended it, if one did."""
+        """Return new results; after the child's end, also the case that ended it, if one did."""
         self._heard = time.monotonic()
         data = os.read(self.pipe, 65536)
         *lines, self._buffer = (self._buffer + data).split(b"\n")
@@ -168,19 +168,19 @@ class _Child:
                 yield self.rest.pop(0), self._end(status)
 
     def watch(self) -> None:
-        """End a child that has said nothing for so long that it must be waiting for something."""
+        """End a child that has been silent for longer than the limit, as a hang."""
         if time.monotonic() > self._heard + self._limits.silence:
             self._heard = time.monotonic()
             os.kill(self._pid, signal.SIGPROF)
 
     def kill(self) -> None:
-        """End the child, whatever it does."""
+        """Kill the child."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         self.close()
 
     def close(self) -> None:
-        """Forget what the child has left behind."""
+        """Release the child's resources."""
         os.close(self.pipe)
         self._dump.close()
         self._folder.cleanup()
@@ -204,7 +204,7 @@ def _serve(
     pipe: int,
     dump: int,
 ) -> None:
-    """What the child does: one line of JSON a case."""
+    """Run the child: try each case and write a line of JSON about it."""
     faulthandler.enable(dump, all_threads=False)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     faulthandler.register(signal.SIGPROF, dump, all_threads=False, chain=True)
@@ -222,7 +222,7 @@ def _one(case: Case, format_: Format, limits: Limits, folder: Path) -> Result:
     try:
         path = folder / f"model{format_.suffix}"
         path.write_bytes(made(case, format_))
-    except Exception as error:  # noqa: BLE001 - a fault of the fuzzer's is told like any other
+    except Exception as error:  # noqa: BLE001 - report a bug in the fuzzer like any other
         return _failed("crash", error)
     _forget_peak()
     before, start = _status("VmRSS"), time.process_time()
@@ -238,7 +238,7 @@ def _one(case: Case, format_: Format, limits: Limits, folder: Path) -> Result:
 
 
 def outcome(check: Callable[[], None], format_: Format) -> Result:
-    """What became of a check."""
+    """Return the outcome of a check."""
     try:
         check()
     except format_.refusals as error:
@@ -248,7 +248,7 @@ def outcome(check: Callable[[], None], format_: Format) -> Result:
         return Result("refused", type(error).__name__, str(error)[:_LONGEST])
     except MemoryError as error:
         return _failed("memory", error)
-    except (KeyboardInterrupt, SystemExit, Exception) as error:  # noqa: BLE001 - that is the point
+    except (KeyboardInterrupt, SystemExit, Exception) as error:  # noqa: BLE001 - the result
         return _failed("traceback", error)
     return Result("fine")
 
@@ -263,7 +263,7 @@ def _failed(kind: Kind, error: BaseException) -> Result:
 
 
 def _cause(error: BaseException, kind: type[BaseException]) -> BaseException | None:
-    """The error of that kind that led to this one, if any did."""
+    """Return the error of that kind in the chain of causes, if any."""
     found: BaseException | None = error
     while found is not None and not isinstance(found, kind):
         found = found.__cause__ or found.__context__
@@ -271,7 +271,7 @@ def _cause(error: BaseException, kind: type[BaseException]) -> BaseException | N
 
 
 def places_of(error: BaseException) -> str:
-    """An error's type, and the innermost functions of ours that it passed."""
+    """Return the error's type and the project's innermost functions in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [
         f"{place}:{frame.lineno} {frame.name}"
@@ -287,7 +287,7 @@ def _line(frame: traceback.FrameSummary) -> str:
 
 
 def _place(file: str) -> str:
-    """A file of ours as seen from the repository; empty for those of others."""
+    """Return a project file's path relative to the repository; empty for other files."""
     path = Path(file).resolve()
     inside = path.is_relative_to(ROOT) and "site-packages" not in path.parts
     return str(path.relative_to(ROOT)) if inside else ""
@@ -297,7 +297,7 @@ _DUMPED = re.compile(r'  File "(.*)", line \d+ in (\S+)')
 
 
 def _dumped(text: str) -> str:
-    """The innermost functions of ours that faulthandler wrote; it writes them first."""
+    """Return the project's innermost functions from faulthandler's output, innermost first."""
     found = [(_place(file), name) for file, name in _DUMPED.findall(text)]
     places = [f"{place} {name}" for place, name in found if place]
     ours = [place for place in places if not place.startswith(_TESTS)]
@@ -305,13 +305,13 @@ def _dumped(text: str) -> str:
 
 
 def _forget_peak() -> None:
-    """Let the greatest use of memory be counted again, where the system can."""
+    """Reset the peak of memory use, if the system can."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def _status(field: str) -> int:
-    """Bytes that Linux says of this process."""
+    """Read a field of `/proc/self/status`, in bytes."""
     text = Path("/proc/self/status").read_text()
     found = re.search(rf"^{field}:\s+(\d+) kB$", text, re.MULTILINE)
     return int(found[1]) * 1024 if found else 0

@@ -29,7 +29,7 @@ def main() -> None:
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     atheris: Any = import_module("atheris")
-    # What is imported in here is instrumented; imported before, it would not be.
+    # Only modules that are imported inside of this block are instrumented.
     with atheris.instrument_imports(include=["smelt"]):
         from tests.fuzz.formats import BY_NAME
 
@@ -48,7 +48,7 @@ def main() -> None:
 
     def mutated(data: bytes, most: int, seed: int) -> bytes:
         if seed % 2:
-            with suppress(Exception):  # a file that is too broken for damage that knows its format
+            with suppress(Exception):  # too broken for damage that parses the format
                 return format_.damage(data, [seed])[:most]
         return atheris.Mutate(data, most)
 

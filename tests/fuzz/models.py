@@ -1,4 +1,4 @@
-"""What Smelt does with a model file: it is read, and compiled where it is small."""
+"""Use a model file as Smelt does: read it, and compile it if it is small."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def check(path: Path, variant: int) -> None:
 
 
 def read(path: Path) -> Imported | None:
-    """The network, or None where it is too large to be compiled."""
+    """Return the network, or None if it is too large to compile."""
     imported = load(path)
     return imported if small(imported.graph) else None
 
 
 def small(graph: Graph) -> bool:
-    """Whether compiling takes milliseconds."""
+    """Return whether the network is small enough to compile in milliseconds."""
     return len(graph.nodes) <= _NODES and sum(v.type.size for v in graph.values()) <= _ELEMENTS

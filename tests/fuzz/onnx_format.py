@@ -1,4 +1,4 @@
-"""Damaged ONNX files: fields of every message, what they mean, then the bytes."""
+"""Damaged ONNX files: random fields of every message, meaningful changes, then raw bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNWRITABLE = (
 
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
-    """The file after the steps: those that change messages come first, whatever their order."""
+    """Apply the steps: those that change messages come first, whatever their order."""
     chosen = [(Random(step), Random(step).random() < 0.9) for step in steps]
     messages = [rng for rng, structural in chosen if structural]
     changed = _with_messages_damaged(data, messages) if messages else data
@@ -56,7 +56,7 @@ def _with_messages_damaged(data: bytes, steps: Sequence[Random]) -> bytes:
 
 
 def graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
-    """The graph and those within it."""
+    """Return the graph and its sub-graphs."""
     found: list[onnx.GraphProto] = []
     waiting = [model.graph]
     while waiting:
@@ -69,7 +69,7 @@ def graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
 
 
 def _nodes(model: onnx.ModelProto) -> list[Any]:
-    """Lists of nodes: of graphs and of functions."""
+    """Return the node lists of graphs and functions."""
     return [g.node for g in graphs(model)] + [f.node for f in model.functions]
 
 
@@ -96,7 +96,7 @@ def _messages(root: Message) -> Iterator[Message]:
 
 
 def _any_field(model: onnx.ModelProto, rng: Random) -> None:
-    """A field of a message is another number or text, absent, doubled, or another message's."""
+    """Change, remove or double a field of a message, or copy it from another message."""
     everything = list(_messages(model))
     message: Any = rng.choice(everything)
     field = rng.choice(message.DESCRIPTOR.fields)
@@ -161,7 +161,7 @@ def _scalar(field: Any, before: Any, rng: Random) -> Any:
 
 
 def _attribute(model: onnx.ModelProto, rng: Random) -> None:
-    """An attribute of another value, or of another kind."""
+    """Change an attribute's value or kind."""
     found = [a for nodes in _nodes(model) for n in nodes for a in n.attribute]
     if not found:
         return
@@ -189,7 +189,7 @@ def _attribute(model: onnx.ModelProto, rng: Random) -> None:
 
 
 def _added_attribute(model: onnx.ModelProto, rng: Random) -> None:
-    """An attribute that the operator has, and the node did not; any value of its type."""
+    """Add an attribute that the node lacks, with a random value of its type."""
     node = _node(model, rng)
     schema = _schemas().get(node.op_type)
     absent = sorted(set(schema.attributes if schema else ()) - {a.name for a in node.attribute})
@@ -217,7 +217,7 @@ def _schemas() -> Mapping[str, Any]:
 
 
 def _names(model: onnx.ModelProto, rng: Random) -> None:
-    """Edges that lead elsewhere."""
+    """Connect edges to other tensors."""
     nodes = rng.choice(_nodes(model))
     everything = [name for n in nodes for name in (*n.input, *n.output)]
     everything += [value.name for value in (*model.graph.input, *model.graph.initializer)]
@@ -227,7 +227,7 @@ def _names(model: onnx.ModelProto, rng: Random) -> None:
 
 
 def _operator(model: onnx.ModelProto, rng: Random) -> None:
-    """A node is of another operator, has fewer operands or more, goes, comes twice, or later."""
+    """Change a node's operator or operand count, or remove, repeat or move the node."""
     nodes = rng.choice(_nodes(model))
     place = rng.randrange(len(nodes))
     node = nodes[place]
@@ -275,7 +275,7 @@ def _numbers(rng: Random) -> Any:
 
 
 def _constant(model: onnx.ModelProto, rng: Random) -> None:
-    """An initializer is damaged, or is what was an input."""
+    """Damage an initializer, or make an input one."""
     graph = _graph(model, rng)
     if graph.input and (not graph.initializer or rng.random() < 0.3):
         info = rng.choice(graph.input)
@@ -342,7 +342,7 @@ def _opset(model: onnx.ModelProto, rng: Random) -> None:
 
 
 def _into_branch(model: onnx.ModelProto, rng: Random) -> None:
-    """The graph, or one within it, is the body of a branch or a loop around itself."""
+    """Nest the graph, or one of its sub-graphs, in a branch or a loop."""
     inner = onnx.GraphProto()
     inner.CopyFrom(_graph(model, rng))
     graph = model.graph
@@ -361,7 +361,7 @@ def _into_branch(model: onnx.ModelProto, rng: Random) -> None:
 
 
 def _function(model: onnx.ModelProto, rng: Random) -> None:
-    """Nodes become the calls of a function, which may call itself."""
+    """Replace nodes by calls of a function, which may call itself."""
     nodes = list(model.graph.node)
     chosen = rng.choice(nodes)
     opsets = [*model.opset_import, helper.make_opsetid("own", 1)]
@@ -382,7 +382,7 @@ LARGE = (2**16, 10**6, 2**24, 10**8, 2**31 - 1)
 
 
 def _large_sizes(model: onnx.ModelProto, rng: Random) -> None:
-    """Integers that say how much there is are large: attributes, constants, the inputs' shapes."""
+    """Make sizes large: in attributes, constants and the inputs' shapes."""
     size = rng.choice(LARGE)
     attributes = [a for nodes in _nodes(model) for n in nodes for a in n.attribute]
     tensors = [t for g in graphs(model) for t in g.initializer]
@@ -404,7 +404,7 @@ def _large_sizes(model: onnx.ModelProto, rng: Random) -> None:
 
 
 def _called_often(model: onnx.ModelProto, rng: Random) -> None:
-    """A function with a large constant or note is called in a row, or by functions in a row."""
+    """Call a function with a large constant or note repeatedly, or through a chain of functions."""
     opsets = [*model.opset_import, helper.make_opsetid("often", 1)]
     constant = numpy_helper.from_array(np.ones(rng.choice((1, 2**12, 2**17)), np.float32))
     body = [
@@ -428,7 +428,7 @@ def _called_often(model: onnx.ModelProto, rng: Random) -> None:
 
 
 def _mixed(model: onnx.ModelProto, rng: Random) -> None:
-    """The nodes of another network follow, on a tensor of this one."""
+    """Append the nodes of another network, applied to a tensor of this one."""
     other = onnx.ModelProto()
     other.ParseFromString(seeds()[rng.choice(sorted(seeds()))])
     made = [name for n in model.graph.node for name in n.output]

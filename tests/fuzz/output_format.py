@@ -1,4 +1,4 @@
-"""Names that command a terminal, or are markup: what is printed and written must not do so."""
+"""Names with terminal controls or markup, which all output must escape."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COMMANDS = (
 
 
 class Unfit(Exception):
-    """Something was printed or written as a file said it."""
+    """A name was printed or written unescaped."""
 
 
 @cache
@@ -53,7 +53,7 @@ def seeds() -> Mapping[str, bytes]:
 
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
-    """The file with hostile names everywhere; by further steps damaged in other ways too."""
+    """Put hostile names everywhere; further steps damage the file in other ways."""
     model = onnx.ModelProto()
     model.ParseFromString(data)
     rng = Random(steps[0] if steps else 0)
@@ -92,7 +92,7 @@ def check(path: Path, variant: int) -> None:
 
 
 def _printed(arguments: Sequence[str]) -> str:
-    """What a command prints, to whichever stream."""
+    """Return what a command prints to either stream."""
     printed = io.StringIO()
     with (
         patch.object(sys, "argv", ["smelt", *arguments]),
@@ -108,7 +108,7 @@ def _printed(arguments: Sequence[str]) -> str:
 
 
 def fit_for_terminal(text: str) -> None:
-    """Raise `Unfit` for characters that a terminal obeys, or that reorder what it shows."""
+    """Raise `Unfit` for control characters and those that reorder text."""
     for character in text:
         if character != "\n" and category(character) in ("Cc", "Cs", "Cf"):
             raise Unfit(f"{character!r} reaches the terminal, in {text[:300]!r}")
@@ -130,7 +130,7 @@ def _pages(report: Mapping[str, Any]) -> Sequence[str]:
 
 
 class _Tags(HTMLParser):
-    """Demands that there is no tag, and no attribute, of a hostile name."""
+    """Raises `Unfit` for tags and attributes that come from a hostile name."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """As of `HTMLParser`."""

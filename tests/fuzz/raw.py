@@ -1,4 +1,4 @@
-"""Damage to bytes, whatever they mean."""
+"""Damage bytes without regard to the format."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ WORDS = (0, 1, 2, 4, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x800
 
 
 def scratched(data: bytes, rng: Random) -> bytes:
-    """The file after one damage to its bytes."""
+    """Return the file with one random damage to its bytes."""
     if not data:
         return bytes(rng.getrandbits(8) for _ in range(rng.randrange(1, 16)))
     changed = bytearray(data)
-    # Headers lie in front in most formats, tables of contents behind: both are short.
+    # Most formats begin with a short header or end with a short table of contents.
     near = rng.choice((len(data), min(len(data), 64), min(len(data), 512)))
     at = rng.randrange(near) if rng.random() < 0.7 else len(data) - 1 - rng.randrange(near)
     other, count = rng.randrange(len(data)), rng.randrange(1, rng.choice((2, 5, 17, 200)))
@@ -40,7 +40,7 @@ def scratched(data: bytes, rng: Random) -> bytes:
 
 
 def hostile_name(rng: Random) -> str:
-    """A name that does harm where it is taken as it is."""
+    """Return a name that does harm if it is not escaped."""
     return rng.choice(NAMES)
 
 

@@ -1,4 +1,4 @@
-"""What a campaign says, and the files that it leaves."""
+"""A campaign's report and the files that it writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLUMNS = ("format", "files", "fine", "refused", *FAILURES, "slowest s", "peak 
 
 
 def table(campaign: Campaign) -> Iterator[str]:
-    """The lines of a table in Markdown: a row a format, and the sum."""
+    """Return the lines of a Markdown table: one row per format, and the sum."""
     yield f"| {' | '.join(_COLUMNS)} |"
     yield f"| --- |{' --: |' * (len(_COLUMNS) - 1)}"
     rows = sorted(campaign.tallies.items())
@@ -31,7 +31,7 @@ def table(campaign: Campaign) -> Iterator[str]:
 
 
 def write(folder: Path, number: int, failure: Failure, case: Case) -> Path:
-    """Write what reproduces a failure, and beside it how it was found; the path of the file."""
+    """Write a file that reproduces a failure, and notes beside it; return the file's path."""
     folder.mkdir(parents=True, exist_ok=True)
     format_ = BY_NAME[case.format]
     path = folder / f"{case.format}-{number}-{failure.result.kind}{format_.suffix}"
@@ -52,7 +52,7 @@ def write(folder: Path, number: int, failure: Failure, case: Case) -> Path:
 
 
 def read(path: Path) -> list[Case]:
-    """The cases that a file is to be tried as: the one noted beside it, or all that it can be."""
+    """Return the cases to try a file as: the one in its notes, or all that are possible."""
     data = path.read_bytes()
     if _notes(path).is_file():
         notes = json.loads(_notes(path).read_text())
@@ -70,7 +70,7 @@ def _notes(path: Path) -> Path:
 
 
 def line(case: Case, result: Result) -> str:
-    """One line about a file."""
+    """Describe a file in one line."""
     where = f" at {result.place}" if result.place else ""
     said = f": {result.message.splitlines()[0][:160]}" if result.message else ""
     return f"{case.format} {case.seed!r} {result.kind}{where}{said}"

@@ -1,4 +1,4 @@
-"""From a file that fails to the least that fails in the same way."""
+"""Shrink a failing file to a minimal one that fails in the same way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QUICK, _SLOW = 300, 24
 
 
 def shrunk(case: Case, format_: Format, wanted: Result, limits: Limits) -> Case:
-    """The case with fewer steps, and then with fewer bytes, that fails as `wanted` says."""
+    """Return a case with fewer steps and fewer bytes that still fails as `wanted` says."""
     trials = _Trials(format_, wanted, limits)
     if case.data is None:
         steps = _reduced(case.steps, lambda steps: replace(case, steps=tuple(steps)), trials)
@@ -33,7 +33,7 @@ class _Trials:
         self._left = _SLOW if wanted.kind == "hang" else _QUICK
 
     def fail(self, candidates: Sequence[Case]) -> list[bool]:
-        """Which of them fail in the way that is wanted; those beyond the budget are not tried."""
+        """Return which of them fail in the wanted way; those beyond the budget are not tried."""
         chosen = candidates[: self._left]
         self._left -= len(chosen)
         results = tried(chosen, self._formats, self._limits, batch=len(chosen) or 1)
@@ -47,9 +47,9 @@ T = TypeVar("T")
 def _reduced(
     items: Sequence[T], case_of: Callable[[Sequence[T]], Case], trials: _Trials
 ) -> list[T]:
-    """Fewer of the items, which still fail: stretches are left out, long ones first.
+    """Return fewer items that still fail: remove runs of them, long ones first.
 
-    All stretches of a size are tried in one child. Those that can be left out one by one are then
+    All runs of one size are tried in one child. Those that can be left out one by one are then
     left out together, where that still fails, and otherwise only the first of them.
     """
     kept, size = list(items), len(items)
@@ -70,7 +70,7 @@ def _reduced(
 
 
 def _with_zeros(case: Case, trials: _Trials) -> Case:
-    """Stretches of bytes are zeros, where others must keep their places."""
+    """Overwrite runs of bytes with zeros, so that others keep their offsets."""
     data = case.data or b""
     size = len(data) // 2
     while size >= 8:

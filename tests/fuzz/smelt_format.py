@@ -78,7 +78,7 @@ def _inner(name: str, data: bytes, rng: Random) -> bytes:
 
 
 def _text(text: str, rng: Random) -> str:
-    """The text with a word or a line that is another, doubled, or gone."""
+    """Replace, double or remove a word or a line of the text."""
     if rng.random() < 0.25:
         return _lines(text, rng)
     found = list(_TOKEN.finditer(text))
@@ -115,6 +115,6 @@ def _lines(text: str, rng: Random) -> str:
 FORMAT = Format(
     *("smelt", ".smelt", seeds, damage, models.check),
     variants=len(models.TARGETS),
-    refusals=(*READ_FAILURES, ConfigError),  # of a name that is none for C: `--name` gives another
+    refusals=(*READ_FAILURES, ConfigError),  # not a C identifier: see `--name`
     weight=6,
 )

@@ -1,6 +1,6 @@
 """Damaged files of every format are refused in time, and only by the errors meant for it.
 
-The files are made by `tests/fuzz`, which is tried here too: whether it finds what is wrong.
+The fuzzer itself, `tests/fuzz`, is tested here too, on planted faults.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_every_format_has_its_files() -> None:
 
 @pytest.mark.parametrize("format_", ALL, ids=[format_.name for format_ in ALL])
 def test_sound_files_are_read(format_: Format) -> None:
-    """Every seed, in the ways that it is for: some is read, and none fails."""
+    """Every seed in every variant: none fails, and some are read."""
     names = list(format_.seeds())[:: max(1, len(format_.seeds()) // 40)]
     sound = [Case(format_.name, name, (), i % format_.variants) for i, name in enumerate(names)]
     assert run_all(sound).tallies[format_.name].kinds["fine"]
@@ -74,7 +74,7 @@ def test_damaged_files_at_length(name: str) -> None:
 
 
 def run_all(chosen: Sequence[Case] | Iterator[Case]) -> Campaign:
-    """Try files, of which none may fail."""
+    """Try files, none of which may fail."""
     found = run(chosen, BY_NAME, Limits())
     lines = [report.line(failure.case, failure.result) for failure in found.failures.values()]
     assert not lines, "\n".join(lines)
@@ -163,7 +163,7 @@ LIMITS = Limits(seconds=0.2, bytes=200 << 20, silence=2.0)
 
 
 def planted(steps: Sequence[str]) -> list[Result]:
-    """What becomes of files of these letters."""
+    """Return the outcomes of files of these letters."""
     made = [
         Case("planted", "long", tuple(b"abcdefgh".index(c) for c in s.encode()), 0) for s in steps
     ]
@@ -171,7 +171,7 @@ def planted(steps: Sequence[str]) -> list[Result]:
 
 
 def test_every_kind_of_failure_is_told_from_the_others() -> None:
-    """The files after one that ends its child are tried all the same."""
+    """Files after one that ends its child are still tried."""
     letters = ("a", "g", "b", "c", "d", "h", "e", "f", "", "ga")
     kinds = ["traceback", "refused", "traceback", "hang", "memory", "refused", "hang", "crash"]
     results = planted(letters)
@@ -261,7 +261,7 @@ def test_a_device_that_lies_about_sizes(field: str, lie: Any, message: str) -> N
 
 
 def test_a_version_that_is_no_number_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python refuses to read numbers of more than 4,300 digits: such a line is a damaged one."""
+    """Python does not convert numbers of more than 4,300 digits: count the line as damaged."""
     monkeypatch.setattr(fake_device, "VERSION", "9" * 5000)
     network = artefact(lengths=False)
     converse(network, FakeDevice.of(network, taps=False))

@@ -70,7 +70,7 @@ def more() -> Mapping[str, bytes]:
 
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
-    """The file after the steps: those that change tables come first, whatever their order."""
+    """Apply the steps: those that change tables come first, whatever their order."""
     tables = [step for step in steps if Random(step).random() < 0.85]
     changed = _with_tables_damaged(data, tables)
     for step in steps:
@@ -84,7 +84,7 @@ def _with_tables_damaged(data: bytes, steps: Sequence[Step]) -> bytes:
         return data
     model = copy.deepcopy(_unpacked(data))
     for rng in map(Random, steps):
-        # What an earlier step has left may be of any kind, and no tensor or operator any more.
+        # After earlier steps a field may have any type, so that a later step may not apply.
         with suppress(TypeError, ValueError, AttributeError, LookupError):
             rng.choice(DAMAGES)(model, rng)
     try:
@@ -113,7 +113,7 @@ def _tables(root: Any) -> Iterator[Any]:
 
 
 def _any_field(model: Any, rng: Random) -> None:
-    """A field of a table is another number, another text, absent, or of another table."""
+    """Change or remove a field of a table, or copy it from another table."""
     everything = list(_tables(model))
     table = rng.choice(everything)
     if not vars(table):
@@ -135,7 +135,7 @@ def _any_field(model: Any, rng: Random) -> None:
 
 
 def _changed(value: Any, rng: Random) -> Any:
-    """Another value of about the same kind."""
+    """Return another value of a similar type."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -235,7 +235,7 @@ def _tensor_quantization(model: Any, rng: Random) -> None:
 
 
 def _all_quantized(model: Any, rng: Random) -> None:
-    """What was a float network becomes an integer one, whatever its operators."""
+    """Make all float tensors quantized, whatever the operators."""
     kind = rng.choice((schema.TensorType.INT8, schema.TensorType.INT16, schema.TensorType.UINT8))
     for graph in model.subgraphs or []:
         for tensor in graph.tensors or []:
@@ -247,7 +247,7 @@ def _all_quantized(model: Any, rng: Random) -> None:
 
 
 def _data(model: Any, rng: Random) -> None:
-    """Constants of other lengths and other numbers, or where none were."""
+    """Change the length or values of a constant, or make a tensor constant."""
     tensor = _tensor(model, rng)
     buffers = model.buffers or []
     if rng.random() < 0.3 or not 0 < tensor.buffer < len(buffers):
@@ -263,7 +263,7 @@ def _data(model: Any, rng: Random) -> None:
 
 
 def _kind(model: Any, rng: Random) -> None:
-    """An operator is another one; in half of the files with options of its own."""
+    """Change an operator's kind; in half of the files, its options as well."""
     operator = _operator(model, rng)
     codes = model.operatorCodes or []
     if operator is None or not 0 <= operator.opcodeIndex < len(codes):
@@ -276,7 +276,7 @@ def _kind(model: Any, rng: Random) -> None:
 
 
 def _options(model: Any, rng: Random) -> None:
-    """Options of another operator, with fields of any number."""
+    """Give an operator another operator's options, with random fields."""
     operator = _operator(model, rng)
     if operator is None:
         return
@@ -288,7 +288,7 @@ def _options(model: Any, rng: Random) -> None:
 
 
 def _option(model: Any, rng: Random) -> None:
-    """A field of an operator's options."""
+    """Change a field of an operator's options."""
     operator = _operator(model, rng)
     options = None if operator is None else operator.builtinOptions
     if not hasattr(options, "Pack") or not vars(options):
@@ -302,7 +302,7 @@ def _option(model: Any, rng: Random) -> None:
 
 
 def _edges(model: Any, rng: Random) -> None:
-    """An operator or a graph reads or makes other tensors, fewer, or more."""
+    """Change, remove or add inputs or outputs of an operator or a graph."""
     graph = _graph(model, rng)
     if graph is None:
         return
@@ -330,7 +330,7 @@ def _edges(model: Any, rng: Random) -> None:
 
 
 def _graphs(model: Any, rng: Random) -> None:
-    """Several graphs, and operators that call them, perhaps their own."""
+    """Add graphs and operators that call them, possibly recursively."""
     graphs = model.subgraphs or []
     operator = _operator(model, rng)
     if not graphs or operator is None:
@@ -353,7 +353,7 @@ def _names_of_tensors(model: Any, rng: Random) -> None:
 
 
 def _another_operator(model: Any, rng: Random) -> None:
-    """An operator of another network follows, on tensors of this one."""
+    """Append an operator of another network, applied to tensors of this one."""
     names = sorted(test_tflite_import.NETWORKS)
     other = copy.deepcopy(_unpacked(test_tflite_import.NETWORKS[rng.choice(names)]))
     graph, (foreign,) = _graph(model, rng), other.subgraphs
@@ -393,7 +393,7 @@ def _graph(model: Any, rng: Random) -> Any:
 
 
 def _tensor(model: Any, rng: Random) -> Any:
-    """A tensor; one of nobody's where the graph has none."""
+    """Return a tensor of the graph, or an unused one if the graph has none."""
     graph = _graph(model, rng)
     found = [] if graph is None else graph.tensors or []
     return rng.choice(found) if found else schema.TensorT()
@@ -407,7 +407,7 @@ def _operator(model: Any, rng: Random) -> Any:
 
 @cache
 def _names(enum: type) -> Mapping[int, str]:
-    """The names of an enumeration of the schema, by number."""
+    """Return the names of a schema enumeration, by number."""
     found = inspect.getmembers(enum, lambda member: isinstance(member, int))
     return {number: name for name, number in found if not name.startswith("_")}
 

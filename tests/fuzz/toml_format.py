@@ -57,7 +57,7 @@ def damage(data: bytes, steps: Sequence[Step]) -> bytes:
 
 
 def _overdone(data: bytes, rng: Random) -> bytes:
-    """The file with one value nested, or a number as long, as no board needs."""
+    """Return the file with one value nested very deeply, or a very long number."""
     vast = rng.choice((b"[" * 3000, b"{a=" * 3000, b"9" * 5000, b"0x" + b"f" * 5000))
     values = list(re.finditer(rb"(?<== )\S+", data))
     if not values:

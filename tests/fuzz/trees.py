@@ -1,4 +1,4 @@
-"""Damage to what JSON and TOML hold: tables, lists, texts and numbers within one another."""
+"""Damage JSON and TOML values: nested tables, lists, strings and numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEEP = 60
 
 
 def damaged(tree: Tree, rng: Random) -> Tree:
-    """The tree after one damage."""
+    """Return the tree with one random damage."""
     changed = copy.deepcopy(tree)
     places = list(_places(changed))
     if not places:
@@ -44,7 +44,7 @@ def damaged(tree: Tree, rng: Random) -> Tree:
 
 
 def _places(tree: Tree) -> Iterator[tuple[Any, Any]]:
-    """What holds each value, and by which key or index."""
+    """Return each value's container, and its key or index there."""
     waiting = [tree]
     while waiting:
         parent = waiting.pop()
@@ -56,7 +56,7 @@ def _places(tree: Tree) -> Iterator[tuple[Any, Any]]:
 
 
 def _another(value: Any, rng: Random) -> Any:
-    """Another value: in most cases of the same kind."""
+    """Return another value, usually of the same type."""
     near: tuple[Any, ...] = ()
     if isinstance(value, bool):
         near = (not value,)
@@ -74,7 +74,7 @@ def _another(value: Any, rng: Random) -> Any:
 
 
 def toml(tree: dict[str, Any]) -> str:
-    """TOML that holds the tree; what TOML cannot hold, such as nothing, is left out."""
+    """Return the tree as TOML, without values that TOML lacks, such as null."""
     lines = [f"{json.dumps(str(key))} = {_inline(value)}" for key, value in tree.items()]
     return "\n".join(lines) + "\n"
 
@@ -92,5 +92,5 @@ def _inline(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """A basic string: TOML escapes as JSON does, but for what lies beyond 16 bits."""
+    """Return a basic string: TOML escapes as JSON does, except above U+FFFF."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

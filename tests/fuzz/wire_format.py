@@ -1,7 +1,7 @@
-"""A device that answers wrongly: what comes over the line is lost, doubled, damaged, or a lie.
+"""A faulty device: its answers are lost, doubled, damaged, or wrong.
 
 A file is a list of faults, one a line: `ANSWER KIND NUMBER`. The device behind it obeys the
-protocol as the firmware does, and the clock is its own: nothing is waited for.
+protocol as the firmware does. The clock is simulated, so that no test waits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Answer = Callable[[bytes, int], bytes | None]
 
 
 def _replaced_number(answer: bytes, number: int) -> bytes:
-    """A number of a line is another one, and the line's check is right again."""
+    """Replace a number of a line, and correct the line's checksum."""
     lines = answer.split(b"\r\n")
     found = [
         (i, m) for i, text in enumerate(lines) for m in re.finditer(rb"(?<=[ \[])\d+(?= )", text)
@@ -67,7 +67,7 @@ def _sealed(text: bytes) -> bytes:
 
 
 def _replaced_word(answer: bytes, number: int) -> bytes:
-    """A word of a line is another text, and the line's check is right again."""
+    """Replace a word of a line, and correct the line's checksum."""
     lines = answer.split(b"\r\n")
     place = number % len(lines)
     words = lines[place].split(b" ")
@@ -121,22 +121,22 @@ FLOODS: Mapping[str, bytes] = {
 
 @dataclass
 class _Clock:
-    """Time that passes while something is computed, and at once where something is waited for."""
+    """A clock that runs during computation, and skips time spent in sleep."""
 
     now: float = 0.0
 
     def monotonic(self) -> float:
-        """The time."""
+        """Return the simulated time in seconds."""
         return self.now + time.process_time()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock without waiting."""
         self.now += seconds
 
 
 @dataclass
 class _Damaged:
-    """The stream of a device whose answers are damaged as a list of faults says."""
+    """A device's stream; damages the answers that a list of faults names."""
 
     faults: Mapping[int, list[tuple[str, int]]]
     clock: _Clock
@@ -161,19 +161,19 @@ class _Damaged:
             self.waiting += answer or b""
 
     def receive(self, timeout_s: float) -> bytes:
-        """What has come; the flood comes for ever."""
+        """Return the received bytes; a fault of `FLOODS` sends without end."""
         data = bytes(self.waiting) or self.flood
         self.waiting.clear()
         self.clock.now += len(data) / self.bytes_per_s if data else max(timeout_s, 0.0)
         return data
 
     def close(self) -> None:
-        """Nothing is to be closed."""
+        """Do nothing."""
 
 
 @cache
 def artefact(*, lengths: bool) -> Artefact:
-    """The network that the device computes: of inputs of a length known at run time, or not."""
+    """Return the device's network, with or without inputs of a run-time length."""
     nodes = [node("MatMul", "x w", "a"), node("Relu", "a", "y")]
     weights = random_samples(_of({"x": [3, 40]}), 1, 0)[0][0]
     proto = model(graph(nodes, {"x": ["T", 3]}, "y", {"w": weights}))
@@ -187,7 +187,7 @@ def _of(inputs: Mapping[str, list[int]]) -> Any:
 
 
 class _FakeRig(Rig):
-    """In place of a board: the device of the file's faults."""
+    """Stands in for a board: a device with the file's faults."""
 
     stream: _Damaged
 
@@ -212,7 +212,7 @@ def seeds() -> Mapping[str, bytes]:
 
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
-    """The faults, and one more a step."""
+    """Return the list of faults, extended by one per step."""
     lines = data.splitlines()
     for step in steps:
         rng = Random(step)
@@ -225,7 +225,7 @@ def damage(data: bytes, steps: Sequence[Step]) -> bytes:
 
 
 def _lasting(rng: Random) -> int:
-    """How many answers in a row have a fault: the host says a thing again that was damaged once."""
+    """Draw how many answers in a row have a fault: the host retries after a single one."""
     return rng.choice((1, 1, 1, 3, 40))
 
 
@@ -254,7 +254,7 @@ def converse(
     faults: Mapping[int, list[tuple[str, int]]] = NONE,
     bytes_per_s: float = 11_520.0,
 ) -> None:
-    """Do what Smelt does with a device: time and compare layers where it tells of them, or run."""
+    """Use the device as Smelt does: time and compare layers if it has taps, or run."""
     clock = _Clock()
     rig = _FakeRig()
     object.__setattr__(rig, "stream", _Damaged(faults, clock, device, bytes_per_s))
