@@ -1,4 +1,4 @@
-"""`python -m tests.faults`: plant every fault in a copy of the tree; exit with 1 if one is not found."""
+"""`python -m tests.faults`: plant every fault in a copy of the tree; exit 1 if one is missed."""
 
 from __future__ import annotations
 
