@@ -324,7 +324,7 @@ def test_the_project_remembers_what_it_is(build: Build) -> None:
         "  type: dut\n"
         "  baud: 115200\n"
         "  usb: # vendor: product, or a list of products\n"
-        "    0x1209: [0x0001] # for tests: no device that is sold\n"
+        "    0x1209: [0x0001] # an identity for tests, which no product has\n"
     )
 
 
