@@ -1,8 +1,8 @@
 """The last step in the making of C: lines of at most 100 columns.
 
 Templates write a statement, a declaration or a sentence of a comment on one line, however long its
-names and numbers make it; `laid_out` breaks it after the opening bracket of what is longest. What
-stands in the brackets is on one line, indented by four columns, or each argument is on its own.
+names and numbers make it. `laid_out` breaks such a line behind the opening bracket of its longest
+part, and fills the following lines, indented by four columns, with what the brackets contain.
 """
 
 from __future__ import annotations
@@ -114,7 +114,20 @@ def _broken(code: str, pad: str, inner: str | None = None) -> list[str]:
     if len(items) == 1:
         return [pad + head, *_at_operators(body + tail, inner, inner)]
     items[-1] += tail
-    return [pad + head, *(line for item in items for line in _broken(item, inner))]
+    return [pad + head, *(line for row in _filled(items, inner) for line in _broken(row, inner))]
+
+
+def _filled(items: Iterable[str], pad: str) -> Iterator[str]:
+    """Yield the items in order, as many in a row as fit into a line."""
+    row = ""
+    for item in items:
+        if row and len(pad) + len(row) + 1 + len(item) <= COLUMNS:
+            row = f"{row} {item}"
+        else:
+            if row:
+                yield row
+            row = item
+    yield row
 
 
 def _may_break(code: str, bracket: int) -> bool:

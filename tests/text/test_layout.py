@@ -13,9 +13,9 @@ BROKEN = {
         f"    {LONG}_indeed({LONG}, {LONG}, {LONG});",
         f"    {LONG}_indeed(\n        {LONG}, {LONG}, {LONG});",
     ),
-    "a call with an argument a line": (
+    "a call in more lines": (
         f"    f({LONG}, g({LONG}, {LONG}), {LONG}, {LONG});",
-        f"    f(\n        {LONG},\n        g({LONG}, {LONG}),\n        {LONG},\n        {LONG});",
+        f"    f(\n        {LONG}, g({LONG}, {LONG}),\n        {LONG}, {LONG});",
     ),
     "a definition": (
         f"static void {LONG}(const int8_t *{LONG}, int32_t {LONG}, int32_t x) {{",
