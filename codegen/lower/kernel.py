@@ -138,17 +138,19 @@ class InnerFunction:
         stem: of its name.
         parameters: the template's variables.
         uses: what its text uses beside itself; see `KernelCall`.
+        inner: the static functions that it calls; the template gets their names as `inner`.
     """
 
     template: str
     stem: str
     parameters: Parameters
     uses: AbstractSet[str] = frozenset()
+    inner: tuple[InnerFunction, ...] = ()
 
     @property
     def key(self) -> Hashable:
         """What is equal for functions of equal text, and for no others."""
-        return self.template, _key(self.parameters)
+        return self.template, _key(self.parameters), tuple(inner.key for inner in self.inner)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,7 +58,7 @@ class Functions:
                 for operand in call.operands
                 if isinstance(operand, LayerStruct)
             ]
-            inner, definitions = self._called(call)
+            inner, definitions = self._called(call.inner)
             own = _SharedFunction(
                 name,
                 call,
@@ -72,15 +72,18 @@ class Functions:
         found.users[str(node.origin)] = None
         return found.name
 
-    def _called(self, call: KernelCall) -> tuple[tuple[str, ...], list[_InnerDefinition]]:
-        """The names of the static functions that a call needs, and those not defined so far."""
+    def _called(
+        self, functions: Sequence[InnerFunction]
+    ) -> tuple[tuple[str, ...], list[_InnerDefinition]]:
+        """Return the names of static functions, and what must still be defined for them."""
         missing: list[_InnerDefinition] = []
-        for inner in call.inner:
+        for inner in functions:
             if inner.key not in self._inner:
+                called, definitions = self._called(inner.inner)
                 name = f"{self._prefix}_{self._names.distinct(inner.stem)}"
                 self._inner[inner.key] = name
-                missing.append(_InnerDefinition(name, inner))
-        return tuple(self._inner[inner.key] for inner in call.inner), missing
+                missing += [*definitions, _InnerDefinition(name, inner, called)]
+        return tuple(self._inner[inner.key] for inner in functions), missing
 
     def all(self) -> tuple[Function, ...]:
         """The distinct functions, rendered, in order of first use."""
@@ -108,21 +111,29 @@ class FunctionParameters(Parameters):
 
 @dataclass(frozen=True)
 class InnerParameters(Parameters):
-    """Variables of the template of a static function, beside its own: `function`, its name."""
+    """Variables of the template of a static function, beside its own.
+
+    Attributes:
+        function: its name.
+        inner: names of the static functions that it calls.
+    """
 
     function: str
+    inner: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _InnerDefinition:
-    """A static function and its name."""
+    """A static function, its name, and the names of those that it calls."""
 
     name: str
     inner: InnerFunction
+    called: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        return render_c(self.inner.template, InnerParameters(self.name), self.inner.parameters)
+        own = InnerParameters(self.name, self.called)
+        return render_c(self.inner.template, own, self.inner.parameters)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from typing_extensions import override
 
+from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
 from smelt.codegen.backends.dsp.pointwise import shared_pointwise
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact
@@ -217,7 +218,8 @@ def _call(
         stem=stem,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
-        uses={"SMELT_ARRAY", "SMELT_NAKED"} | when(w.padded and w.depth > 1, "string.h"),
+        uses={"SMELT_ARRAY", "SMELT_DSP", "SMELT_HAS_DSP"}
+        | when(w.padded and w.depth > 1, "string.h"),
         summary=f"{tile.pixels} pixels x 2 channels",
         form=f"dsp_dot_{tile.pixels}x2" + ("_signed" if scaling.signed else ""),
         work={
@@ -228,7 +230,7 @@ def _call(
             "groups": groups,
             "calls": 1,
         },
-        inner=(widening(tile),),
+        inner=(widening(tile), PLAIN_PAIRS),
         shared=shared_pointwise(tile, stem, count, found.weights) if flat else None,
     )
 

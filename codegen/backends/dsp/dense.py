@@ -20,10 +20,10 @@ from smelt.codegen.backends.dsp.assembly import (
     word,
 )
 from smelt.codegen.backends.dsp.convolution import products
-from smelt.codegen.backends.dsp.scaling import OutputDefinition
+from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
+from smelt.codegen.backends.dsp.scaling import ScalingStruct
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact
 from smelt.codegen.backends.dsp.tile_assembly import (
-    PairDefinition,
     shifted,
     widening,
     widening_turns,
@@ -187,8 +187,8 @@ class DspDenseParameters(Parameters):
         group_words: words of weights and constants of four outputs.
         group_sums: those of weights alone.
         row: words of constants of two outputs.
-        pair: what plain C has of two outputs.
-        output: what makes outputs of sums.
+        words: words of inputs.
+        scaling: how plain C makes outputs of sums.
     """
 
     title: str
@@ -202,8 +202,8 @@ class DspDenseParameters(Parameters):
     group_words: int
     group_sums: int
     row: int
-    pair: PairDefinition
-    output: OutputDefinition
+    words: int
+    scaling: ScalingStruct
 
 
 def _covers(window: Window, node: Node) -> bool:
@@ -254,8 +254,8 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
                 group_words=fours.group_words,
                 group_sums=2 * tile.words,
                 row=2 * tile.row,
-                pair=PairDefinition.of(tile),
-                output=found.scaling.definition,
+                words=tile.words,
+                scaling=found.scaling.struct,
             ),
             operands=(
                 Input(0, "input"),
@@ -263,8 +263,8 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
                 Scratch("patch", DType.INT32, tile.words),
                 Output(0, "output"),
             ),
-            uses={"SMELT_NAKED"},
-            inner=(widening(tile),),
+            uses={"SMELT_DSP", "SMELT_HAS_DSP"},
+            inner=(widening(tile), PLAIN_PAIRS),
             summary="4 outputs at a time",
             form="dsp_dense" + ("_signed" if found.scaling.signed else ""),
             work={

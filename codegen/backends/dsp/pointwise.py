@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
 from smelt.codegen.backends.dsp.pointwise_assembly import FIELDS, PointwiseBody, specialized_cost
-from smelt.codegen.backends.dsp.scaling import OutputDefinition
+from smelt.codegen.backends.dsp.scaling import ScalingStruct
 from smelt.codegen.backends.dsp.tile import DspTile
-from smelt.codegen.backends.dsp.tile_assembly import PairDefinition
 from smelt.codegen.lower.kernel import (
     Input,
     KernelCall,
@@ -29,19 +29,13 @@ class DspPointwiseParameters(Parameters):
         note: of the comment.
         pieces: all instructions.
         pixels: that are computed at a time.
-        step: words of four inputs of all of them.
-        constants: words that requantize two channels.
-        pair: what plain C has of two channels.
-        output: what makes outputs of sums.
+        scaling: how plain C makes outputs of sums.
     """
 
     note: str
     pieces: tuple[tuple[str, ...], ...]
     pixels: int
-    step: int
-    constants: int
-    pair: PairDefinition
-    output: OutputDefinition
+    scaling: ScalingStruct
 
 
 def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> SharedBody:
@@ -55,11 +49,10 @@ def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> S
     """
     body, signed = PointwiseBody(tile), tile.scaling.signed
     numbers: dict[str, int] = dict(zip(FIELDS, (pixels, tile.run, tile.outputs), strict=True))
-    pair = PairDefinition.of(tile, "words")
+    scaling = tile.scaling.struct
     if signed:
         numbers["addend"] = tile.scaling.addend
-        lower, upper = pair.rest
-        pair = replace(pair, rest=(f"{lower}, layer->addend", f"{upper}, layer->addend"))
+        scaling = replace(scaling, addend="layer->addend")
     kind = f"{stem}_signed" if signed else stem
     call = KernelCall(
         template="backends/dsp/pointwise.j2",
@@ -68,10 +61,7 @@ def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> S
             note=tile.scaling.note,
             pieces=body.pieces,
             pixels=tile.pixels,
-            step=2 * tile.pixels,
-            constants=2 * tile.row,
-            pair=pair,
-            output=replace(tile.scaling.definition, addend=0 if signed else None, passed=signed),
+            scaling=scaling,
         ),
         operands=(
             Input(0, "input"),
@@ -80,7 +70,8 @@ def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> S
             LayerStruct("layer", kind, numbers),
             Output(0, "output"),
         ),
-        uses={"SMELT_NAKED"},
+        uses={"SMELT_DSP", "SMELT_HAS_DSP"},
+        inner=(PLAIN_PAIRS,),
         summary=f"{tile.pixels} pixels x 2 channels",
     )
     return SharedBody(call, body.cost(pixels), specialized_cost(tile, pixels), (kind, body.family))

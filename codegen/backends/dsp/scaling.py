@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.lower.requantization import Requantization
+from smelt.codegen.text.literals import c_int
 from smelt.ir import Array
 
 _PREFERRED = 12, 11, 10, 13, 14, 9, 15
@@ -42,21 +43,24 @@ _FAR = np.int64(1) << 62
 
 
 @dataclass(frozen=True)
-class OutputDefinition:
-    """The C function that makes an output of a sum that is scaled and has its bias.
+class ScalingStruct:
+    """The struct from which plain C reads how sums become outputs (see `plain_pairs`).
 
     Attributes:
-        addend: the signed form's; None in the plain one.
-        right: shift of the product.
-        low, high: limits of the output.
-        passed: whether the addend is an argument of the function, and not in its text.
+        left: Shift of the sums.
+        right: Shift of the products.
+        low: Smallest output.
+        high: Largest output.
+        addend: C of the signed form's addend; 0 in the plain form.
+        constants: Words of a channel's constants: 3 in the signed form, 2 in the plain one.
     """
 
-    addend: int | None
+    left: int
     right: int
     low: int
     high: int
-    passed: bool = False
+    addend: str
+    constants: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +123,17 @@ class DspScaling:
         return saturated(register, self.right, self.low, self.high)
 
     @property
-    def definition(self) -> OutputDefinition:
-        """What plain C has of it."""
-        addend = self.addend if self.signed else None
-        return OutputDefinition(addend, self.right, self.low, self.high)
+    def struct(self) -> ScalingStruct:
+        """The struct for plain C."""
+        addend = c_int(self.addend) if self.signed else "0"
+        return ScalingStruct(
+            left=self.left,
+            right=self.right,
+            low=self.low,
+            high=self.high,
+            addend=addend,
+            constants=self.rows.shape[1],
+        )
 
     @property
     def note(self) -> str:

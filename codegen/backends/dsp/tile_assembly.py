@@ -12,40 +12,10 @@ from smelt.codegen.backends.dsp.assembly import (
     span,
     word,
 )
-from smelt.codegen.backends.dsp.scaling import OutputDefinition
+from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
+from smelt.codegen.backends.dsp.scaling import ScalingStruct
 from smelt.codegen.backends.dsp.tile import DspTile
 from smelt.codegen.lower.kernel import InnerFunction, Parameters
-
-
-@dataclass(frozen=True)
-class PairDefinition:
-    """How plain C makes the outputs of two channels of the sums over their paired weights.
-
-    Attributes:
-        words: C of the words of a sum.
-        lower: what the lower channel's sum is multiplied by.
-        upper: C operator and operand that scale 256 times the upper channel's.
-        bias: where in the constants of both channels the upper one's begin.
-        rest: of each channel, the C arguments behind its sum.
-    """
-
-    words: str
-    lower: int
-    upper: str
-    bias: int
-    rest: tuple[str, str]
-
-    @staticmethod
-    def of(tile: DspTile, words: str = "") -> PairDefinition:
-        """That of a tile's channels; `words` is C for sums of no fixed length."""
-        bits, row = tile.scaling.left - 8, tile.row
-        upper = f"* {1 << bits}" if bits > 0 else f">> {-bits}"
-        lower, rest = (
-            ", ".join(f"row[{i}]" for i in range(start + 1, start + row)) for start in (0, row)
-        )
-        return PairDefinition(
-            words or str(tile.words), 1 << tile.scaling.left, upper, row, (lower, rest)
-        )
 
 
 @dataclass(frozen=True)
@@ -59,9 +29,9 @@ class TileFunction:
         sums, finish: instructions of sums, and of outputs.
         again: those of an odd number of channels for the last pair.
         last: the first channel of that pair; None where channels are even.
+        words: words of weights of a pair.
         pair_words: words of weights and constants of a pair.
-        pair: what plain C has of a pair.
-        output: what makes outputs of sums.
+        scaling: how plain C makes outputs of sums.
     """
 
     outputs: int
@@ -74,9 +44,9 @@ class TileFunction:
     finish: tuple[str, ...]
     again: tuple[str, ...]
     last: int | None
+    words: int
     pair_words: int
-    pair: PairDefinition
-    output: OutputDefinition
+    scaling: ScalingStruct
 
     @staticmethod
     def of(tile: DspTile) -> TileFunction:
@@ -94,9 +64,9 @@ class TileFunction:
             finish=tuple(_finish(tile)),
             again=tuple(_again(tile)) if tile.odd else (),
             last=tile.outputs - 2 if tile.odd else None,
+            words=tile.words,
             pair_words=tile.pair_words,
-            pair=PairDefinition.of(tile),
-            output=tile.scaling.definition,
+            scaling=tile.scaling.struct,
         )
 
 
@@ -197,8 +167,7 @@ class WideningParameters(Parameters):
         lines: its instructions.
         turn: inputs of a pixel in a turn of the loop; 0 without a loop.
         tail: inputs of a pixel after the loop.
-        step: words of results of four inputs of all pixels.
-        rest: of the inputs after the loop, the word and its value.
+        count: C of the inputs of a pixel.
     """
 
     inputs: tuple[str, ...]
@@ -209,21 +178,13 @@ class WideningParameters(Parameters):
     lines: tuple[str, ...]
     turn: int
     tail: int
-    step: int
-    rest: tuple[tuple[int, str], ...]
+    count: str
 
     @staticmethod
     def of(tile: DspTile) -> WideningParameters:
         """Those of a tile; tiles of other lengths may have the same."""
         n, loops = tile.pixels, tile.quads > 0
         names = ("a", "b", "c")[:n]
-        rest: list[tuple[int, str]] = []
-        if tile.tail == 1:
-            rest.append((0, "in[p][0]"))
-        elif tile.tail:
-            rest.append((0, f"(in[p][0] & 0xFFFF) + in[p][{tile.tail - 1}] * 65536"))
-        if tile.tail == 3:
-            rest.append((n, "in[p][1]"))
         pointers = (*(f"const int8_t *{name}" for name in names), "int32_t *patch")
         return WideningParameters(
             inputs=names,
@@ -234,8 +195,9 @@ class WideningParameters(Parameters):
             lines=("push {r4-r9, lr}", *_widen(tile), "pop {r4-r9, pc}"),
             turn=4 * tile.widen_unrolled,
             tail=tile.tail,
-            step=2 * n,
-            rest=tuple(rest),
+            count=" + ".join(
+                [f"{4 * tile.widen_unrolled} * turns"] * loops + [str(tile.tail)] * (tile.tail > 0)
+            ),
         )
 
 
@@ -245,7 +207,8 @@ def widening(tile: DspTile) -> InnerFunction:
         template="backends/dsp/widen.j2",
         stem=f"widen_{tile.pixels}x{4 * tile.widen_unrolled or tile.tail}",
         parameters=WideningParameters.of(tile),
-        uses={"SMELT_ARRAY", "SMELT_NAKED"},
+        uses={"SMELT_DSP", "SMELT_HAS_DSP"},
+        inner=(PLAIN_PAIRS,),
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.dsp.convolution import DspProducts, products
-from smelt.codegen.backends.dsp.scaling import OutputDefinition
+from smelt.codegen.backends.dsp.scaling import ScalingStruct
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES
 from smelt.codegen.backends.dsp.winograd_assembly import TileOutputs
 from smelt.codegen.backends.dsp.winograd_grid import Grid
@@ -102,7 +102,7 @@ class DspWinogradParameters(Parameters):
     outer_rows: tuple[str, ...]
     channels: tuple[tuple[str, ...], ...]
     end: tuple[str, ...]
-    output: OutputDefinition
+    scaling: ScalingStruct
     pairs: int
     pair_words: int
     pair_sums: int
@@ -177,7 +177,7 @@ def _parameters(node: Node[Conv2D], found: DspProducts, grid: Grid) -> DspWinogr
         outer_rows=assembly.outer,
         channels=(assembly.channel(0), assembly.channel(1)),
         end=assembly.end,
-        output=found.scaling.definition,
+        scaling=found.scaling.struct,
         pairs=w.depth // 2,
         pair_words=grid.pair_words,
         pair_sums=16 * w.depth,
@@ -244,7 +244,7 @@ def _call(node: Node[Conv2D], found: DspProducts, grid: Grid) -> KernelCall:
         stem="conv_3x3",
         parameters=_parameters(node, found, grid),
         operands=(*operands, Output(0, "output")),
-        uses={"SMELT_ARRAY", "SMELT_NAKED"} | when(w.padded, "string.h"),
+        uses={"SMELT_ARRAY", "SMELT_DSP", "SMELT_HAS_DSP"} | when(w.padded, "string.h"),
         summary=f"minimal filtering, {grid.tiles} tiles of 2x2 pixels x 2 channels",
         form=f"dsp_winograd_{grid.tiles}" + ("_signed" if found.scaling.signed else ""),
         work={

@@ -1,0 +1,24 @@
+"""The plain C that computes the same as the assembly for pairs of channels (see `tile`).
+
+It is compiled where the assembly is not: on other processors, and by compilers without GNU C.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.codegen.lower.kernel import InnerFunction, Parameters
+
+
+@dataclass(frozen=True)
+class PlainPairsParameters(Parameters):
+    """Variables of `backends/dsp/plain_pairs.j2`: none, all sizes are arguments in C."""
+
+
+PLAIN_PAIRS = InnerFunction(
+    template="backends/dsp/plain_pairs.j2",
+    stem="paired",
+    parameters=PlainPairsParameters(),
+    uses={"SMELT_HAS_DSP"},
+)
+"""C functions that widen inputs and compute the outputs of two channels of a pixel."""
