@@ -16,8 +16,8 @@ from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
 from smelt.codegen.backends.dsp.pointwise import shared_pointwise
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact
-from smelt.codegen.backends.dsp.tile_assembly import TileFunction, widening, widening_turns
-from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.backends.dsp.tile_assembly import TileFunction, widening
+from smelt.codegen.backends.dsp.windows import WindowSizes, windows_loop
 from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
@@ -41,7 +41,7 @@ from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
-from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Pair
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
 
 
@@ -118,49 +118,13 @@ class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
 
 
 @dataclass(frozen=True)
-class DotWindows:
-    """How windows are gone through that are more than one pixel each; see `DspDotParameters`.
-
-    Attributes:
-        frame: images.
-        rows, columns: taps of a window.
-        tap_row: C of the rows from a window's first to that of tap `dy`.
-        below: inputs from one row of taps to the next.
-        patch_row: words of a row of taps in the patch.
-        run: inputs of a row of taps.
-        size: height and width of the image.
-        origin: C of a window's first row and column.
-        width: output pixels in a row.
-        back: row and column of the pixel that the last group begins with; None where it is full.
-        padded: whether windows may lie partly outside of the image.
-        rightmost: the last column of a row of taps that lies in the image; None if there is none.
-        inside: the last row and column of windows that lie in the image, where that is asked.
-    """
-
-    frame: Frame
-    rows: int
-    columns: int
-    tap_row: str
-    below: int
-    patch_row: int
-    run: int
-    size: Pair
-    origin: tuple[str, str]
-    width: int
-    back: Pair | None
-    padded: bool
-    rightmost: int | None
-    inside: Pair | None
-
-
-@dataclass(frozen=True)
 class DspDotParameters(Parameters):
     """Of `backends/dsp/convolution.j2`.
 
     Attributes:
         title, note: of the comment.
         tile: the function that is called for every group of pixels, after one that widens inputs.
-        turns: the last C argument of the function that widens inputs.
+        turns: the last argument of the function that widens inputs.
         pixels: of an output image.
         last: the first pixel of the last group.
         depth, outputs: channels.
@@ -171,14 +135,14 @@ class DspDotParameters(Parameters):
     title: str
     note: str
     tile: TileFunction
-    turns: str
+    turns: int
     pixels: int
     last: int
     depth: int
     outputs: int
     inputs: tuple[str, ...]
     targets: tuple[str, ...]
-    windows: DotWindows | None
+    windows: WindowSizes | None
 
 
 def _call(
@@ -194,14 +158,14 @@ def _call(
         title=f"{node.op.name}: {x} -> {y}, {w.text}",
         note=scaling.note,
         tile=TileFunction.of(tile),
-        turns=widening_turns(tile),
+        turns=tile.widen_turns,
         pixels=count,
         last=last,
         depth=w.depth,
         outputs=w.outputs,
         inputs=_steps("in", w.depth, tile.pixels),
         targets=_steps("to", w.outputs, tile.pixels),
-        windows=None if flat else _windows(node, w, tile, count),
+        windows=None if flat else WindowSizes.of(node, w),
     )
     operands: list[Operand] = [Input(0, "input")]
     if w.padded:
@@ -218,8 +182,7 @@ def _call(
         stem=stem,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
-        uses={"SMELT_ARRAY", "SMELT_DSP", "SMELT_HAS_DSP"}
-        | when(w.padded and w.depth > 1, "string.h"),
+        uses={"SMELT_DSP", "SMELT_HAS_DSP"} | when(flat, "SMELT_ARRAY"),
         summary=f"{tile.pixels} pixels x 2 channels",
         form=f"dsp_dot_{tile.pixels}x2" + ("_signed" if scaling.signed else ""),
         work={
@@ -230,46 +193,18 @@ def _call(
             "groups": groups,
             "calls": 1,
         },
-        inner=(widening(tile), PLAIN_PAIRS),
+        inner=(
+            widening(tile),
+            PLAIN_PAIRS,
+            *(() if flat else (windows_loop(tile, padded=w.padded),)),
+        ),
         shared=shared_pointwise(tile, stem, count, found.weights) if flat else None,
-    )
-
-
-def _windows(node: Node, w: Window, tile: DspTile, count: int) -> DotWindows:
-    """How the windows of a node with so many output pixels are gone through."""
-    width, last = node.output.type.shape[2], count - tile.pixels
-    reach = (w.kernel[0] - 1) * w.dilation[0] + 1
-    rightmost = w.size[1] - w.kernel[1]
-    asked = w.padded and tile.optimize == "speed" and _fits(w)
-    return DotWindows(
-        frame=Frame.of(node),
-        rows=w.kernel[0],
-        columns=w.kernel[1],
-        tap_row=f"dy * {w.dilation[0]}" if w.dilation[0] > 1 else "dy",
-        below=w.dilation[0] * w.size[1] * w.depth,
-        patch_row=tile.run_words * tile.pixels,
-        run=tile.run,
-        size=w.size,
-        origin=(w.origin(0, "y"), w.origin(1, "x")),
-        width=width,
-        back=divmod(last, width) if count % tile.pixels else None,
-        padded=w.padded,
-        rightmost=rightmost if rightmost >= 0 else None,
-        inside=(w.size[0] - reach, rightmost) if asked else None,
     )
 
 
 def _steps(name: str, step: int, count: int) -> tuple[str, ...]:
     """C of an address and others a step apart."""
     return (name, *(f"{name} + {i * step}" for i in range(1, count)))
-
-
-def _fits(window: Window) -> bool:
-    """Whether a window can lie within the image."""
-    return all(
-        (kernel - 1) * dilation < size
-        for kernel, dilation, size in zip(window.kernel, window.dilation, window.size, strict=True)
-    )
 
 
 def _stem(node: Node[Conv2D | FullyConnected | DepthwiseConv2D]) -> str:

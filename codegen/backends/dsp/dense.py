@@ -26,7 +26,6 @@ from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact
 from smelt.codegen.backends.dsp.tile_assembly import (
     shifted,
     widening,
-    widening_turns,
 )
 from smelt.codegen.lower.kernel import (
     Input,
@@ -180,7 +179,7 @@ class DspDenseParameters(Parameters):
 
     Attributes:
         title, note: of the comment.
-        turns: the last C argument of the function that widens inputs.
+        turns: the last argument of the function that widens inputs.
         sums, finish, again: see `Fours`.
         outputs: of the layer.
         last: the first of the last four.
@@ -193,7 +192,7 @@ class DspDenseParameters(Parameters):
 
     title: str
     note: str
-    turns: str
+    turns: int
     sums: tuple[str, ...]
     finish: tuple[str, ...]
     again: tuple[str, ...]
@@ -245,7 +244,7 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
             parameters=DspDenseParameters(
                 title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
                 note=found.scaling.note,
-                turns=widening_turns(tile),
+                turns=tile.widen_turns,
                 sums=tuple(fours.sums),
                 finish=tuple(fours.finish),
                 again=tuple(fours.again),

@@ -188,7 +188,7 @@ class WideningParameters(Parameters):
         pointers = (*(f"const int8_t *{name}" for name in names), "int32_t *patch")
         return WideningParameters(
             inputs=names,
-            parameters=(*pointers, "int32_t turns") if loops else pointers,
+            parameters=(*pointers, "int32_t turns"),
             registers=tuple(f"r{p}" for p in range(n)),
             patch=f"r{n}",
             turns=_turns(n),
@@ -210,11 +210,6 @@ def widening(tile: DspTile) -> InnerFunction:
         uses={"SMELT_DSP", "SMELT_HAS_DSP"},
         inner=(PLAIN_PAIRS,),
     )
-
-
-def widening_turns(tile: DspTile) -> str:
-    """The last C argument of the function that widens the inputs of a tile; empty if none."""
-    return f", {tile.widen_turns}" if tile.quads else ""
 
 
 def _turns(pixels: int) -> str:

@@ -1,0 +1,96 @@
+"""The loop over the windows of a convolution, on cores with the DSP extension.
+
+All convolutions of a network share its text. With `--optimize speed`, compilers inline it and know
+all sizes; otherwise layers of different sizes share the machine code too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.codegen.backends.dsp.tile import DspTile
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import InnerFunction, Parameters
+from smelt.codegen.lower.window import Window
+from smelt.codegen.text.helpers import when
+from smelt.ir import Node
+from smelt.ops.core.convolution import Pair
+
+
+@dataclass(frozen=True)
+class WindowSizes:
+    """The sizes of one convolution; see the struct in `backends/dsp/windows.j2`.
+
+    Attributes:
+        frame: The images.
+        size: Height and width of an input image.
+        width: Pixels in an output row.
+        kernel: Rows and columns of the window.
+        stride: Strides of rows and columns.
+        before: Padding above and to the left.
+        dilation: Dilation of rows.
+        inside: Windows that begin before this row and column, and not before 0, lie in the image.
+        padded: Some windows may lie partly outside of the image.
+    """
+
+    frame: Frame
+    size: Pair
+    width: int
+    kernel: Pair
+    stride: Pair
+    before: Pair
+    dilation: int
+    inside: Pair
+    padded: bool
+
+    @staticmethod
+    def of(node: Node, window: Window) -> WindowSizes:
+        """Return the sizes of a node."""
+        reach = (window.kernel[0] - 1) * window.dilation[0]
+        return WindowSizes(
+            frame=Frame.of(node),
+            size=window.size,
+            width=node.output.type.shape[2],
+            kernel=window.kernel,
+            stride=window.stride,
+            before=(window.padding[0][0], window.padding[1][0]),
+            dilation=window.dilation[0],
+            inside=(max(0, window.size[0] - reach), max(0, window.size[1] - window.kernel[1] + 1)),
+            padded=window.padded,
+        )
+
+
+@dataclass(frozen=True)
+class WindowsParameters(Parameters):
+    """Variables of `backends/dsp/windows.j2`.
+
+    Attributes:
+        pixels: Pixels in a group.
+        targets: C expressions of the addresses of a group's outputs.
+        padded: Some windows may lie partly outside of the image.
+        linkage: C words before the functions.
+        inlined: The functions are inlined wherever they are called.
+    """
+
+    pixels: int
+    targets: tuple[str, ...]
+    padded: bool
+    linkage: str
+    inlined: bool
+
+
+def windows_loop(tile: DspTile, *, padded: bool) -> InnerFunction:
+    """Return the function that goes over the windows of all convolutions with such tiles."""
+    inlined = tile.optimize == "speed"
+    return InnerFunction(
+        template="backends/dsp/windows.j2",
+        stem="windows",
+        parameters=WindowsParameters(
+            pixels=tile.pixels,
+            targets=("to", "to + s->outputs", "to + 2 * s->outputs")[: tile.pixels],
+            padded=padded,
+            linkage="SMELT_INLINE" if inlined else "static",
+            inlined=inlined,
+        ),
+        uses={"SMELT_ARRAY"} | when(padded, "string.h") | when(inlined, "SMELT_INLINE"),
+    )
