@@ -1,4 +1,4 @@
-"""Conv2D."""
+"""2-D convolutions (Conv2D)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from smelt.ops.core.convolution import Conv2D
 
 
 class Conv2DKernel(Kernel[Conv2D]):
-    """Sums of products over windows."""
+    """Convolutions in float or int8 blocks, or else one output at a time."""
 
     op = Conv2D
 
