@@ -245,7 +245,7 @@ def _gathered(tiling: BlockTiling) -> tuple[str, ...]:
 
 
 def _ordered(weights: Array, outputs: int) -> Array:
-    """Return `[o, k]` weights, flat, in the order in which blocks of `outputs` channels read them."""
+    """Return `[o, k]` weights, flat, in the order of their use by blocks of `outputs` channels."""
     whole = len(weights) - len(weights) % outputs
     first = weights[:whole].reshape(-1, outputs, weights.shape[1]).transpose(0, 2, 1)
     return np.concatenate([first.ravel(), weights[whole:].T.ravel()])

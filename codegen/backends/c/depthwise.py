@@ -1,4 +1,4 @@
-"""DepthwiseConv2D."""
+"""Depthwise 2-D convolutions (DepthwiseConv2D)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from smelt.ops.core.convolution import DepthwiseConv2D
 
 
 class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
-    """Sums of products over windows, each channel by itself."""
+    """Convolutions in which each output channel has a single input channel."""
 
     op = DepthwiseConv2D
 
@@ -52,7 +52,7 @@ class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
             return direct(node, window, place, finish, stem=stem, depthwise=True)
         finish = OutputStage.of(node, op.activation, bias_with_zero_point(node, 3), scales, range_)
         array = np.moveaxis(node.input(1).array[0], 2, 0)
-        if x.shape[3] == 1:  # every output sees the one channel: that is a Conv2D
+        if x.shape[3] == 1:  # all outputs read the single channel, as in a Conv2D
             return blocks(node, window, place, finish, array, request, stem=stem)
         if pairs:
             return depthwise_pairs(node, window, place, finish, array, stem=stem)
@@ -62,7 +62,10 @@ class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
 def _float(
     node: Node[DepthwiseConv2D], window: Window, place: Frame, request: Request, stem: str
 ) -> KernelCall:
-    """Several outputs of a channel make it a convolution in groups of one channel each."""
+    """Return the call that computes a float node.
+
+    If an input channel has several outputs, they are a group of a convolution with groups.
+    """
     inputs = node.input(0).type.shape[3]
     if inputs == window.outputs and window.kernel[1] <= WIDEST:
         return depthwise_float(node, window, place, request, stem=stem)

@@ -1,4 +1,4 @@
-"""FullyConnected: the 1x1 convolution of an image of one row."""
+"""Dense layers (FullyConnected), computed as 1x1 convolutions of an image with one row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scale
 
 
 class FullyConnectedKernel(Kernel[FullyConnected]):
-    """Rows of inputs times weights."""
+    """Products of rows of inputs and weights."""
 
     op = FullyConnected
 
