@@ -138,7 +138,7 @@ class GridSampleKernel(Kernel[GridSample]):
 def _coordinate(op: GridSample, name: str, column: int, size: int) -> str:
     """Return the C line that defines a point's coordinate along an axis, in pixels.
 
-    The coordinate is within the limits for which the padding defines pixels.
+    It is clamped to limits beyond which results do not change.
     """
     at = f"grid[{column}]"
     match op.coordinates:
