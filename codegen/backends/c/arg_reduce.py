@@ -76,7 +76,7 @@ class ArgReduceKernel(Kernel[ArgReduce]):
                 place=times("j", stride),
             ),
             operands=(Input(0, "input"), Output(0, "output")),
-            summary=f"{size} elements a result",
+            summary=f"{size} elements per result",
         )
 
 

@@ -38,7 +38,7 @@ class ConcatKernel(Kernel[Concat]):
                 tuple(copies) if rows == 1 else nested((head,), ((), copies)),
             ),
             operands=(*(Input(i, f"input{i}") for i in range(len(chunks))), Output(0, "output")),
-            summary=f"{len(chunks)} block copies a row",
+            summary=f"{len(chunks)} block copies per row",
         )
 
 

@@ -61,7 +61,7 @@ class GatherKernel(Kernel[Gather]):
             found, how = f"position(indices[{where}], {size})", "read at run time"
         else:
             operand = Packed("positions", compact(positions(indices.data, size)))
-            found, how = f"positions[{where}]", "a table"
+            found, how = f"positions[{where}]", "in a table"
         read = total((index(loops, 0), times(found, inner)))
         statement = copy(index(loops, 1), read, inner, x.dtype.size)
         return _call(
@@ -69,7 +69,7 @@ class GatherKernel(Kernel[Gather]):
             loops,
             [statement],
             (Input(0, "input"), operand, Output(0, "output")),
-            f"{inner} elements an index, indices {how}",
+            f"{inner} elements per index, indices {how}",
         )
 
 
@@ -90,7 +90,7 @@ class GatherElementsKernel(Kernel[GatherElements]):
             loops,
             [f"output[{written}] = input[{found}];"],
             (Input(0, "input"), Input(1, "indices"), Output(0, "output")),
-            "one element an index",
+            "one element per index",
         )
 
 
@@ -121,7 +121,7 @@ class GatherNDKernel(Kernel[GatherND]):
             loops,
             [f"const int32_t at = {found};", copy(index(loops, 1), read, inner, x.dtype.size)],
             (Input(0, "input"), Input(1, "indices"), Output(0, "output")),
-            f"{inner} elements a tuple of {tuple_size} indices",
+            f"{inner} elements per tuple of {tuple_size} indices",
         )
 
 

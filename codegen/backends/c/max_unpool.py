@@ -122,21 +122,21 @@ class MaxPoolIndicesKernel(Kernel[MaxPoolIndices]):
         )
         return KernelCall(
             template="backends/c/max_pool_indices.j2",
-            stem=f"max_pool_indices_{_by(op.window)}",
+            stem=f"max_pool_indices_{_size_text(op.window)}",
             parameters=MaxPoolIndicesParameters(
                 comment=(
-                    f"Maximum of {_by(op.window)} windows and its index: {x} -> {y}.",
-                    f"Stride {_by(op.stride)}, padding "
+                    f"Maximum of {_size_text(op.window)} windows and its index: {x} -> {y}.",
+                    f"Stride {_size_text(op.stride)}, padding "
                     f"{', '.join(f'{before}+{after}' for before, after in op.padding)}, "
-                    f"dilation {_by(op.dilation)}.",
+                    f"dilation {_size_text(op.dilation)}.",
                 ),
                 type=x.dtype.c_name,
                 axes=axes,
                 indent="    " * rank,
                 planes=x.shape[0] * x.shape[1],
                 plane=prod(size),
-                element=_sum(names, strides),
-                number=_sum(names, numbered),
+                element=_position_sum(names, strides),
+                number=_position_sum(names, numbered),
             ),
             operands=(Input(0, "input"), Output(0, "output"), Output(1, "indices")),
             summary="plane by plane, output by output",
@@ -161,11 +161,12 @@ class MaxUnpoolKernel(Kernel[MaxUnpool]):
         )
 
 
-def _by(sizes: tuple[int, ...]) -> str:
+def _size_text(sizes: tuple[int, ...]) -> str:
+    """Return sizes as text, for example `3x3`."""
     return "x".join(map(str, sizes))
 
 
-def _sum(names: tuple[str, ...], strides: tuple[int, ...]) -> str:
+def _position_sum(names: tuple[str, ...], strides: tuple[int, ...]) -> str:
     """Return the C expression of the sum of input positions times strides."""
     return total(times(f"i{n}", s) for n, s in zip(names, strides, strict=True))
 
