@@ -1,4 +1,4 @@
-"""AddN."""
+"""Sums of any number of tensors (AddN)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ from smelt.ops.core.add_n import AddN
 
 @dataclass(frozen=True)
 class AddNParameters(Parameters):
-    """What `add_n.j2` prints: `type` of each tensor, and the `sum` of their elements `i`."""
+    """Variables of `add_n.j2`.
+
+    Attributes:
+        type: type of each tensor.
+        terms: number of tensors.
+        count: elements of a tensor.
+        sum: C expression of the sum of all elements `i`.
+    """
 
     type: str
     terms: int
@@ -29,13 +36,13 @@ class AddNParameters(Parameters):
 
 
 class AddNKernel(Kernel[AddN]):
-    """One loop over all elements."""
+    """Sums in one loop over all elements."""
 
     op = AddN
     floats = WIDE_FLOATS
 
     def offer(self, node: Node[AddN], request: Request) -> KernelCall:
-        """Integers are added without a sign, so that they wrap."""
+        """Return the call; it adds unsigned integers, so that signed ones wrap as well."""
         y, count = node.output.type, len(node.inputs)
         names = [f"input{index}" for index in range(count)]
         if y.dtype.is_float:

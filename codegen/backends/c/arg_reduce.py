@@ -1,4 +1,4 @@
-"""ArgReduce."""
+"""Indices of the greatest or least elements along an axis (ArgReduce)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,18 @@ from smelt.ops.core.arg_reduce import ArgReduce
 
 @dataclass(frozen=True)
 class ArgReduceParameters(Parameters):
-    """The variables of `backends/c/arg_reduce.j2`.
+    """Variables of `arg_reduce.j2`.
 
     Attributes:
-        better: the C condition that element `x` takes the place of the best one.
-        start: the C expression of where the elements of result `i` begin.
-        place: that of where its element `j` stands from there.
+        x, y: types of input and output.
+        element: C type of an input element.
+        which: the element that is looked for, in words.
+        axis: the axis.
+        better: C condition that element `x` replaces the best one so far.
+        size: elements along the axis.
+        count: results.
+        start: C expression of the offset of the first element of result `i`.
+        place: C expression of the offset of its element `j` from there.
     """
 
     x: str
@@ -45,7 +51,7 @@ class ArgReduceParameters(Parameters):
 
 
 class ArgReduceKernel(Kernel[ArgReduce]):
-    """One pass over the elements for each result."""
+    """Indices found in one pass over the elements for each result."""
 
     op = ArgReduce
     floats = WIDE_FLOATS
@@ -70,7 +76,7 @@ class ArgReduceKernel(Kernel[ArgReduce]):
                 place=times("j", stride),
             ),
             operands=(Input(0, "input"), Output(0, "output")),
-            summary=f"{size} elements a result",
+            summary=f"{size} elements per result",
         )
 
 
@@ -78,7 +84,10 @@ _KINDS = {"max": "greatest", "min": "least"}
 
 
 def _better(op: ArgReduce, dtype: DType) -> str:
-    """C that tells whether element `x` takes the place of the best one; NaN is best of all."""
+    """Return the C condition that element `x` replaces the best one so far.
+
+    NaN is better than any number.
+    """
     sign = ">" if op.kind == "max" else "<"
     if op.last:
         return f"x {sign}= best || x != x" if dtype.is_float else f"x {sign}= best"

@@ -1,4 +1,4 @@
-"""Binary elementwise operators with broadcasting."""
+"""Binary elementwise operators with broadcasting (Binary)."""
 
 from __future__ import annotations
 
@@ -50,9 +50,12 @@ _TOO_WIDE_TO_CLAMP = (DType.FLOAT64, DType.UINT32, DType.INT64, DType.UINT64)
 
 @dataclass(frozen=True)
 class BinaryParameters(Parameters):
-    """The variables of `backends/c/binary.j2`: the lines of the comment and of the function.
+    """Variables of `binary.j2`.
 
-    `vectors`: the function is compiled for several widths of vectors.
+    Attributes:
+        comment: lines of the function's comment.
+        body: C lines of the function.
+        vectors: whether the function is compiled for several vector widths (`SMELT_VECTORS`).
     """
 
     comment: tuple[str, ...]
@@ -61,7 +64,10 @@ class BinaryParameters(Parameters):
 
 
 class BinaryKernel(Kernel[Binary]):
-    """Nested loops, as few as broadcasting allows; an operand is scaled where it changes."""
+    """As few nested loops as broadcasting allows.
+
+    An operand is loaded and scaled outside of the loops in which it does not change.
+    """
 
     op = Binary
     floats = WIDE_FLOATS
@@ -71,7 +77,7 @@ class BinaryKernel(Kernel[Binary]):
         op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
         if op.activation is not Activation.NONE and a.dtype in _TOO_WIDE_TO_CLAMP:
             return Refusal(
-                f"{op.name} of {a.dtype.value} data is not served with a fused activation."
+                f"{op.name} of {a.dtype.value} data does not support a fused activation."
             )
         onnx = onnx_formula(node)
         formula = onnx or _formula(op, a, b, y)
@@ -114,7 +120,7 @@ class BinaryKernel(Kernel[Binary]):
 def _statements(
     formula: BinaryFormula, loops: tuple[ArrayLoop, ...], store: Store, a: TensorType, y: TensorType
 ) -> list[list[str]]:
-    """C lines by the number of loops around them."""
+    """Return lists of C lines; those at index d are inside the first d loops."""
     statements: list[list[str]] = [[] for _ in range(len(loops) + 1)]
     kind = formula.operand_type or (a.dtype.c_name if y.quant is None else "int32_t")
     for operand, (name, load) in enumerate(zip(("left", "right"), formula.loads, strict=True)):
@@ -186,7 +192,11 @@ def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> B
 
 
 def _aligned(value: str, left_shift: int, scaling: Multiplier) -> str:
-    """An input on the common scale; half a power of two needs no rounding."""
+    """Return the C expression of an input on the common scale of both inputs.
+
+    A multiplier of 2^30 is a factor of 1/2. With the left shift, the input is then multiplied by a
+    power of two, without rounding. For other multipliers, `align` needs 32-bit products only.
+    """
     multiplier, shift = scaling
     if multiplier == 1 << 30 and 0 <= -shift < left_shift:
         return f"({value}) * {1 << (left_shift - 1 + shift)}"

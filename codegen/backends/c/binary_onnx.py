@@ -1,4 +1,4 @@
-"""C of the binary operators on quantized integers with ONNX's rounding."""
+"""C code of binary operators on quantized integers with ONNX's rounding."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from smelt.ops.core.binary import BINARY, Binary
 
 
 def onnx_formula(node: Node[Binary]) -> BinaryFormula | None:
-    """Operands dequantized, computed in float32, quantized with ties to even and clamped.
+    """Return the formula of a node that computes in float32 as ONNX does; None for other nodes.
 
-    None for a node that does not compute so.
+    The operands are dequantized. The result is quantized, with ties to even, and clamped.
     """
     op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     rescales = BINARY[op.kind].rescales and y.is_quantized

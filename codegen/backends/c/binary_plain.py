@@ -1,7 +1,7 @@
-"""C of the binary operators on floats, and on integers that are not quantized.
+"""C code of binary operators on floats, and on integers that are not quantized.
 
-Integers wrap: they are computed without a sign. What C leaves undefined is defined as in
-`smelt.ops.core.binary_plain`.
+Integers wrap around, so the C code computes with unsigned types. Results that C leaves undefined,
+such as those of a division by zero, are as in `smelt.ops.core.binary_plain`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ _BITWISE = {"and": "&", "or": "|", "xor": "^"}
 
 @dataclass(frozen=True)
 class BinaryFormula:
-    """C of one operator: what is made of each operand when it is loaded, and of both together.
+    """C code of one operator.
 
-    `%s` in `loads` stands for the stored element; `lines` are statements before the `result`,
-    which `exceeds` the element type where it must be clamped. Loaded operands are of C type
-    `operand_type`; None: as stored, or int32_t where they are quantized.
+    Attributes:
+        loads: expressions of the operands `left` and `right`, with `%s` for the stored element.
+        result: expression of the result, given `left` and `right`.
+        lines: statements before it.
+        exceeds: whether the result may exceed the element type, so that it must be clamped.
+        operand_type: C type of `left` and `right`; None for int32_t if the node is quantized, and
+            the type of the elements if not.
     """
 
     loads: tuple[str, str]
@@ -39,11 +43,11 @@ class BinaryFormula:
 
 
 def plain_formula(kind: str, dtype: DType) -> BinaryFormula:
-    """The formula for elements as they are stored."""
+    """Return the formula for elements that are not quantized, or need not be scaled."""
     lines: tuple[str, ...] = ()
     if kind in ("maximum", "minimum"):
         better = f"left {'<>'[kind == 'maximum']} right"
-        # A NaN at the left is kept, too.
+        # A NaN on the left is the result, too.
         better = f"(({better}) | (left != left))" if dtype.is_float else better
         result = f"{better} ? left : right"
     elif kind in _COMPARISONS:
@@ -64,7 +68,7 @@ def _real(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:
         case "pow":
             return (), in_precision_of(dtype, "powf(left, right)")
         case "floor_div":
-            # In single precision a quotient just below an integer would be rounded to it first.
+            # In float32, a quotient just below an integer would be rounded up to it before floor.
             wide = "left / right" if dtype is DType.FLOAT64 else "(double)left / (double)right"
             return (), f"({dtype.c_name})floor({wide})"
         case "fmod":

@@ -1,4 +1,4 @@
-"""The sums of a block of pixels times output channels, as C: see `convolution_blocks`."""
+"""C code of the sums of a block of pixels times output channels (see `convolution_blocks`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Literal
 from smelt.codegen.lower.output_stage import OutputStage
 
 InputForm = Literal["packed", "paired", "single"]
-"""Two of them in a word, brought together once or at every use; or each by itself."""
+"""How inputs of neighbouring pixels reach the multiplications.
+
+- `packed`: two per word, packed into scratch once per block.
+- `paired`: two per word, packed again at each use.
+- `single`: each on its own, with one sum for each pixel.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,12 +21,12 @@ class BlockTiling:
     """How a convolution is cut into blocks.
 
     Attributes:
-        form: how inputs reach the sums.
-        pixels: in a block.
-        outputs: channels in a block.
-        channels: of the output.
-        length: inputs that one innermost loop runs over.
-        unrolled: inputs in one turn of that loop.
+        form: how inputs reach the multiplications.
+        pixels: pixels of a block.
+        outputs: output channels of a block.
+        channels: all output channels.
+        length: inputs that the innermost loop runs over.
+        unrolled: inputs in one iteration of that loop.
         step: channels of a pixel that are packed without a loop.
     """
 
@@ -35,30 +40,30 @@ class BlockTiling:
 
     @property
     def wide(self) -> bool:
-        """Whether sums are 64 bits for two pixels."""
+        """Whether a 64-bit accumulator holds the sums of two pixels."""
         return self.form != "single"
 
     @property
     def columns(self) -> int:
-        """Accumulators of a channel."""
+        """Accumulators of an output channel in a block."""
         return self.pixels // 2 if self.wide else self.pixels
 
     @property
     def whole(self) -> int:
-        """Channels in whole blocks."""
+        """Output channels in whole blocks."""
         return self.channels - self.channels % self.outputs
 
     @property
     def looped(self) -> int:
-        """Inputs that the loop runs over; 0 where everything is written out."""
+        """Inputs that the loop covers; 0 if all inputs are unrolled without a loop."""
         return 0 if self.length <= self.unrolled else self.length - self.length % self.unrolled
 
     def suffixes(self, count: int) -> list[str]:
-        """What tells the accumulators of so many channels from each other, in C names."""
+        """Return the suffixes of the C names of the accumulators of `count` channels."""
         return [self._suffix(j, p) for j in range(count) for p in range(self.columns)]
 
     def sum(self, channel: int, pixel: int) -> str:
-        """The C expression of the sum of a block's channel and pixel."""
+        """Return the C expression of the sum of a channel and pixel of a block."""
         if not self.wide:
             return f"sum{self._suffix(channel, pixel)}"
         half = "high" if pixel % 2 else "low"
@@ -71,31 +76,35 @@ class BlockTiling:
     def text(self) -> tuple[str, ...]:
         """Lines for the function's comment."""
         size = f"{self.pixels} pixels" if self.pixels > 1 else "1 pixel"
-        first = f"{size} times {self.outputs} channels at a time; the last pixel fills up a block."
+        repeated = "; an incomplete block repeats the last pixel" if self.pixels > 1 else ""
+        first = f"{size} times {self.outputs} channels at a time{repeated}."
         if not self.wide:
             return (first,)
-        where = "share a word of `patch`" if self.form == "packed" else "are brought into one word"
+        where = ", stored in `patch`" if self.form == "packed" else ""
         return (
             first,
-            f"Inputs of two pixels {where}, the second one 23 bits up; so the word's",
-            "product with a weight is a product for either pixel, and 64 bits hold both sums.",
+            f"Inputs of two pixels share a word, input0 + 2^23 * input1{where}.",
+            "The product of the word and a weight is product0 + 2^23 * product1, so one 64-bit",
+            "accumulator holds sum0 + 2^23 * sum1.",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelSums:
-    """Channels whose sums a function of its own computes, so that they have all registers.
+    """Output channels of a block; a separate C function computes their sums.
+
+    In a function of its own, the sums can use all registers.
 
     Attributes:
-        count: how many channels.
-        loop: C line that opens the loop over blocks of so many; empty for those of the last block.
-        first: the first channel of the last block.
-        accumulators: C lines that declare them.
-        turn: C lines of one turn of the loop over inputs; none where all inputs are written out.
+        count: channels of a block.
+        loop: C line that opens the loop over whole blocks; empty for an incomplete last block.
+        first: first channel of the last block, if it is incomplete; else 0.
+        accumulators: C lines that declare the accumulators.
+        turn: C lines of one iteration over inputs; empty if all inputs are unrolled.
         last: C lines for the inputs after the loop.
-        results: C lines that store the sums.
-        weights: how many the function reads.
-        stores: C lines that make outputs of a channel's sums, for each channel.
+        results: C lines that store the sums in the array `sums`.
+        weights: weights that the function reads.
+        stores: for each channel, C lines that compute outputs from its sums and store them.
     """
 
     count: int
@@ -110,27 +119,36 @@ class ChannelSums:
 
     @staticmethod
     def of(
-        cut: BlockTiling, count: int, finish: OutputStage, products: int, *, whole: bool
+        tiling: BlockTiling, count: int, finish: OutputStage, products: int, *, whole: bool
     ) -> ChannelSums:
-        """The channels in whole blocks, or in the last one; each is a sum of so many products."""
-        accumulator = "uint64_t total" if cut.wide else "int32_t sum"
-        pairs = [(i, j) for i in range(cut.pixels) for j in range(count)]
-        rest = cut.length - cut.looped
+        """Return the channels of whole blocks, or of an incomplete last block.
+
+        Args:
+            tiling: the blocks.
+            count: channels of a block.
+            finish: output stage.
+            products: products of a sum.
+            whole: whether the blocks are whole.
+        """
+        accumulator = "uint64_t total" if tiling.wide else "int32_t sum"
+        pairs = [(i, j) for i in range(tiling.pixels) for j in range(count)]
+        rest = tiling.length - tiling.looped
+        loop = f"for (int32_t o = 0; o < {tiling.whole}; o += {tiling.outputs}) {{"
         return ChannelSums(
             count=count,
-            loop=f"for (int32_t o = 0; o < {cut.whole}; o += {cut.outputs}) {{" if whole else "",
-            first=0 if whole else cut.whole,
-            accumulators=tuple(f"{accumulator}{suffix} = 0;" for suffix in cut.suffixes(count)),
-            turn=_stretch(cut, cut.unrolled, count) if cut.looped else (),
-            last=_stretch(cut, rest, count) if rest else (),
-            results=tuple(f"sums[{i * count + j}] = {cut.sum(j, i)};" for i, j in pairs),
+            loop=loop if whole else "",
+            first=0 if whole else tiling.whole,
+            accumulators=tuple(f"{accumulator}{suffix} = 0;" for suffix in tiling.suffixes(count)),
+            turn=_stretch(tiling, tiling.unrolled, count) if tiling.looped else (),
+            last=_stretch(tiling, rest, count) if rest else (),
+            results=tuple(f"sums[{i * count + j}] = {tiling.sum(j, i)};" for i, j in pairs),
             weights=count * products,
             stores=tuple(
                 finish.stores(
                     channel,
                     *(
                         (f"out[{i}][{channel}]", f"sums[{i * count + j}]")
-                        for i in range(cut.pixels)
+                        for i in range(tiling.pixels)
                     ),
                 )
                 for j, channel in enumerate(["o", *(f"o + {j}" for j in range(1, count))])
@@ -138,34 +156,35 @@ class ChannelSums:
         )
 
 
-def _stretch(cut: BlockTiling, length: int, count: int) -> tuple[str, ...]:
-    """C lines that add the products of so many inputs to the sums of a block, and move on.
+def _stretch(tiling: BlockTiling, length: int, count: int) -> tuple[str, ...]:
+    """Return C lines that add the products of `length` inputs to the sums of a block, unrolled.
 
-    Copies of wide totals keep gcc from moving registers.
+    The lines advance the pointers to inputs and weights. The local copies of 64-bit totals keep gcc
+    from inserting moves between registers.
     """
-    suffixes = cut.suffixes(count) if cut.wide else []
-    words = [f"x{p}" for p in range(cut.columns)] + ["w"] * (cut.columns > 1)
-    moves = [f"in{i} += {length};" for i in range(cut.pixels)]
-    if cut.form == "packed":
-        moves = [f"word += {length * cut.columns};"]
+    suffixes = tiling.suffixes(count) if tiling.wide else []
+    words = [f"x{p}" for p in range(tiling.columns)] + ["w"] * (tiling.columns > 1)
+    moves = [f"in{i} += {length};" for i in range(tiling.pixels)]
+    if tiling.form == "packed":
+        moves = [f"word += {length * tiling.columns};"]
     return (
         *(f"int64_t sum{suffix} = (int64_t)total{suffix};" for suffix in suffixes),
         f"int32_t {', '.join(words)};",
-        *(line for k in range(length) for line in _products(cut, k, count)),
+        *(line for k in range(length) for line in _products(tiling, k, count)),
         *moves,
         f"weight += {length * count};",
         *(f"total{suffix} = (uint64_t)sum{suffix};" for suffix in suffixes),
     )
 
 
-def _products(cut: BlockTiling, k: int, count: int) -> list[str]:
-    """C lines that add the products of the inputs at `k`."""
+def _products(tiling: BlockTiling, k: int, count: int) -> list[str]:
+    """Return C lines that add the products of input `k` of each pixel."""
     inputs = {
         "packed": "word[{word}]",
         "paired": "in{even}[{k}] + in{odd}[{k}] * 8388608",
         "single": "in{p}[{k}]",
-    }[cut.form]
-    columns, wide = cut.columns, "(int64_t)" * cut.wide
+    }[tiling.form]
+    columns, wide = tiling.columns, "(int64_t)" * tiling.wide
     lines = [
         f"x{p} = {inputs.format(word=k * columns + p, even=2 * p, odd=2 * p + 1, p=p, k=k)};"
         for p in range(columns)
@@ -175,6 +194,6 @@ def _products(cut: BlockTiling, k: int, count: int) -> list[str]:
         if columns > 1:
             lines.append(f"w = {weight};")
             weight = "w"
-        suffixes = cut.suffixes(count)[first : first + columns]
+        suffixes = tiling.suffixes(count)[first : first + columns]
         lines += [f"sum{suffix} += {wide}x{p} * {weight};" for p, suffix in enumerate(suffixes)]
     return lines

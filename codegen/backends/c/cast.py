@@ -1,4 +1,4 @@
-"""Cast."""
+"""Conversions of element types (Cast)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smelt.ops.core.cast import Cast
 
 
 class CastKernel(Kernel[Cast]):
-    """One conversion an element."""
+    """One conversion for each element."""
 
     op = Cast
     floats = WIDE_FLOATS
@@ -34,7 +34,7 @@ def _lines(x: DType, y: DType) -> list[str]:
         return ["output[i] = input[i] != 0;"]
     if not x.is_float or not y.is_integer:
         return [f"output[i] = ({y.c_name})input[i];"]
-    # What does not fit must not be converted: C leaves that undefined.
+    # C leaves the conversion of a float undefined if it does not fit the integer type.
     suffix = "f" if x is DType.FLOAT32 else ""
     least, greatest = y.limits
     macro = y.c_name.removesuffix("_t").upper()

@@ -1,4 +1,4 @@
-"""Concat."""
+"""Concatenation of tensors (Concat)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from smelt.ops.tensor.concat import Concat
 
 
 class ConcatKernel(Kernel[Concat]):
-    """Block copies: one an input for each index of the axes before the joined one."""
+    """Block copies: one for each input and each index of the axes before the concatenated one."""
 
     op = Concat
     floats = STORED_FLOATS
@@ -38,7 +38,7 @@ class ConcatKernel(Kernel[Concat]):
                 tuple(copies) if rows == 1 else nested((head,), ((), copies)),
             ),
             operands=(*(Input(i, f"input{i}") for i in range(len(chunks))), Output(0, "output")),
-            summary=f"{len(chunks)} block copies a row",
+            summary=f"{len(chunks)} block copies per row",
         )
 
 

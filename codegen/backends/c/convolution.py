@@ -1,4 +1,4 @@
-"""Conv2D."""
+"""2-D convolutions (Conv2D)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from smelt.ops.core.convolution import Conv2D
 
 
 class Conv2DKernel(Kernel[Conv2D]):
-    """Sums of products over windows."""
+    """Convolutions in float or int8 blocks, or else one output at a time."""
 
     op = Conv2D
 
@@ -33,17 +33,17 @@ class Conv2DKernel(Kernel[Conv2D]):
         if isinstance(range_, Refusal):
             return range_
         op = node.op
-        window, place = Window.of(node), Frame.of(node)
+        window, frame = Window.of(node), Frame.of(node)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
         if x.dtype is DType.FLOAT32 and folds(node):
-            return float_blocks(node, window, place, request, stem=stem)
+            return float_blocks(node, window, frame, request, stem=stem)
         scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         if op.groups > 1 or not folds(node) or x.dtype is DType.INT16:
             finish = OutputStage.of(node, op.activation, constant_bias(node), scales, range_)
-            return direct(node, window, place, finish, stem=stem)
+            return direct(node, window, frame, finish, stem=stem)
         finish = OutputStage.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)
-        return blocks(node, window, place, finish, node.input(1).array, request, stem=stem)
+        return blocks(node, window, frame, finish, node.input(1).array, request, stem=stem)
 
 
 KERNELS = (Conv2DKernel(),)

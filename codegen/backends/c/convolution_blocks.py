@@ -1,10 +1,12 @@
-"""int8 convolutions in blocks of pixels times output channels, whose sums stay in registers.
+"""int8 convolutions in blocks of pixels times output channels, with the sums in registers.
 
-Weights are packed in the order in which the innermost loop reads them. Where the processor
-multiplies 32 by 32 bits into 64, int8 convolutions get two multiply-accumulates out of one
-instruction: the input of one pixel plus 2^23 times that of another, times a weight, is the product
-for the one plus 2^23 times the product for the other; and so are sums of such products, as long as
-the lower one stays below 2^22.
+Weights are packed in the order in which the innermost loop reads them. If the processor multiplies
+32 by 32 bits into 64, one instruction computes two multiply-accumulates:
+
+    (input0 + 2^23 * input1) * weight = input0 * weight + 2^23 * (input1 * weight)
+
+The sum of such products is sum0 + 2^23 * sum1. Both sums can be separated again as long as sum0
+stays between -2^22 and 2^22.
 """
 
 from __future__ import annotations
@@ -34,12 +36,13 @@ from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 
 PATCH_BYTES = 512
-"""What the packed inputs of a block may take."""
+"""Upper limit of the scratch for the packed inputs of a block, in bytes."""
 
 HALVES = ("low_sum", "high_sum")
+"""The C helpers that return the two sums of a 64-bit accumulator."""
 
 LIMIT = 2**22
-"""What the sum of the lower pixel of a pair must stay below."""
+"""Exclusive bound of the magnitude of sum0, the lower sum of an accumulator."""
 
 
 @dataclass(frozen=True)
@@ -47,24 +50,27 @@ class BlocksParameters(Parameters):
     """Variables of `convolution_blocks.j2`; texts are C.
 
     Attributes:
-        title, notes: for the function's comment.
+        title, notes: text of the function's comment.
         images: the loop over images.
-        width: of the output.
-        outside: condition that an input pixel lies outside of the image; empty where none can.
-        c_type: of an element.
-        pixels: in a block.
-        all_pixels: of the output.
-        gathers: whether the inputs of a block are brought together first, two in a word.
-        taps: of a window that is not gathered; else 0.
-        pointers: to the taps of all pixels of a block that is not gathered; else 0.
-        run_end: how far the loop over inputs goes; 0 where there is none.
-        down, across: open the loops over a window's rows and columns; empty where there is one.
-        here, beside: position of a tap of pixel `i`, and in a gathered window of the next pixel.
-        gathered: lines that bring inputs of two pixels together.
-        depth: inputs of a pixel, and `step` of them that `gathered` takes; 0 where it takes all.
-        channels: the output channels in whole blocks, and those of the last one.
+        width: width of the output.
+        outside: condition that an input pixel lies outside of the image; empty without padding.
+        c_type: type of an input and a weight.
+        pixels: pixels of a block.
+        all_pixels: pixels of the output.
+        gathers: whether the inputs of a block are packed into `patch` first, two in a word.
+        taps: taps of a window; 0 if it is gathered.
+        pointers: pointers to the taps of all pixels of a block; 0 if it is gathered.
+        run_end: elements or words by which the loop over inputs advances; 0 without a loop.
+        down, across: open the loops over a window's rows and columns; empty for a single one.
+        tap_position: row and column of a tap of pixel `i`.
+        next_position: row and column of the same tap of pixel `i + 1`; empty unless gathered.
+        gathered: lines that pack inputs of two pixels into words.
+        depth: inputs of a pixel, if a loop packs them; else 0.
+        step: inputs that `gathered` packs in such a loop; 0 without a loop.
+        channels: the output channels of whole blocks, then those of an incomplete last block.
         top, side: the first row and column under a window.
-        input_pixel, output_pixel: where pixel (y, x) starts.
+        input_pixel: offset of input pixel (y, x).
+        output_pixel: offset of output pixel (y, x).
     """
 
     title: str
@@ -81,8 +87,8 @@ class BlocksParameters(Parameters):
     run_end: int
     down: str
     across: str
-    here: str
-    beside: str
+    tap_position: str
+    next_position: str
     gathered: tuple[str, ...]
     depth: int
     step: int
@@ -96,14 +102,14 @@ class BlocksParameters(Parameters):
 def choose(
     window: Window, dtype: DType, weights: Array, pixels: int, request: Request
 ) -> BlockTiling:
-    """How to cut a convolution of one group into blocks.
+    """Return how to cut a convolution without groups into blocks.
 
     Args:
-        window: its geometry.
-        dtype: of input and output.
+        window: geometry of the convolution.
+        dtype: element type of the input.
         weights: `[o, k]`.
-        pixels: how many output pixels there are.
-        request: target and preference.
+        pixels: number of output pixels.
+        request: target and `--optimize` preference.
     """
     products = window.taps * window.depth
     form: InputForm = "single"
@@ -129,7 +135,7 @@ def choose(
 
 
 def fits_pairs(weights: Array) -> bool:
-    """Whether no sum of centred weights `[o, ...]` times int8 inputs leaves its 23 bits."""
+    """Return whether all sums of weights `[o, ...]` times int8 inputs stay within ±`LIMIT`."""
     low, high = sum_range(np.zeros(len(weights), np.int64), weights)
     return bool((low > -LIMIT).all() and (high < LIMIT).all())
 
@@ -144,69 +150,70 @@ def blocks(
     *,
     stem: str,
 ) -> KernelCall:
-    """The call that computes a convolution of one group.
+    """Return the call that computes a convolution without groups.
 
     Args:
-        node: what is computed.
+        node: the convolution.
         window: its geometry.
         frame: the output pixels to compute.
-        finish: what follows each sum; its bias holds the input's zero point.
+        finish: output stage; its bias includes the input's zero point.
         weights: `[o, kh, kw, i]` or `[o, i]`, as stored.
-        request: target and preference.
-        stem: of the function's name.
+        request: target and `--optimize` preference.
+        stem: stem of the function's name.
     """
     x, y = node.input(0).type, node.output.type
     weights = weights.reshape(window.outputs, -1)
     pixels = y.size // window.outputs // frame.batch
-    cut, best = choose(window, x.dtype, weights, pixels, request), None
+    tiling, fastest = choose(window, x.dtype, weights, pixels, request), None
     if request.optimize == "ram":
-        best = choose(window, x.dtype, weights, pixels, replace(request, optimize="speed")).form
+        fastest = choose(window, x.dtype, weights, pixels, replace(request, optimize="speed")).form
+    differs = fastest not in (None, tiling.form)
     operands: list[Operand] = [Input(0, "input")]
     if window.padded:
         zero = 0 if x.quant is None else x.zero_point
         operands.append(Packed("padding", np.full(window.depth, zero, x.dtype.numpy)))
-    operands += [Packed("weights", _ordered(weights, cut.outputs)), *finish.operands]
-    if cut.form == "packed":
-        operands.append(Scratch("patch", DType.INT32, cut.length * cut.columns))
+    operands += [Packed("weights", _ordered(weights, tiling.outputs)), *finish.operands]
+    if tiling.form == "packed":
+        operands.append(Scratch("patch", DType.INT32, tiling.length * tiling.columns))
     return KernelCall(
         template="backends/c/convolution_blocks.j2",
         stem=stem,
-        parameters=_parameters(node, window, frame, finish, cut),
+        parameters=_parameters(node, window, frame, finish, tiling),
         operands=(*operands, Output(0, "output")),
-        uses=finish.uses | {"SMELT_ARRAY"} | when(cut.wide, *HALVES),
-        summary=f"{cut.form} inputs, {cut.pixels} pixels x {cut.outputs} channels",
-        missed="" if best in (None, cut.form) else missed_for_ram("Packing the inputs of windows"),
+        uses=finish.uses | {"SMELT_ARRAY"} | when(tiling.wide, *HALVES),
+        summary=f"{tiling.form} inputs, {tiling.pixels} pixels x {tiling.outputs} channels",
+        missed=missed_for_ram("Packing the inputs of windows") if differs else "",
     )
 
 
 def _parameters(
-    node: Node, window: Window, frame: Frame, finish: OutputStage, cut: BlockTiling
+    node: Node, window: Window, frame: Frame, finish: OutputStage, tiling: BlockTiling
 ) -> BlocksParameters:
-    """The template's variables."""
+    """Return the template's variables."""
     x, y = node.input(0).type, node.output.type
-    gathers = cut.form == "packed"
-    step = cut.step if gathers and cut.step < window.depth else 0
+    gathers = tiling.form == "packed"
+    step = tiling.step if gathers and tiling.step < window.depth else 0
     return BlocksParameters(
         title=f"{node.op.name}: {x} -> {y}, {window.text}",
-        notes=(*finish.notes, *cut.text),
+        notes=(*finish.notes, *tiling.text),
         images=frame.images,
         width=frame.width,
         outside=window.outside if window.padded else "",
         c_type=x.dtype.c_name,
-        pixels=cut.pixels,
+        pixels=tiling.pixels,
         all_pixels=y.size // window.outputs // frame.batch,
         gathers=gathers,
         taps=0 if gathers else window.taps,
-        pointers=0 if gathers else window.taps * cut.pixels,
-        run_end=cut.looped * (cut.columns if gathers else 1),
+        pointers=0 if gathers else window.taps * tiling.pixels,
+        run_end=tiling.looped * (tiling.columns if gathers else 1),
         down=window.loop(0, "dy") if window.kernel[0] > 1 else "",
         across=window.loop(1, "dx") if window.kernel[1] > 1 else "",
-        here=_position(window, "i"),
-        beside=_position(window, "i + 1") if gathers else "",
-        gathered=_gathered(cut) if gathers else (),
+        tap_position=_position(window, "i"),
+        next_position=_position(window, "i + 1") if gathers else "",
+        gathered=_gathered(tiling) if gathers else (),
         depth=window.depth if step else 0,
         step=step,
-        channels=tuple(_channels(window, finish, cut)),
+        channels=tuple(_channels(window, finish, tiling)),
         top=window.origin(0, "y"),
         side=window.origin(1, "x"),
         input_pixel=frame.source.offset("y", "x"),
@@ -214,31 +221,31 @@ def _parameters(
     )
 
 
-def _channels(window: Window, finish: OutputStage, cut: BlockTiling) -> Iterator[ChannelSums]:
-    """The output channels in whole blocks, and those of the last one."""
-    products, rest = window.taps * window.depth, window.outputs - cut.whole
-    yield ChannelSums.of(cut, cut.outputs, finish, products, whole=True)
+def _channels(window: Window, finish: OutputStage, tiling: BlockTiling) -> Iterator[ChannelSums]:
+    """Yield the output channels of whole blocks, then those of an incomplete last block."""
+    products, rest = window.taps * window.depth, window.outputs - tiling.whole
+    yield ChannelSums.of(tiling, tiling.outputs, finish, products, whole=True)
     if rest:
-        yield ChannelSums.of(cut, rest, finish, products, whole=False)
+        yield ChannelSums.of(tiling, rest, finish, products, whole=False)
 
 
 def _position(window: Window, pixel: str) -> str:
-    """The C expressions of the row and column of a tap of a block's pixel."""
+    """Return the C expressions of the row and column of a tap, for a pixel of the block."""
     row = f"top[{pixel}]" + " + dy" * (window.kernel[0] > 1)
     return f"{row}, side[{pixel}]" + " + dx" * (window.kernel[1] > 1)
 
 
-def _gathered(cut: BlockTiling) -> tuple[str, ...]:
-    """C lines that bring `cut.step` inputs of two pixels together."""
-    columns = cut.columns
+def _gathered(tiling: BlockTiling) -> tuple[str, ...]:
+    """Return C lines that pack `tiling.step` inputs of two pixels into words."""
+    columns = tiling.columns
     return (
-        *(f"word[{k * columns}] = in0[{k}] + in1[{k}] * 8388608;" for k in range(cut.step)),
-        f"word += {cut.step * columns};",
+        *(f"word[{k * columns}] = in0[{k}] + in1[{k}] * 8388608;" for k in range(tiling.step)),
+        f"word += {tiling.step * columns};",
     )
 
 
 def _ordered(weights: Array, outputs: int) -> Array:
-    """`[o, k]` weights in the order in which blocks of `outputs` channels read them."""
+    """Return `[o, k]` weights, flat, in the order of their use by blocks of `outputs` channels."""
     whole = len(weights) - len(weights) % outputs
     first = weights[:whole].reshape(-1, outputs, weights.shape[1]).transpose(0, 2, 1)
     return np.concatenate([first.ravel(), weights[whole:].T.ravel()])

@@ -1,6 +1,7 @@
-"""The plainest form of every convolution: one output at a time, no packing, no scratch.
+"""Convolutions that compute one output at a time, without packing or scratch.
 
-It serves what the blocked forms do not: groups, weights computed at run time, 16-bit activations.
+They serve nodes that the block forms do not: convolutions with groups, with weights computed at run
+time, or with 16-bit activations.
 """
 
 from __future__ import annotations
@@ -23,25 +24,26 @@ class DirectParameters(Parameters):
     """Variables of `convolution_direct.j2`; texts are C.
 
     Attributes:
-        title, notes: for the function's comment.
+        title, notes: text of the function's comment.
         images: the loop over images.
-        height, width: of the output.
-        padded: whether windows reach beyond the image.
-        size: height and width of the input; 0 where nobody asks.
-        c_type, input_type, weight_type, sum_type: of outputs, inputs, weights and sums.
+        height, width: size of the output.
+        padded: whether windows can be partly outside of the image.
+        size: height and width of the input; zeros without padding, where they are unused.
+        c_type, input_type, weight_type, sum_type: types of outputs, inputs, weights and sums.
         outputs: output channels.
-        rows, columns: of a window.
-        row, column: input position of a tap.
-        first_weight: of output channel `o`.
-        weight_step: from the weights of a tap to the next one's.
-        weight_row: weights of a row of taps that is left out; 0 where none is.
-        channel: statement that finds the constants of an output channel; empty where there are
-            none.
-        input: where the inputs of a tap start.
-        depth: inputs of a tap; 0 in a depthwise convolution.
-        product: of an input and a weight.
-        result: what is stored.
-        output_pixel: where output pixel (y, x) starts.
+        rows, columns: size of a window in taps.
+        row, column: input row and column of a tap.
+        first_weight: offset of the first weight of output channel `o`.
+        weight_step: distance in elements between the weights of two taps.
+        weight_row: weights of a row of taps, skipped if the row is outside of the image; 0 without
+            padding.
+        channel: statement that defines the pointer `channel` to an output channel's constants;
+            empty if there are none.
+        input: offset of the first input of a tap.
+        depth: inputs of a tap; 0 in a depthwise convolution, which needs no loop over them.
+        product: product of an input and a weight.
+        result: the stored output, given `sum`.
+        output_pixel: offset of output pixel (y, x).
     """
 
     title: str
@@ -80,21 +82,21 @@ def direct(
     stem: str,
     depthwise: bool = False,
 ) -> KernelCall:
-    """The call that computes a convolution; `finish` holds the bias as the model has it.
+    """Return the call that computes a convolution.
 
     Args:
-        node: input, weights `[o, kh, kw, i]` (`[1, kh, kw, o]` where depthwise), bias.
+        node: the convolution: input, weights `[o, kh, kw, i]` (depthwise: `[1, kh, kw, o]`), bias.
         window: its geometry.
         frame: the output pixels to compute.
-        finish: what follows each sum.
-        stem: of the function's name.
-        depthwise: whether each input channel has outputs of its own.
+        finish: output stage; its bias is the model's, without zero points folded in.
+        stem: stem of the function's name.
+        depthwise: whether each output channel has a single input channel.
     """
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
     stored, zero_point = _weights(node, 3 if depthwise else 0)
     weight_step = window.outputs if depthwise else window.depth
     element = "0" if depthwise else "i"
-    value = _less(f"in[{element}]", 0 if x.quant is None else x.zero_point)
+    value = _centred(f"in[{element}]", 0 if x.quant is None else x.zero_point)
     weight = f"(weight[{element}] - ({zero_point}))" if zero_point else f"weight[{element}]"
     is_float = y.dtype.is_float
     multiplier = window.outputs // x.shape[-1] if depthwise else 1
@@ -137,22 +139,23 @@ def direct(
 
 
 def _weights(node: Node, channel_axis: int) -> tuple[Operand, int]:
-    """The weights as they are stored, and what is then taken from each."""
+    """Return the operand of the weights, and the zero point that C code subtracts from each."""
     quant = node.input(1).type.quant
     zero_points = {0} if quant is None else set(quant.zero_point)
     if len(zero_points) == 1:
         return Input(1, "weights"), zero_points.pop()
-    # A zero point for each channel: weights are stored without.
+    # Zero points differ among channels, so they are subtracted before weights are stored.
     centred = centred_weights(node, channel_axis).astype(np.int16)
     return Packed("weights", np.moveaxis(centred, 0, channel_axis)), 0
 
 
-def _less(value: str, zero_point: int) -> str:
-    """The C expression of a value less its zero point."""
+def _centred(value: str, zero_point: int) -> str:
+    """Return the C expression of a value minus its zero point."""
     return f"({offset(value, -zero_point)})" if zero_point else value
 
 
 def _first_channel(window: Window, multiplier: int, *, depthwise: bool) -> str:
+    """Return the C term that adds the first input channel of output channel `o` to an offset."""
     if depthwise:
         return " + o" if multiplier == 1 else f" + o / {multiplier}"
     if window.groups == 1:

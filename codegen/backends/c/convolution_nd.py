@@ -1,6 +1,6 @@
-"""Conv3D and ConvTranspose: several output channels of a pixel at a time, tap by tap.
+"""3-D and transposed convolutions: several output channels of a pixel at a time, tap by tap.
 
-Their sums are variables of their own, or an array where floats are computed several at a time.
+The sums are separate variables, or an array if floats are computed in vectors.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution_nd import Conv3D, ConvolutionND, ConvTranspose
 
 _VECTOR_LANES = 32
-"""Output channels whose sums share vector registers."""
+"""Output channels that are computed together if their sums share vector registers."""
 
 _NAMES = ("z", "y", "x")
-"""C variables of the output's axes, the innermost last; taps are `kx`, input positions `ix`."""
+"""C variables of output positions, innermost axis last.
+
+Along axis x, `kx` is the position of a tap in the window and `ix` the position of its input.
+"""
 
 
 def _finish(node: Node[ConvolutionND]) -> OutputStage | Refusal:
-    """What follows each sum of centred inputs times centred weights, or why none is served."""
+    """Return the output stage for sums without zero points, or why the node is not supported."""
     op, x, weights, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     rank = len(x.shape) - 2
     if rank > len(_NAMES):
-        return Refusal(f"{op.name} is served for up to 3 axes besides channels, not {rank}.")
+        return Refusal(f"{op.name} supports at most 3 axes besides channels, not {rank}.")
     if x.is_quantized:
         range_ = served_sums(node, -1)
         if isinstance(range_, Refusal):
@@ -50,7 +53,7 @@ def _finish(node: Node[ConvolutionND]) -> OutputStage | Refusal:
         scales = convolution_scales(x, weights, y, node.rounding)
         return OutputStage.of(node, op.activation, constant_bias(node), scales, range_)
     if x.dtype is not DType.FLOAT32:
-        return Refusal(f"{op.name} is served for f32 data, not {x.dtype.value}.")
+        return Refusal(f"{op.name} supports f32 and quantized data, not {x.dtype.value}.")
     return OutputStage(stored(op.activation, y).text, None)
 
 
@@ -59,10 +62,10 @@ class ConvolutionNDParameters(Parameters):
     """Variables of `convolution_nd.j2`.
 
     Attributes:
-        title, notes: for the function's comment.
-        arguments: names of the function's parameters, where it calls one that computes in vectors;
+        title, notes: text of the function's comment.
+        arguments: names of the parameters, if the function calls another that computes in vectors;
             else empty.
-        lines: of the function that computes.
+        lines: C lines of the function that computes the outputs.
     """
 
     title: str
@@ -72,7 +75,7 @@ class ConvolutionNDParameters(Parameters):
 
 
 def _tap_by_tap(node: Node[ConvolutionND], finish: OutputStage, request: Request) -> KernelCall:
-    """The weights `[taps, i, o]` are read as they stand, whether they are constant or not."""
+    """Return the call that reads weights `[taps, i, o]` in place, whether constant or not."""
     op = node.op
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
     kernel, names = weights.shape[:-2], _NAMES[-len(op.stride) :]
@@ -118,7 +121,7 @@ def _tap_by_tap(node: Node[ConvolutionND], finish: OutputStage, request: Request
 
 
 def _outer_loops(x: TensorType, y: TensorType, names: Sequence[str], groups: int) -> Iterator[str]:
-    """C lines that open the loops over groups, output pixels and images, the innermost first."""
+    """Yield C lines that open the loops over groups, output pixels and images, innermost first."""
     if groups > 1:
         yield f"for (int32_t g = 0; g < {groups}; ++g) {{"
     move = f", output += {y.shape[-1]}"
@@ -131,7 +134,7 @@ def _outer_loops(x: TensorType, y: TensorType, names: Sequence[str], groups: int
 
 
 class Conv3DKernel(Kernel[Conv3D]):
-    """3-D convolutions."""
+    """3-D convolutions, tap by tap."""
 
     op = Conv3D
 
@@ -142,7 +145,7 @@ class Conv3DKernel(Kernel[Conv3D]):
 
 
 class ConvTransposeKernel(Kernel[ConvTranspose]):
-    """Transposed convolutions: only taps that meet an input pixel are visited."""
+    """Transposed convolutions, phase by phase or tap by tap; taps without an input are skipped."""
 
     op = ConvTranspose
     uses_room = True
@@ -160,7 +163,7 @@ class ConvTransposeKernel(Kernel[ConvTranspose]):
 
 
 def _row_major(names: list[str], sizes: tuple[int, ...], step: int) -> str:
-    """The C expression of an index into an array of these axes, of `step` elements each."""
+    """Return the C expression of a row-major index, with `step` elements for each position."""
     strides = [size * step for size in dense_strides(sizes)]
     return total(
         name if stride == 1 else f"{name} * {stride}"

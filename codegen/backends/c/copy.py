@@ -1,4 +1,4 @@
-"""Copy and BitCast."""
+"""Copies (Copy), also with another element type (BitCast)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from smelt.ops.tensor.copy import Copy
 
 @dataclass(frozen=True)
 class CopyParameters(Parameters):
-    """The variables of `backends/c/copy.j2`."""
+    """Variables of `copy.j2`: type and size of the output in bytes."""
 
     type: str
     bytes: int

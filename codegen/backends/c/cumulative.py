@@ -1,4 +1,4 @@
-"""Cumulative sums and products."""
+"""Cumulative sums and products (Cumulative)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from smelt.ops.core.cumulative import Cumulative
 
 
 class CumulativeKernel(Kernel[Cumulative]):
-    """One pass along the axis for each of the other axes' elements."""
+    """One pass along the axis for each index of the other axes."""
 
     op = Cumulative
     floats = WIDE_FLOATS
@@ -38,13 +38,13 @@ class CumulativeKernel(Kernel[Cumulative]):
         at = total((first, times(place, inner)))
         ends = ", from the end" if op.reverse else ""
         ends += ", without the element itself" if op.exclusive else ""
-        # Integers are computed without a sign, so that they wrap.
+        # Unsigned integers are computed, so that signed ones wrap as well.
         kind = x.dtype.c_name if x.dtype.is_float else "uint64_t"
         start, operator = ("0", "+") if op.kind == "sum" else ("1", "*")
         store = f"output[at] = ({x.dtype.c_name})acc;"
         step = [f"acc {operator}= ({kind})input[at];", store]
         if op.exclusive:
-            # The output may lie over the input.
+            # Input and output may be one buffer: read the element before overwriting it.
             step = [f"const {kind} next = acc {operator} ({kind})input[at];", store, "acc = next;"]
         lines = in_loops((ArrayLoop("r", size, ()),), (f"const int32_t at = {at};", *step))
         return loops_call(

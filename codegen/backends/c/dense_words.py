@@ -1,9 +1,14 @@
 """int8 dense layers of one row, with two outputs in one 64-bit multiply-add.
 
-As in `depthwise_pairs`, with the roles exchanged: here it is two weights of different outputs that
-share a word. They are masked out of four packed ones, so that nothing is unpacked byte by byte. A
-lower weight has no sign bits in the mask's gap, so it is stored 128 up; the sum of the inputs,
-taken once, corrects that.
+A 32-bit word holds the weights of four outputs for one input: bytes a, b, c, d from the low end.
+Masks and a rotation extract two weights of different outputs at a time:
+
+    word & 0xFF0000FF                   = a + 2^24 * d
+    rotated(word, 16 bits) & 0xFF0000FF = c + 2^24 * b
+
+The product of an input and such a pair is added to a 64-bit accumulator, which then holds two sums,
+24 bits apart. The masks clear the sign bits of a and c, so these are stored as weight + 128. Their
+sums therefore start at -128 times the sum of all inputs, which is computed once.
 """
 
 from __future__ import annotations
@@ -20,30 +25,32 @@ from smelt.ir import Array, DType, Node
 from smelt.targets import Target
 
 _LIMIT = 2**23
-"""What a lower sum must stay below."""
+"""Exclusive bound of the magnitude of the lower sum of an accumulator."""
 
 
 def serves_words(node: Node, target: Target) -> bool:
-    """Whether this form serves a dense layer with constant, symmetric weights."""
+    """Return whether this form serves a dense layer with constant, symmetric weights."""
     if node.output.type.dtype is not DType.INT8 or "long_multiply" not in target.features:
         return False
     return fits_words(node.input(1).array)
 
 
 def fits_words(weights: Array) -> bool:
-    """Whether the sums of int8 weights `[o, k]` times int8 inputs may share 64 bits."""
+    """Return whether all sums of weights `[o, k]` times int8 inputs stay within ±`_LIMIT`."""
     low, high = sum_range(np.zeros(len(weights), np.int64), weights)
     return bool((low > -_LIMIT).all() and (high < _LIMIT).all())
 
 
 def four_sums(elements: str, weights: str, start: str, depth: int) -> tuple[str, ...]:
-    """C lines that multiply int8 elements by the weights of four outputs, and sum up.
+    """Return C lines that sum the products of int8 elements and the weights of four outputs.
+
+    The lines define `total_ad` and `total_cb`, with two sums each.
 
     Args:
-        elements: name of the pointer to the first of them.
-        weights: name of the pointer to words; it moves on to the next four outputs.
-        start: name of what 128 in every other weight will add to the sums, negated.
-        depth: how many elements there are.
+        elements: name of the pointer to the first element.
+        weights: name of the pointer to the words, advanced to those of the next four outputs.
+        start: name of the initial value of the lower sums: -128 times the sum of the elements.
+        depth: number of elements.
     """
     unrolled = max(min(depth // 2, 8), 1)
     looped = depth - depth % unrolled if depth > unrolled else 0
@@ -61,7 +68,10 @@ def four_sums(elements: str, weights: str, start: str, depth: int) -> tuple[str,
 
 
 def _stretch(length: int, weights: str) -> list[str]:
-    """C lines that add so many products to the totals; copies keep gcc from moving registers."""
+    """Return C lines that add the products of `length` elements to the totals, unrolled.
+
+    The local copies of the totals keep gcc from inserting moves between registers.
+    """
     lines = ["int64_t sum_ad = (int64_t)total_ad;", "int64_t sum_cb = (int64_t)total_cb;"]
     for k in range(length):
         lines += [
@@ -79,10 +89,12 @@ def _stretch(length: int, weights: str) -> list[str]:
 
 @dataclass(frozen=True)
 class WordOutputs:
-    """Up to four outputs, of which C statements store each.
+    """Outputs that are computed together: four, or the remainder.
 
-    `loop` opens the loop over them; it is empty for those at the end, the first of which is
-    `first`.
+    Attributes:
+        loop: C line that opens the loop over blocks of four; empty for the remainder.
+        first: first output of the remainder; else 0.
+        stores: for each output, C lines that store it.
     """
 
     loop: str
@@ -91,7 +103,7 @@ class WordOutputs:
 
     @staticmethod
     def of(count: int, finish: OutputStage, loop: str, first: int) -> WordOutputs:
-        """So many outputs."""
+        """Return a block of `count` outputs."""
         sums = ("lower", "ad"), ("upper", "cb"), ("lower", "cb"), ("upper", "ad")
         at = ["o", *(f"o + {j}" for j in range(1, count))]
         return WordOutputs(
@@ -109,11 +121,11 @@ class DenseWordsParameters(Parameters):
     """Variables of `dense_words.j2`; texts are C.
 
     Attributes:
-        title: for the function's comment.
-        depth: inputs.
-        inputs: indices of those that are added in a turn of the loop over inputs from `i` on.
-        sums: lines that sum up the products of four outputs.
-        outputs: four at a time, and those at the end.
+        title: text of the function's comment.
+        depth: number of inputs.
+        inputs: indices of the inputs that one iteration of the loop over `i` adds up.
+        sums: lines that compute the sums of four outputs.
+        outputs: outputs in blocks of four, then the remainder.
     """
 
     title: str
@@ -124,13 +136,13 @@ class DenseWordsParameters(Parameters):
 
 
 def dense_words(node: Node, finish: OutputStage, weights: Array, *, stem: str) -> KernelCall:
-    """The call that computes one row of a dense layer.
+    """Return the call that computes a dense layer of one row.
 
     Args:
-        node: what is computed; its input is one row.
-        finish: what follows each sum; its bias holds the input's zero point.
+        node: the dense layer; its input is one row.
+        finish: output stage; its bias includes the input's zero point.
         weights: int8 `[o, k]`.
-        stem: of the function's name.
+        stem: stem of the function's name.
     """
     outputs, depth = weights.shape
     rest = outputs % 4
@@ -162,7 +174,10 @@ def dense_words(node: Node, finish: OutputStage, weights: Array, *, stem: str) -
 
 
 def words_of(weights: Array) -> Array:
-    """int32 `[o / 4, k]`: four outputs' weights for one input, the first in the low byte."""
+    """Return int32 words `[o / 4, k]`, each with the weights of four outputs for one input.
+
+    The first output's weight is in the low byte. The first and third are stored as weight + 128.
+    """
     outputs, depth = weights.shape
     padded = np.zeros((-(-outputs // 4) * 4, depth), np.int64)
     padded[:outputs] = weights

@@ -1,4 +1,4 @@
-"""DepthwiseConv2D."""
+"""Depthwise 2-D convolutions (DepthwiseConv2D)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from smelt.ops.core.convolution import DepthwiseConv2D
 
 
 class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
-    """Sums of products over windows, each channel by itself."""
+    """Convolutions in which each output channel has a single input channel."""
 
     op = DepthwiseConv2D
 
@@ -39,34 +39,37 @@ class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
         if isinstance(range_, Refusal):
             return range_
         op = node.op
-        window, place = Window.of(node), Frame.of(node)
+        window, frame = Window.of(node), Frame.of(node)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"depthwise_{window.kernel[0]}x{window.kernel[1]}"
         if x.dtype is DType.FLOAT32 and folds(node):
-            return _float(node, window, place, request, stem)
+            return _float(node, window, frame, request, stem)
         scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         plain = not folds(node) or x.dtype is DType.INT16
         pairs = not plain and x.shape[3] > 1 and serves_pairs(node, request.target)
         if plain or (1 < x.shape[3] < window.outputs and not pairs):
             finish = OutputStage.of(node, op.activation, constant_bias(node), scales, range_)
-            return direct(node, window, place, finish, stem=stem, depthwise=True)
+            return direct(node, window, frame, finish, stem=stem, depthwise=True)
         finish = OutputStage.of(node, op.activation, bias_with_zero_point(node, 3), scales, range_)
         array = np.moveaxis(node.input(1).array[0], 2, 0)
-        if x.shape[3] == 1:  # every output sees the one channel: that is a Conv2D
-            return blocks(node, window, place, finish, array, request, stem=stem)
+        if x.shape[3] == 1:  # all outputs read the single channel, as in a Conv2D
+            return blocks(node, window, frame, finish, array, request, stem=stem)
         if pairs:
-            return depthwise_pairs(node, window, place, finish, array, stem=stem)
-        return depthwise_lanes(node, window, place, finish, array, stem=stem)
+            return depthwise_pairs(node, window, frame, finish, array, stem=stem)
+        return depthwise_lanes(node, window, frame, finish, array, stem=stem)
 
 
 def _float(
-    node: Node[DepthwiseConv2D], window: Window, place: Frame, request: Request, stem: str
+    node: Node[DepthwiseConv2D], window: Window, frame: Frame, request: Request, stem: str
 ) -> KernelCall:
-    """Several outputs of a channel make it a convolution in groups of one channel each."""
+    """Return the call that computes a float node.
+
+    If an input channel has several outputs, they are a group of a convolution with groups.
+    """
     inputs = node.input(0).type.shape[3]
     if inputs == window.outputs and window.kernel[1] <= WIDEST:
-        return depthwise_float(node, window, place, request, stem=stem)
-    return float_blocks(node, replace(window, groups=inputs), place, request, stem=stem)
+        return depthwise_float(node, window, frame, request, stem=stem)
+    return float_blocks(node, replace(window, groups=inputs), frame, request, stem=stem)
 
 
 KERNELS = (DepthwiseConv2DKernel(),)

@@ -1,4 +1,4 @@
-"""int8 depthwise convolutions, a few channels of one pixel at a time."""
+"""int8 depthwise convolutions in blocks of four channels of one pixel."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from smelt.codegen.lower.window import Window
 from smelt.ir import Array, Node
 
 _LANES = 4
+"""Channels of a block."""
+
 _UNROLLED = 16
-"""Taps up to this many are written out."""
+"""Up to this many taps are unrolled without a loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +24,13 @@ class LaneChannels:
     """Channels of a pixel that are computed together.
 
     Attributes:
-        loop: C line that opens the loop over them; empty for those of the last block.
-        first: the first channel of the last block.
+        loop: C line that opens the loop over whole blocks; empty for an incomplete last block.
+        first: first channel of the last block, if it is incomplete; else 0.
         count: channels of a block.
-        begin: C statements that declare the sums.
-        taps: C statements that add the products of each tap, or of any where they are looped over.
-        weights: that are read, where taps are written out; else 0.
-        stores: C statements that store the output of each channel.
+        begin: C lines that declare the sums.
+        taps: for each tap, C lines that add its products; with a loop over taps, one such entry.
+        weights: weights of a block, if taps are unrolled; else 0.
+        stores: for each channel, C lines that store its output.
     """
 
     loop: str
@@ -43,7 +45,7 @@ class LaneChannels:
     def of(
         count: int, window: Window, finish: OutputStage, loop: str, first: int = 0
     ) -> LaneChannels:
-        """So many channels of a convolution."""
+        """Return blocks of `count` channels, or a last block of them from channel `first`."""
         looped = window.taps > _UNROLLED
         channels = ["c", *(f"c + {j}" for j in range(1, count))]
         return LaneChannels(
@@ -67,18 +69,20 @@ class DepthwiseLanesParameters(Parameters):
     """Variables of `depthwise_lanes.j2`; texts are C.
 
     Attributes:
-        title, notes: for the function's comment.
+        title, notes: text of the function's comment.
         images: the loop over images.
-        height, width: of the output.
-        outside: condition that an input pixel lies outside of the image; empty where none can.
-        c_type: of an element.
-        taps: of a window, and `rows` and `columns` of them.
-        looped: whether taps are looped over.
+        height, width: size of the output.
+        outside: condition that an input pixel lies outside of the image; empty without padding.
+        c_type: type of an element.
+        taps: taps of a window.
+        rows, columns: size of a window in taps.
+        looped: whether there is a loop over taps.
         lanes: channels of a block.
-        channels: in whole blocks, and those of the last one.
-        constants: whether there are constants by channel.
-        tap: position of a tap.
-        input_pixel, output_pixel: where pixel (y, x) starts.
+        channels: the channels of whole blocks, then those of an incomplete last block.
+        constants: whether channels have constants in the array `channels`.
+        tap: row and column of a tap.
+        input_pixel: offset of input pixel (y, x).
+        output_pixel: offset of output pixel (y, x).
     """
 
     title: str
@@ -103,15 +107,15 @@ class DepthwiseLanesParameters(Parameters):
 def depthwise_lanes(
     node: Node, window: Window, frame: Frame, finish: OutputStage, weights: Array, *, stem: str
 ) -> KernelCall:
-    """The call that computes a depthwise convolution without channel multiplier.
+    """Return the call that computes a depthwise convolution with as many outputs as inputs.
 
     Args:
-        node: what is computed.
+        node: the convolution.
         window: its geometry.
         frame: the output pixels to compute.
-        finish: what follows each sum; its bias holds the input's zero point.
+        finish: output stage; its bias includes the input's zero point.
         weights: `[o, kh, kw]`, as stored.
-        stem: of the function's name.
+        stem: stem of the function's name.
     """
     x, y = node.input(0).type, node.output.type
     channels = window.outputs

@@ -1,4 +1,8 @@
-"""int8 depthwise convolutions, two pixels in a 64-bit multiply-add (see `convolution_blocks`)."""
+"""int8 depthwise convolutions, two pixels in a 64-bit multiply-add (see `convolution_blocks`).
+
+The two pixels are neighbours in a row or in a column of the output. A line is a row (or column) of
+the window along that axis.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from smelt.ir import Array, DType, Node
 from smelt.targets import Target
 
 _UNROLLED = 16
-"""Taps up to this many are written out."""
+"""Up to this many taps are unrolled without a loop."""
 
 
 @dataclass(frozen=True)
@@ -23,27 +27,30 @@ class DepthwisePairsParameters(Parameters):
     """Variables of `depthwise_pairs.j2`; texts are C.
 
     Attributes:
-        title, notes: for the function's comment.
-        neighbours: whether two pixels are columns or rows.
+        title, notes: text of the function's comment.
+        neighbours: `columns` if the two pixels are in one row, else `rows`.
         images: the loop over images.
-        height, width: of the output.
-        next_y, next_x: how the loops over its pixels go on.
-        outside: condition that an input pixel lies outside of the image; empty where none can.
+        height, width: size of the output.
+        next_y, next_x: increments of the loops over output pixels.
+        outside: condition that an input pixel lies outside of the image; empty if none can.
         outputs: output channels.
         multiplier: output channels of an input channel.
-        channel: statement that finds the constants of channel `o`; empty where there are none.
-        line_inputs, run: inputs and weights of a line, where lines are looped over; else 0.
-        weights: of a channel, where lines are written out; else 0.
-        lines: of a window, along which pixels are neighbours, where they are looped over; else 0.
-        sums: statements that add the products of each line, or of any where they are looped over.
+        channel: statement that defines the pointer `channel` to the constants of channel `o`; empty
+            if there are none.
+        line_inputs: inputs of a line, if there is a loop over lines; else 0.
+        run: weights of a line, if there is a loop over lines; else 0.
+        weights: weights of a channel, if lines are unrolled; else 0.
+        lines: lines of a window, if there is a loop over them; else 0.
+        sums: for each line, statements that add its products; with a loop, one such entry.
         results: statements that store the outputs.
-        taps: inputs under the windows of both pixels.
+        taps: input pixels under the windows of both output pixels.
         each_line: opens the loop over lines of the windows.
-        each_word: opens the loop over inputs of a line; empty where they are not evenly spaced.
-        places: positions of the inputs of a line, as `y, x`.
-        top, side: the first row and column under a window.
-        second: where the second output goes.
-        input_pixel, output_pixel: where pixel (y, x) starts.
+        each_word: opens the loop over inputs of a line; empty if they are not evenly spaced.
+        places: row and column of each input of a line, as `y, x`; a single one with that loop.
+        top, side: the first row and column under the first window.
+        second: address of the second output pixel.
+        input_pixel: offset of input pixel (y, x).
+        output_pixel: offset of output pixel (y, x).
     """
 
     title: str
@@ -76,7 +83,7 @@ class DepthwisePairsParameters(Parameters):
 
 
 def serves_pairs(node: Node, target: Target) -> bool:
-    """Whether this form serves a depthwise convolution with constant, symmetric weights."""
+    """Return whether this form serves a depthwise convolution with constant, symmetric weights."""
     if node.output.type.dtype is not DType.INT8 or "long_multiply" not in target.features:
         return False
     return fits_pairs(np.moveaxis(node.input(1).array, 3, 0))
@@ -85,15 +92,15 @@ def serves_pairs(node: Node, target: Target) -> bool:
 def depthwise_pairs(
     node: Node, window: Window, frame: Frame, finish: OutputStage, weights: Array, *, stem: str
 ) -> KernelCall:
-    """The call that computes an int8 depthwise convolution.
+    """Return the call that computes an int8 depthwise convolution.
 
     Args:
-        node: what is computed.
+        node: the convolution.
         window: its geometry.
         frame: the output pixels to compute.
-        finish: what follows each sum; its bias holds the input's zero point.
+        finish: output stage; its bias includes the input's zero point.
         weights: int8 `[o, kh, kw]`.
-        stem: of the function's name.
+        stem: stem of the function's name.
     """
     x, y = node.input(0).type, node.output.type
     axis = min((1, 0), key=lambda a: _cost(window, (y.shape[1], y.shape[2]), a))
@@ -119,7 +126,16 @@ def depthwise_pairs(
 def _parameters(
     node: Node, window: Window, frame: Frame, finish: OutputStage, axis: int, *, guarded: bool
 ) -> DepthwisePairsParameters:
-    """The template's variables, for pixels that are neighbours along the axis."""
+    """Return the template's variables.
+
+    Args:
+        node: the convolution.
+        window: its geometry.
+        frame: the output pixels to compute.
+        finish: output stage.
+        axis: axis along which the two pixels are neighbours: 0 for rows, 1 for columns.
+        guarded: whether a window can be partly outside of the image.
+    """
     x, y = node.input(0).type, node.output.type
     stride, dilation = window.stride[axis], window.dilation[axis]
     run, lines = window.kernel[axis], window.kernel[1 - axis]
@@ -154,13 +170,14 @@ def _parameters(
         sums=tuple(
             _line_sums(line, words, used, taps, channel) for line in range(1 if looped else lines)
         ),
+        # The first pixel is stored last: if there is no second one, both addresses are equal.
         results=(
             f"b[o] = {finish.output('high_sum((uint64_t)total)')};",
             f"a[o] = {finish.output('low_sum((uint64_t)total)')};",
         ),
         taps=lines * len(used),
-        each_line=_counted("line", first, line_end, line_step),
-        each_word=_counted("at", along, used[-1] + 1, used[1] - used[0]) if evenly else "",
+        each_line=_loop_head("line", first, line_end, line_step),
+        each_word=_loop_head("at", along, used[-1] + 1, used[1] - used[0]) if evenly else "",
         places=tuple(places),
         top=window.origin(0, "y"),
         side=window.origin(1, "x"),
@@ -170,8 +187,8 @@ def _parameters(
     )
 
 
-def _counted(variable: str, start: str, length: int, step: int) -> str:
-    """The C line that opens a loop from `start` over so much."""
+def _loop_head(variable: str, start: str, length: int, step: int) -> str:
+    """Return the C line that opens a loop from `start` to before `start + length`."""
     bounds = f"int32_t {variable} = {start}; {variable} < {start} + {length}"
     return f"for ({bounds}; {variable} += {step}) {{"
 
@@ -179,7 +196,15 @@ def _counted(variable: str, start: str, length: int, step: int) -> str:
 def _line_sums(
     line: int, words: list[tuple[int, int]], used: list[int], taps: str, channel: str
 ) -> tuple[str, ...]:
-    """C lines that add the products of a line of the windows."""
+    """Return C lines that add the products of a line of the windows to `total`.
+
+    Args:
+        line: number of the line; 0 with a loop over lines.
+        words: for each weight, the positions in the line of the two inputs that it multiplies.
+        used: positions of all inputs in the line, ascending.
+        taps: name of the array of pointers to input pixels.
+        channel: name of the variable with the input channel.
+    """
     first, weight = line * len(used), line * len(words)
     return (
         *(f"const int32_t x{j} = {taps}[{first + i}][{channel}];" for i, j in enumerate(used)),
@@ -191,14 +216,18 @@ def _line_sums(
 
 
 def _cost(window: Window, size: tuple[int, int], axis: int) -> int:
-    """Roughly the instructions of a channel, if pixels are paired along the axis."""
+    """Estimate the instructions of a channel if pixels are paired along the axis."""
     run, lines = window.kernel[axis], window.kernel[1 - axis]
     columns = {k * window.dilation[axis] + s for k in range(run) for s in (0, window.stride[axis])}
     return -(-size[axis] // 2) * size[1 - axis] * lines * (2 * len(columns) + 3 * run)
 
 
 def _second(frame: Frame, size: int, axis: int) -> str:
-    """The C expression of where the second pixel goes: over the first where there is none."""
+    """Return the C expression of the address of the second output pixel.
+
+    If the number of pixels along the axis is odd, the last one has no second pixel; the expression
+    is then the first pixel's address.
+    """
     y, x = ("y", "x + 1") if axis else ("y + 1", "x")
     offset = frame.target.offset(y if axis else f"({y})", f"({x})" if axis else x)
     if size % 2 == 0:

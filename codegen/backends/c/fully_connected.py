@@ -1,4 +1,4 @@
-"""FullyConnected: the 1x1 convolution of an image of one row."""
+"""Dense layers (FullyConnected), computed as 1x1 convolutions of an image with one row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scale
 
 
 class FullyConnectedKernel(Kernel[FullyConnected]):
-    """Rows of inputs times weights."""
+    """Products of rows of inputs and weights."""
 
     op = FullyConnected
 
@@ -37,19 +37,19 @@ class FullyConnectedKernel(Kernel[FullyConnected]):
         outputs, depth = weights.shape
         rows = x.size // depth
         window = Window.dense(rows, depth, outputs)
-        place = Frame.of_rows(node)
+        frame = Frame.of_rows(node)
         stem = "fully_connected"
         if x.dtype is DType.FLOAT32 and folds(node):
-            return float_blocks(node, window, place, request, stem=stem)
+            return float_blocks(node, window, frame, request, stem=stem)
         scales = fully_connected_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         if not folds(node) or x.dtype is DType.INT16:
             finish = OutputStage.of(node, op.activation, constant_bias(node), scales, range_)
-            return direct(node, window, place, finish, stem=stem)
+            return direct(node, window, frame, finish, stem=stem)
         array = node.input(1).array
         finish = OutputStage.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)
         if rows == 1 and serves_words(node, request.target):
             return dense_words(node, finish, array, stem=stem)
-        return blocks(node, window, place, finish, array, request, stem=stem)
+        return blocks(node, window, frame, finish, array, request, stem=stem)
 
 
 KERNELS = (FullyConnectedKernel(),)

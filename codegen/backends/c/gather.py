@@ -1,4 +1,4 @@
-"""Gather, GatherElements, GatherND."""
+"""Elements and slices picked by indices (Gather, GatherElements, GatherND)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from smelt.ops.tensor.indices import positions
 
 
 class GatherKernel(Kernel[Gather]):
-    """One block copy an index; constant indices become a table of positions."""
+    """One block copy for each index; constant indices become a table of positions."""
 
     op = Gather
     floats = STORED_FLOATS
@@ -61,7 +61,7 @@ class GatherKernel(Kernel[Gather]):
             found, how = f"position(indices[{where}], {size})", "read at run time"
         else:
             operand = Packed("positions", compact(positions(indices.data, size)))
-            found, how = f"positions[{where}]", "a table"
+            found, how = f"positions[{where}]", "in a table"
         read = total((index(loops, 0), times(found, inner)))
         statement = copy(index(loops, 1), read, inner, x.dtype.size)
         return _call(
@@ -69,12 +69,12 @@ class GatherKernel(Kernel[Gather]):
             loops,
             [statement],
             (Input(0, "input"), operand, Output(0, "output")),
-            f"{inner} elements an index, indices {how}",
+            f"{inner} elements per index, indices {how}",
         )
 
 
 class GatherElementsKernel(Kernel[GatherElements]):
-    """One element an index."""
+    """One element for each index."""
 
     op = GatherElements
     floats = STORED_FLOATS
@@ -90,12 +90,12 @@ class GatherElementsKernel(Kernel[GatherElements]):
             loops,
             [f"output[{written}] = input[{found}];"],
             (Input(0, "input"), Input(1, "indices"), Output(0, "output")),
-            "one element an index",
+            "one element per index",
         )
 
 
 class GatherNDKernel(Kernel[GatherND]):
-    """One block copy a tuple of indices."""
+    """One block copy for each tuple of indices."""
 
     op = GatherND
     floats = STORED_FLOATS
@@ -121,7 +121,7 @@ class GatherNDKernel(Kernel[GatherND]):
             loops,
             [f"const int32_t at = {found};", copy(index(loops, 1), read, inner, x.dtype.size)],
             (Input(0, "input"), Input(1, "indices"), Output(0, "output")),
-            f"{inner} elements a tuple of {tuple_size} indices",
+            f"{inner} elements per tuple of {tuple_size} indices",
         )
 
 
@@ -132,7 +132,7 @@ def _call(
     operands: tuple[Operand, ...],
     summary: str,
 ) -> KernelCall:
-    """A call of a function of which `lines` stand in the innermost loop."""
+    """Return the call of a function with `lines` in the innermost loop."""
     op, x, indices, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     along = "" if isinstance(op, GatherND) else f" along axis {op.axis}"
     return loops_call(
@@ -154,7 +154,7 @@ _STEMS: dict[type[Op], str] = {
 
 
 def compact(numbers: Array) -> Array:
-    """Non-negative numbers in the least unsigned element type of at most 16 bits, or int32."""
+    """Return non-negative numbers as uint8, uint16 or int32: the smallest type that holds all."""
     high = int(numbers.max(initial=0))
     return numbers.astype(np.uint8 if high < 256 else np.uint16 if high < 65536 else np.int32)
 
@@ -162,10 +162,12 @@ def compact(numbers: Array) -> Array:
 def element_loops(
     shape: Sequence[int], indices: Sequence[int], axis: int
 ) -> tuple[tuple[ArrayLoop, ...], str]:
-    """Loops over indices of single elements of data of `shape`.
+    """Return loops over an array of indices, each of which selects one element along an axis.
 
-    Array 0 is the data, without the offset that the index adds; array 1 the indices. Also the C
-    expression of where array 0 stands.
+    Array 0 of the loops is the data of `shape`, at index 0 of the axis. Array 1 is the indices.
+
+    Returns:
+        The loops, and the C expression of the offset into array 0.
     """
     strides = list(dense_strides(shape))
     strides[axis] = 0
@@ -176,14 +178,30 @@ def element_loops(
 def element_offset(
     name: str, where: str, offset: str, size: int, shape: Sequence[int], axis: int
 ) -> str:
-    """The C expression of the element that the index at `where` names."""
+    """Return the C expression of the offset of the element that an index selects.
+
+    Args:
+        name: name of the array of indices.
+        where: C expression of the position of the index in that array.
+        offset: C expression of the element's offset at index 0 of the axis.
+        size: elements along the axis.
+        shape: shape of the data.
+        axis: the axis.
+    """
     stride = prod(shape[axis + 1 :])
     found = f"position({name}[{where}], {size})"
     return total((offset, times(found, stride)))
 
 
 def tuple_offset(name: str, where: str, shape: Sequence[int], tuple_size: int) -> str:
-    """The C expression of the slice that the tuple of indices at `where` names."""
+    """Return the C expression of the offset of the slice that a tuple of indices selects.
+
+    Args:
+        name: name of the array of indices.
+        where: C expression of the position of the tuple's first index in that array.
+        shape: shape of the data, without batch axes.
+        tuple_size: indices of a tuple.
+    """
     terms: list[str] = []
     for i, stride in enumerate(dense_strides(shape)[:tuple_size]):
         found = f"position({name}[{total((where, str(i)))}], {shape[i]})"

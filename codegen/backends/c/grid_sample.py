@@ -1,4 +1,4 @@
-"""GridSample."""
+"""Images sampled at the points of a grid (GridSample)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from smelt.ir import Node
 from smelt.ops.tensor.grid_sample import TAPS, GridSample
 
 _NAMES = ("z", "y", "x")
-"""C variables of the coordinates, the innermost axis last."""
+"""C variables of the coordinates, innermost axis last."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class SampledAxis:
     """An axis of an image.
 
     Attributes:
-        name: the C variable of where a point lies along it.
-        indent: how far the loop over its taps stands behind that of the first axis.
-        coordinate: the C line that finds where a point lies.
-        position: the C expression of the pixel that stands for position `i`.
+        name: C variable of a point's coordinate along the axis.
+        indent: spaces by which the loop over taps is indented more than that of the first axis.
+        coordinate: C line that defines that variable.
+        position: C expression of the pixel to read for position `i`, which can be outside.
     """
 
     name: str
@@ -46,18 +46,23 @@ class SampledAxis:
 
 @dataclass(frozen=True)
 class GridSampleParameters(Parameters):
-    """The variables of `backends/c/grid_sample.j2`.
+    """Variables of `grid_sample.j2`.
 
     Attributes:
-        comment: the lines of the comment.
-        images: what a loop over images tests and does, in C; empty if there is one.
-        points: of a grid, each of so many numbers as the `rank` says.
-        channels: of a pixel, which has so many `bytes`.
-        axes: of an image, the outermost first.
-        inside: how far what stands in the loops of all axes is behind the first one's.
-        taps: pixels along an axis that make a result, of which so many lie `before` the point.
-        skips: whether what lies outside is left out.
-        pixel, weight: C expressions of a tap.
+        comment: lines of the function's comment.
+        images: condition and increments of the C loop over images; empty for a single image.
+        points: points of a grid.
+        rank: coordinates of a point.
+        channels: channels of a pixel.
+        bytes: size of a pixel in bytes.
+        axes: axes of an image, outermost first.
+        indent: spaces by which the body of the loops over all axes is indented more than the first
+            loop.
+        taps: pixels along an axis that contribute to a result.
+        before: how many of these come before the pixel at or just below the point.
+        skips: whether pixels outside of the image are skipped, since they count as zeros.
+        pixel: C expression of the address of a tap's pixel.
+        weight: C expression of a tap's weight.
     """
 
     comment: tuple[str, ...]
@@ -67,7 +72,7 @@ class GridSampleParameters(Parameters):
     channels: int
     bytes: int
     axes: tuple[SampledAxis, ...]
-    inside: str
+    indent: str
     taps: int
     before: int
     skips: bool
@@ -76,7 +81,7 @@ class GridSampleParameters(Parameters):
 
 
 class GridSampleKernel(Kernel[GridSample]):
-    """Positions and weights along each axis, then whole pixels weighted and summed."""
+    """For each point, positions and weights along each axis, then a weighted sum of pixels."""
 
     op = GridSample
 
@@ -86,7 +91,7 @@ class GridSampleKernel(Kernel[GridSample]):
         sizes, taps = x.shape[1:-1], TAPS[op.mode]
         rank = len(sizes)
         if rank > len(_NAMES):
-            return Refusal(f"{op.name} is served for images of up to 3 axes, not {rank}.")
+            return Refusal(f"{op.name} supports images of at most 3 axes, not {rank}.")
         names = _NAMES[-rank:]
         columns = range(rank) if op.coordinates == "pixels" else reversed(range(rank))
         axes = tuple(
@@ -104,7 +109,7 @@ class GridSampleKernel(Kernel[GridSample]):
             stem=f"grid_sample_{op.mode}",
             parameters=GridSampleParameters(
                 comment=(
-                    f"{x} read at the points of a grid: {y}, {op.mode} interpolation.",
+                    f"{x} sampled at the points of a grid: {y}, {op.mode} interpolation.",
                     f"Outside of the image: {op.padding}. Coordinates: {op.coordinates}.",
                 ),
                 images=f"n < {x.shape[0]}; ++n, input += {prod(x.shape[1:])}"
@@ -115,7 +120,7 @@ class GridSampleKernel(Kernel[GridSample]):
                 channels=x.shape[-1],
                 bytes=x.shape[-1] * x.dtype.size,
                 axes=axes,
-                inside="    " * rank,
+                indent="    " * rank,
                 taps=taps,
                 before=(taps - 1) // 2,
                 skips=op.padding == "zeros",
@@ -126,12 +131,15 @@ class GridSampleKernel(Kernel[GridSample]):
             uses=uses_in(text)
             | {"SMELT_ARRAY", "math.h", "string.h"}
             | when(taps == 4, "cubic_weights"),
-            summary=f"{taps**rank} pixels a result",
+            summary=f"{taps**rank} pixels per result",
         )
 
 
 def _coordinate(op: GridSample, name: str, column: int, size: int) -> str:
-    """The C line that finds where along an axis a point lies, in pixels that can be read."""
+    """Return the C line that defines a point's coordinate along an axis, in pixels.
+
+    It is clamped to limits beyond which results do not change.
+    """
     at = f"grid[{column}]"
     match op.coordinates:
         case "corners":
@@ -149,7 +157,7 @@ def _coordinate(op: GridSample, name: str, column: int, size: int) -> str:
 
 
 def _position(op: GridSample, size: int) -> str:
-    """The C expression of the pixel that stands for position `i`; -1 where zeros lie."""
+    """Return the C expression of the pixel to read for position `i`; it is -1 for zeros outside."""
     if op.padding == "zeros":
         return f"i >= 0 && i < {size} ? i : -1"
     if op.padding == "border":

@@ -1,4 +1,4 @@
-"""L2Normalization: the squares of a row, then its elements by the inverse of their root."""
+"""Rows divided by their Euclidean norms (L2Normalization)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ from smelt.ops.core.l2_normalization import L2Normalization
 
 @dataclass(frozen=True)
 class L2NormalizationParameters(Parameters):
-    """The variables of `backends/c/l2_normalization.j2`.
+    """Variables of `l2_normalization.j2`.
 
-    `least` is the least norm that floats are divided by; `element` the C expression of element `i`
-    of quantized data. The other one of them is empty.
+    Attributes:
+        x: type of the input.
+        size: elements of a row.
+        rows: number of rows.
+        least: smallest divisor of float elements, in C; empty for quantized data.
+        element: C expression of a quantized element `i` minus its zero point; empty for floats.
     """
 
     x: str
@@ -38,7 +42,7 @@ class L2NormalizationParameters(Parameters):
 
 
 class L2NormalizationKernel(Kernel[L2Normalization]):
-    """Two passes over each row."""
+    """Two passes over each row: the sum of squares, then the quotients."""
 
     op = L2Normalization
 
@@ -46,7 +50,7 @@ class L2NormalizationKernel(Kernel[L2Normalization]):
     def offer(self, node: Node[L2Normalization], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
         if not x.is_quantized and x.dtype is not DType.FLOAT32:
-            return Refusal(f"{op.name} is served for f32 and quantized i8 data, not {x}.")
+            return Refusal(f"{op.name} supports f32 and quantized i8 data, not {x}.")
         size = x.shape[-1]
         stored = when(x.is_quantized, "inverse_sqrt", "clamp", "requantize")
         return KernelCall(
@@ -62,7 +66,7 @@ class L2NormalizationKernel(Kernel[L2Normalization]):
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),),
             uses=stored or {"math.h"},
-            summary="two passes a row",
+            summary="two passes over each row",
         )
 
 

@@ -1,4 +1,4 @@
-"""L2Pool2D."""
+"""Square roots of the mean squares of windows (L2Pool2D)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from smelt.ops.core.l2_pool import L2Pool2D
 
 @dataclass(frozen=True)
 class L2PoolSpan:
-    """The rows or columns under a window, as C: expressions of the first and of what follows."""
+    """The rows or columns under a window; texts are C expressions.
+
+    Attributes:
+        first: first row under the window, which can be outside of the image.
+        begin: first row that is inside.
+        end: row after the last one inside.
+    """
 
     first: str
     begin: str
@@ -23,14 +29,16 @@ class L2PoolSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class L2PoolParameters(Parameters):
-    """What `backends/c/l2_pool.j2` prints.
+    """Variables of `l2_pool.j2`.
 
     Attributes:
-        window, x, y: in words.
-        batch, height, width, channels: how much is computed.
-        image, row: elements of an image, and of one of its rows.
-        rows, columns: under each window.
-        result: of the mean square `mean`.
+        window: size and stride of the window, in words.
+        x, y: types of input and output.
+        batch, height, width, channels: shape of the output.
+        image: elements of an input image.
+        row: elements of a row of the input.
+        rows, columns: rows and columns under each window.
+        result: C expression of an output, given the mean square `mean`.
     """
 
     window: str
@@ -48,6 +56,7 @@ class L2PoolParameters(Parameters):
 
 
 def _span(op: L2Pool2D, axis: int, size: int, outputs: int) -> L2PoolSpan:
+    """Return the rows (axis 0) or columns (axis 1) under a window."""
     (before, _), stride, window = op.padding[axis], op.stride[axis], op.window[axis]
     output, name = (("y", "top"), ("x", "left"))[axis]
     first = offset(output if stride == 1 else f"{output} * {stride}", -before)
@@ -61,12 +70,12 @@ def _span(op: L2Pool2D, axis: int, size: int, outputs: int) -> L2PoolSpan:
 
 
 class L2PoolKernel(Kernel[L2Pool2D]):
-    """Element by element: squares are added while they are read, and stored nowhere."""
+    """Output by output; squares are added to a sum as soon as they are computed."""
 
     op = L2Pool2D
 
     def offer(self, node: Node[L2Pool2D], request: Request) -> KernelCall:
-        """Plain loops."""
+        """Return a call with plain loops."""
         op, x, y = node.op, node.input(0).type, node.output.type
         n, height, width, channels = x.shape
         result = stored(op.activation, y)("sqrtf(mean)")
@@ -90,7 +99,7 @@ class L2PoolKernel(Kernel[L2Pool2D]):
             ),
             operands=(Input(0, "input"), Output(0, "output")),
             uses=uses_in([result]),
-            summary=f"root of the mean square of {size} windows, one element at a time",
+            summary=f"square root of the mean square of {size} windows, one output at a time",
         )
 
 

@@ -1,9 +1,12 @@
-"""Lstm of int8 data: time step by time step, unit by unit, with the state in the output buffers.
+"""LSTM layers of int8 data (Lstm), one time step and unit at a time.
 
-A unit's four gates are summed together, so that each element of the input and of the hidden state
-is loaded once a unit; its weights stand in the order in which they are read. Where a core has long
-multiplications, and the weights' sums prove it exact, four weights are a word, and two of them
-share each multiply-add, as in `dense_words`. Zero points are folded into the biases.
+The states are kept in the output buffers. The sums of a unit's four gates are computed together, so
+that each element of the input and of the hidden state is loaded once for a unit. Weights are stored
+in the order in which they are read.
+
+If the core multiplies 32 by 32 bits into 64, and the weights prove that sums fit, a word holds four
+weights and each multiply-add computes two products, as in `dense_words`. Zero points are folded
+into the biases.
 """
 
 from __future__ import annotations
@@ -42,19 +45,19 @@ class LstmParameters(Parameters):
     """Variables of `lstm.j2`; texts are C.
 
     Attributes:
-        title: for the function's comment.
+        title: text of the function's comment.
         in_words: whether four weights share a word.
-        steps: of a sequence.
-        sequences: how many there are.
+        steps: time steps of a sequence.
+        sequences: number of sequences.
         depth: inputs of a step.
-        units: of the state.
-        hidden, cell: whether the states are given.
-        zero: a hidden state of zero.
-        hidden_bytes, cell_bytes: of all sequences.
-        lines: that make a unit's states.
+        units: units of a state.
+        hidden, cell: whether the initial hidden and cell state are operands.
+        zero: the stored value of a hidden state of 0; 0 if the initial state is an operand.
+        hidden_bytes, cell_bytes: size of the states of all sequences in bytes.
+        lines: C lines that compute a unit's states.
         every: whether the hidden states of all steps are an output.
-        row: index of a sequence's step, in inputs and outputs.
-        state: what is added to the address of the states for sequence `b`.
+        row: index of a step of sequence `b`, in the input and in the output of all steps.
+        state: C text that adds the offset of sequence `b` to the address of the states.
     """
 
     title: str
@@ -75,7 +78,7 @@ class LstmParameters(Parameters):
 
 
 class LstmKernel(Kernel[Lstm]):
-    """Constant weights, forward or backward, with or without initial states."""
+    """LSTM layers with constant weights, in either direction, with or without initial states."""
 
     op = Lstm
 
@@ -113,33 +116,33 @@ class LstmKernel(Kernel[Lstm]):
             operands=tuple(operands),
             in_place=tuple((names.index(name), index) for index, name in given),
             uses=uses_in(parameters.lines) | {"string.h"},
-            summary=f"the four gates of a unit at a time, {1 + in_words} in one multiply-add",
+            summary=f"the four gates of a unit at a time, {1 + in_words} in each multiply-add",
         )
 
 
 def _served_scaling(node: Node[Lstm]) -> LstmScaling | Refusal:
-    """How the node's sums are scaled, or why the kernel does not serve it."""
+    """Return the scaling of the node's sums, or why the kernel does not serve the node."""
     if node.input(0).type.dtype is not DType.INT8:
         return Refusal(
-            "Lstm is served for int8 data: of floats it is FullyConnected and Recurrence."
+            "Lstm supports only int8 data; in float32, use FullyConnected and Recurrence."
         )
     constants = [node.input(index) for index in (1, 2, 3)]
     if not all(value.is_constant for value in constants):
-        return Refusal("Lstm is served for constant weights and biases only.")
+        return Refusal("Lstm supports only constant weights and biases.")
     for bias, weights in ((constants[2].array, constants[0]), (np.zeros(1), constants[1])):
-        # A zero point is folded into the bias: up to 128 · 128 a weight, and as much by data.
+        # For each weight, the folded zero point and the data each add up to 128 · 128.
         reach = int(np.abs(bias.astype(np.int64)).max()) + 2**15 * weights.type.shape[2]
         if reach > INT32_MAX:
-            return Refusal(f"Lstm is not served where sums may reach {reach}, beyond 32 bits.")
+            return Refusal(f"Lstm does not support sums that may reach {reach}, beyond 32 bits.")
     scaling = node.op.scaling(node)
     shifts = [shift for gates in scaling.gates for _, shift in gates]
     if max(*shifts, scaling.hidden[1]) > 30:
-        return Refusal("Lstm is not served for scales that multiply sums by more than 2^30.")
+        return Refusal("Lstm does not support scales that multiply sums by more than 2^30.")
     return scaling
 
 
 def _parameters(node: Node[Lstm], lines: list[str], *, in_words: bool) -> LstmParameters:
-    """The template's variables; `lines` make a unit's states of its sums."""
+    """Return the template's variables; `lines` compute a unit's states from its sums."""
     op, x, hidden = node.op, node.input(0).type, node.outputs[-2].type
     steps, batch, depth = x.shape
     units = hidden.shape[1]
@@ -172,14 +175,16 @@ def _parameters(node: Node[Lstm], lines: list[str], *, in_words: bool) -> LstmPa
 def _gate_sums(
     name: str, elements: str, weights: str, depth: int, first: int, *, in_words: bool
 ) -> tuple[str, ...]:
-    """C lines that sum up one of the two products of a unit's gates, from its biases on.
+    """Return C lines that compute one of the two sums of each gate of a unit.
+
+    One sum is that of the input, the other that of the hidden state. The sums start at the biases.
 
     Args:
-        name: of the sums, before the gate's letter.
-        elements: name of the pointer to what is multiplied.
+        name: prefix of the sums' names, before the gate's letter.
+        elements: name of the pointer to the input or hidden state.
         weights: name of the pointer to the weights.
-        depth: how many elements there are.
-        first: which of the unit's biases is the first.
+        depth: number of elements.
+        first: index of the first of these sums' biases among the unit's biases.
         in_words: whether four weights share a word.
     """
     sums = [f"{name}_{letter}" for letter in _LETTERS]
@@ -206,40 +211,52 @@ def _gate_sums(
 
 
 def _interleaved(weights: Array) -> Array:
-    """`[4, H, K]` as `[H, K, 4]`."""
+    """Return weights `[4, H, K]` as `[H, K, 4]`."""
     return np.ascontiguousarray(weights.transpose(1, 2, 0))
 
 
 def _biases(node: Node, weights: Array, recurrent: Array, bias: Array) -> Array:
-    """What the sums start from, zero points of the data included: `[H, 2, 4]`, int32."""
+    """Return where sums start, int32 `[H, 2, 4]`: biases with zero points of data folded in."""
     zeros = node.input(0).type.zero_point, node.outputs[-2].type.zero_point
-    own, again = (
+    own, hidden = (
         -zero * w.astype(np.int64).sum(axis=2)
         for zero, w in zip(zeros, (weights, recurrent), strict=True)
     )
-    return np.stack([own + bias, again]).transpose(2, 0, 1).astype(np.int32, order="C")
+    return np.stack([own + bias, hidden]).transpose(2, 0, 1).astype(np.int32, order="C")
 
 
 def _reach(biases: Array, weights: Array, recurrent: Array) -> int:
-    """The largest magnitude of a sum, or of one of its parts."""
+    """Return the largest possible magnitude of a sum or partial sum."""
     start = np.abs(biases.astype(np.int64)).transpose(1, 2, 0)
     spread = [128 * np.abs(w.astype(np.int64)).sum(axis=2) for w in (weights, recurrent)]
     return int((start + np.stack(spread)).max())
 
 
 def _requantized(value: str, multiplier: tuple[int, int], reach: int = 2**30 - 1) -> str:
-    """The C expression of a product by a multiplier, in the cheapest form; `reach` bounds it."""
+    """Return the C expression of a value times a fixed-point multiplier, in the cheapest form.
+
+    Args:
+        value: C expression of the value.
+        multiplier: the multiplier and its left shift.
+        reach: largest magnitude of the value.
+    """
     if reach < 2**30 and -32 < multiplier[1] < 0:
         return f"scale_twice({value}, {multiplier[0]}, {-multiplier[1]})"
     return f"requantize({value}, {multiplier[0]}, {multiplier[1]})"
 
 
 def _lines(scaling: LstmScaling, zero: int, reach: int) -> list[str]:
-    """C statements that make a unit's states of its sums, none of which is beyond `reach`."""
+    """Return C statements that compute a unit's states from its sums.
+
+    Args:
+        scaling: multipliers and shifts of the node.
+        zero: zero point of the hidden state.
+        reach: largest magnitude of a sum.
+    """
     lines: list[str] = []
     for gate in range(GATES):
         letter = _LETTERS[gate]
-        own, again = (
+        own, hidden = (
             _saturated(_requantized(f"{name}_{letter}", multiplier, reach))
             for name, multiplier in (
                 ("own", scaling.gates[0][gate]),
@@ -251,7 +268,7 @@ def _lines(scaling: LstmScaling, zero: int, reach: int) -> list[str]:
         lines += [
             f"const int32_t sum_{letter} =",
             f"    {own} +",
-            f"    {again};",
+            f"    {hidden};",
             f"const int32_t {letter} = {function}({total} * 3, samples);",
         ]
     state = _saturated("kept + learnt")
@@ -274,6 +291,7 @@ def _lines(scaling: LstmScaling, zero: int, reach: int) -> list[str]:
 
 
 def _saturated(text: str) -> str:
+    """Return the C expression of a value clamped to int16."""
     return f"clamp({text}, -32768, 32767)"
 
 

@@ -1,13 +1,16 @@
-"""MatMul in blocks of rows times columns, whose sums stay in registers.
+"""Matrix products (MatMul) in blocks of rows times columns, with the sums in registers.
 
-Every element that is loaded serves a whole block: one of the left operand all its columns, one of
-the right operand all its rows. Where floats are computed several at a time, neighbouring columns
-share vector registers. Where columns do not stand together, those of a block are copied first, if
-enough rows use the copy; else several partial sums of each element share registers, if the factors
-of a sum stand together. Operands are addressed by strides, so that no transposition is needed
-before or after a product.
+Each loaded element of the left operand is used for all columns of a block, and each of the right
+operand for all its rows. With SIMD floats, there are three forms:
 
-The last block of rows, and of columns, ends where the matrix does: it overlaps the block before.
+- If neighbouring columns are adjacent in memory, they share vector registers.
+- If not, but there are enough rows, a block's columns are first copied so that they are adjacent.
+- Else, if the factors of a sum are adjacent, several partial sums of it share vector registers.
+
+Operands are addressed by strides, so that no transposition is needed before or after a product.
+
+The last block ends with the matrix. If the size of a block does not divide the matrix, it overlaps
+the previous block.
 """
 
 from __future__ import annotations
@@ -45,19 +48,22 @@ from smelt.ir import DType, Node
 from smelt.ops.core.matmul import MATMUL_DTYPES, MatMul
 
 _VECTOR_SUMS = 96
-"""Floats that a block keeps in vector registers."""
+"""Upper limit of a block's sums with SIMD floats."""
 
 _PANEL_ROWS = 16
-"""Rows from which on copying the columns of a block pays."""
+"""With at least this many rows, copying the columns of a block pays off."""
 
 _CALL = 40
-"""Instructions around a block of vectors, which is a call of its own."""
+"""Estimated instructions for the call of the function that computes a block in vectors."""
 
 
 class MatMulForm(Enum):
-    """What a block computes at a time: one element, neighbouring columns, partial sums of one.
+    """Which sums of a block share vector registers.
 
-    A panel is a copy of a block's columns that has them stand together.
+    - `SINGLE`: none.
+    - `COLUMNS`: those of neighbouring columns.
+    - `PANEL`: those of neighbouring columns, which are first copied to be adjacent.
+    - `PARTS`: the partial sums of an element.
     """
 
     SINGLE = "single"
@@ -71,15 +77,15 @@ class MatMulParameters(Parameters):
     """Variables of `matmul.j2`; texts are C.
 
     Attributes:
-        title, text: for the function's comment.
-        block_text: what a block is, for the comment of its function.
-        type: of an element.
+        title, text: texts of the function's comment.
+        block_text: size of a block, for the comment of the function that computes it.
+        type: type of an element.
         vectors: whether a block is computed in vectors.
-        lines: of the function that computes a block.
-        outer: loops over the matrices, and over blocks of rows or of columns.
-        inner: loop over blocks of the others.
-        copying: lines that copy the columns of a block; none where they are read where they stand.
-        arguments: of the function that computes a block.
+        lines: C lines of the function that computes a block.
+        outer: loops over matrices, then over blocks of rows; with a panel, over blocks of columns.
+        inner: loop over blocks of columns; with a panel, over blocks of rows.
+        copying: C lines that copy the columns of a block; empty without a panel.
+        arguments: arguments of the function that computes a block.
     """
 
     title: str
@@ -95,7 +101,7 @@ class MatMulParameters(Parameters):
 
 
 class MatMulKernel(Kernel[MatMul]):
-    """Products of matrices that are computed at run time."""
+    """Products of matrices of floats or unquantized integers."""
 
     op = MatMul
     floats = WIDE_FLOATS
@@ -104,7 +110,7 @@ class MatMulKernel(Kernel[MatMul]):
     def offer(self, node: Node[MatMul], request: Request) -> KernelCall | Refusal:
         y = node.output.type
         if y.dtype not in MATMUL_DTYPES or y.is_quantized:
-            return Refusal(f"{node.op.name} is not served for {y}.")
+            return Refusal(f"{node.op.name} does not support {y}.")
         product = product_of(node)
         form, rows, columns = _block(product, y.dtype, request)
         product = replace(
@@ -151,12 +157,15 @@ _SUMMARY = {
     MatMulForm.SINGLE: "one product at a time",
     MatMulForm.COLUMNS: "columns in vectors",
     MatMulForm.PANEL: "columns in vectors, copied",
-    MatMulForm.PARTS: f"{LANES} partial sums an element",
+    MatMulForm.PARTS: f"{LANES} partial sums per element",
 }
 
 
 def product_of(node: Node[MatMul]) -> MatrixProduct:
-    """The node's strides, in elements; stacked matrices are merged into rows where they can be."""
+    """Return sizes and strides of the node's product, with blocks of a single element.
+
+    A stack of left matrices that share one right matrix is merged into rows, if strides allow.
+    """
     op, y = node.op, node.output.type
     shape, left, right, (factor_a, factor_b) = strides_of(node)
     written = dense_strides(y.shape)
@@ -168,17 +177,18 @@ def product_of(node: Node[MatMul]) -> MatrixProduct:
         rows = MatrixSpan(loops[-1].size, loops[-1].strides[0], loops[-1].strides[2], "i")
         loops = loops[:-1]
     depth = op.depth(node.input(0).type)
-    # The stride of an axis of one element is never taken: that of neighbours serves most forms.
+    # The stride of an axis with one element is never used; with stride 1, more forms are possible.
     columns = MatrixSpan(n, right[-1], result[-1], "j") if n > 1 else MatrixSpan(n, 1, 1, "j")
     strides = (factor_a, factor_b) if depth > 1 else (1, 1)
     return MatrixProduct(loops, rows, columns, depth, *strides)
 
 
 _NAMES = "pqrstuvw"
+"""C variables of the loops over matrices."""
 
 
 def _form(product: MatrixProduct, dtype: DType, request: Request) -> MatMulForm:
-    """What a block computes at a time."""
+    """Return which sums of a block share vector registers."""
     several = product.columns.size > 1 and product.depth > 0
     if dtype is not DType.FLOAT32 or "simd_float" not in request.target.features:
         return MatMulForm.SINGLE
@@ -192,7 +202,7 @@ def _form(product: MatrixProduct, dtype: DType, request: Request) -> MatMulForm:
 
 
 def _block(product: MatrixProduct, dtype: DType, request: Request) -> tuple[MatMulForm, int, int]:
-    """The form, and the rows and columns of a block, that cost the fewest instructions."""
+    """Return the form, and the rows and columns of a block that take the fewest instructions."""
     target = request.target
     form = _form(product, dtype, request)
     registers = 31 if "fpu" in target.features and request.optimize != "size" else 8
@@ -227,7 +237,7 @@ def _block(product: MatrixProduct, dtype: DType, request: Request) -> tuple[MatM
 
 
 def _vectors(columns: int) -> int:
-    """Instructions for that many neighbouring columns, in vectors of eight."""
+    """Return the number of vectors of up to eight floats that hold `columns` columns."""
     return sum(-(-size // 8) for _, size in vectors_of(columns))
 
 

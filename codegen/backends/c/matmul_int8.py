@@ -1,12 +1,14 @@
-"""MatMul of int8 operands: blocks of rows times columns, with the zero points taken out of sums.
+"""Products of int8 matrices (MatMul) in blocks of rows times columns.
 
-A sum of `(a - za) (b - zb)` is the sum of `a b`, less `zb` times that of the row and `za` times
-that of the column, plus a constant. So the inner loop multiplies what is stored; rows are summed
-once for all blocks beside each other, columns once for each matrix. A zero point of 0 needs no
-sums.
+The zero points za and zb are taken out of the sums:
 
-Every part stays within `depth * 2^14`, so that up to a depth of 2^15 no order of adding them leaves
-32 bits (`ops.matmul.DEPTH_LIMIT`).
+    sum((a - za) * (b - zb)) = sum(a * b) - zb * sum(a) - za * sum(b) + depth * za * zb
+
+So the innermost loop multiplies stored elements. Each row is summed once for all blocks of columns,
+and each column once for its matrix. With a zero point of 0, these sums are not needed.
+
+The magnitude of each of the four terms is at most `depth * 2^14`. Below a depth of 2^15
+(`DEPTH_LIMIT` of the operator), 32 bits therefore suffice for adding them in any order.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from smelt.ops.core.fully_connected import fully_connected_scales
 from smelt.ops.core.matmul import MatMul
 
 _MOST_ROWS, _MOST_COLUMNS = 4, 8
+"""Upper limits of the rows and columns of a block."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +46,22 @@ class StoredMatMulParameters(Parameters):
     """Variables of `matmul_int8.j2`; texts are C.
 
     Attributes:
-        title, notes: for the function's comment.
-        block_text: what a block is, for the comment of its function.
-        rows: what rows add to sums, for a comment, and empty where that is nothing.
-        row_sums: lines that compute it.
-        columns: what columns add to sums, and empty where that is nothing.
-        column_sums: lines that compute it.
-        parameters: of the function that computes a block, `arguments` of its call.
-        lines: of that function.
+        title, notes: text of the function's comment.
+        block_text: size of a block, for the comment of the function that computes it.
+        rows: comment of the function that computes the terms of rows, -zb * sum(a); empty if zb
+            is 0.
+        row_sums: C lines of that function.
+        columns: comment of the function that computes the terms of columns, -za * sum(b); empty if
+            za is 0.
+        column_sums: C lines of that function.
+        parameters: parameters of the function that computes a block.
+        arguments: arguments of its call.
+        lines: C lines of that function.
         stack: loops over the matrices.
-        row_blocks, column_blocks: loops over blocks of rows and columns.
-        row_count: rows of a block, where they add to sums; else 0.
-        left_rows: where the rows of a block start, where they add to sums; else empty.
-        right: where a right matrix starts, where its columns add to sums; else empty.
+        row_blocks, column_blocks: loops over blocks of rows and of columns.
+        row_count: rows of a block; 0 without terms of rows.
+        left_rows: address of the rows of a block; empty without terms of rows.
+        right: address of the right matrix; empty without terms of columns.
     """
 
     title: str
@@ -77,16 +83,16 @@ class StoredMatMulParameters(Parameters):
 
 
 class StoredMatMulKernel(Kernel[MatMul]):
-    """Products of int8 matrices that are computed at run time."""
+    """Products of quantized int8 matrices."""
 
     op = MatMul
 
     @override
     def offer(self, node: Node[MatMul], request: Request) -> KernelCall | Refusal:
         if not node.output.type.is_quantized:
-            return Refusal(f"{node.op.name} in integers needs quantized data.")
+            return Refusal(f"{node.op.name} in int8 needs quantized data, not {node.output.type}.")
         if node.rounding not in (Rounding.TFLM, Rounding.ONNX):
-            return Refusal(f"{node.op.name} is not served for rounding '{node.rounding}'.")
+            return Refusal(f"{node.op.name} does not support rounding '{node.rounding}'.")
         a, b, y = node.input(0).type, node.input(1).type, node.output.type
         product = product_of(node)
         rows, columns = _block(product, request)
@@ -112,16 +118,16 @@ class StoredMatMulKernel(Kernel[MatMul]):
                 Output(0, "y"),
             ),
             uses=finish.uses | {"SMELT_ARRAY"},
-            summary=f"blocks of {rows} rows x {columns} columns, zero points out of the sums",
+            summary=f"blocks of {rows} rows x {columns} columns, zero points taken out of the sums",
         )
 
 
 def _parameters(node: Node, product: MatrixProduct, finish: OutputStage) -> StoredMatMulParameters:
-    """The template's variables for products in blocks."""
+    """Return the template's variables."""
     a, b = node.input(0).type, node.input(1).type
     by_rows, by_columns = b.zero_point != 0, a.zero_point != 0
-    rows = f"{product.rows.text} add to every sum for the zero point of b, {b.zero_point}"
-    columns = f"the columns of a matrix add to their sums for the zero point of a, {a.zero_point}"
+    rows = f"Terms of {product.rows.text}: -zb * sum(a), with the zero point zb = {b.zero_point}"
+    columns = f"Terms of all columns: -za * sum(b), with the zero point za = {a.zero_point}"
     sums = [total(("columns", product.columns.start(1)))]
     return StoredMatMulParameters(
         title=f"{a} times {b} -> {node.output.type}",
@@ -155,7 +161,7 @@ def _parameters(node: Node, product: MatrixProduct, finish: OutputStage) -> Stor
 
 
 def _row_sums(product: MatrixProduct, zero_point: int) -> tuple[str, ...]:
-    """C lines that compute what the rows of a block add to every sum."""
+    """Return C lines that compute the terms of a block's rows, -zb * sum(a)."""
     rows = range(product.rows.count)
     added = [f"sum{i} += {product.a(i)};" for i in rows]
     return (
@@ -166,7 +172,7 @@ def _row_sums(product: MatrixProduct, zero_point: int) -> tuple[str, ...]:
 
 
 def _column_sums(product: MatrixProduct, zero_point: int) -> tuple[str, ...]:
-    """C lines that compute what the columns of a matrix add to their sums."""
+    """Return C lines that compute the terms of a matrix's columns, -za * sum(b)."""
     added = braced(
         f"for (int32_t k = 0; k < {product.depth}; ++k) {{", [f"sum += {product.b_at('j')};"]
     )
@@ -177,7 +183,7 @@ def _column_sums(product: MatrixProduct, zero_point: int) -> tuple[str, ...]:
 def _block_lines(
     product: MatrixProduct, finish: OutputStage, *, by_rows: bool, by_columns: bool
 ) -> tuple[str, ...]:
-    """C lines that compute a block; its sums start from what rows and columns add to them."""
+    """Return C lines that compute a block; its sums start from the terms of rows and columns."""
     rows, columns = range(product.rows.count), range(product.columns.count)
     body = [f"const int32_t a{i} = {product.a(i)};" for i in rows]
     for j in columns:
@@ -195,7 +201,7 @@ def _block_lines(
 
 
 def _range(node: Node, depth: int) -> tuple[Array, Array]:
-    """int64 `[1]` each: the smallest and the largest sum of any operands."""
+    """Return the smallest and the largest possible sum, int64 `[1]` each."""
     ends = [
         [limit - value.type.zero_point for limit in value.type.dtype.limits]
         for value in (node.input(0), node.input(1))
@@ -205,13 +211,13 @@ def _range(node: Node, depth: int) -> tuple[Array, Array]:
 
 
 def _block(product: MatrixProduct, request: Request) -> tuple[int, int]:
-    """The rows and columns of a block that cost the fewest instructions."""
+    """Return the rows and columns of a block that take the fewest instructions."""
     registers = _REGISTERS if request.optimize != "size" else _FEW_REGISTERS
     m, n = product.rows.size, product.columns.size
 
     def cost(block: tuple[int, int]) -> tuple[int, int]:
         rows, columns = block
-        each = (rows + columns + rows * columns + 2) * product.depth + _AROUND * rows * columns
+        each = (rows + columns + rows * columns + 2) * product.depth + _STORE * rows * columns
         return -(-m // rows) * -(-n // columns) * each, rows * columns
 
     return min(
@@ -226,9 +232,9 @@ def _block(product: MatrixProduct, request: Request) -> tuple[int, int]:
 
 
 _REGISTERS, _FEW_REGISTERS = 8, 3
-"""For the sums and factors of a block."""
+"""Registers for the sums and factors of a block, normally and with `--optimize size`."""
 
-_AROUND = 12
-"""Instructions that make a sum a stored output."""
+_STORE = 12
+"""Estimated instructions that requantize and store a sum."""
 
 KERNELS = (StoredMatMulKernel(),)

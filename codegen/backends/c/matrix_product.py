@@ -1,4 +1,8 @@
-"""Products of matrices in memory, as C: where elements stand, and how a block is computed."""
+"""C code of matrix products: offsets of elements, and functions that compute a block.
+
+In the C code, `a` points to the block's rows in the left operand, `b` to its columns in the right
+operand, and `y` to the block in the output. `k` is the position of a product in its sum.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,19 @@ from smelt.codegen.lower.nested_loops import ArrayLoop, NestedLoop, braced, inde
 from smelt.ir import DType
 
 LANES = 8
-"""Partial sums of an element that are computed together."""
+"""Partial sums of an element if these share vector registers."""
 
 
 @dataclass(frozen=True)
 class MatrixSpan:
-    """Rows or columns: `size` of them, `count` at a time.
+    """The rows or columns of a product.
 
-    Each stands `operand` elements after the one before in the operand, `output` in the output.
+    Attributes:
+        size: number of rows or columns.
+        operand: stride in the operand, in elements.
+        output: stride in the output, in elements.
+        variable: C variable of the loop over blocks: `i` for rows, `j` for columns.
+        count: rows or columns of a block.
     """
 
     size: int
@@ -27,17 +36,17 @@ class MatrixSpan:
 
     @property
     def repeats(self) -> bool:
-        """Whether a loop over blocks is needed."""
+        """Whether there are several blocks, so that a loop over them is needed."""
         return self.size != self.count
 
     @property
     def overlaps(self) -> bool:
-        """Whether the last block overlaps the one before."""
+        """Whether the last block overlaps the previous one: `count` does not divide `size`."""
         return self.size % self.count != 0
 
     @property
     def loops(self) -> tuple[NestedLoop, ...]:
-        """The loop over blocks, if there is more than one."""
+        """The loop over blocks; empty for a single block."""
         if not self.repeats:
             return ()
         name, last = self.variable, self.size - self.count
@@ -47,13 +56,13 @@ class MatrixSpan:
 
     @property
     def text(self) -> str:
-        """How many there are in a block, for comments."""
+        """The rows or columns of a block in words, for comments."""
         return f"{self.count} {'row' if self.variable == 'i' else 'column'}" + "s" * (
             self.count > 1
         )
 
     def start(self, stride: int) -> str:
-        """The C expression of where a block starts: `stride` is that of the operand or output."""
+        """Return the C expression of a block's offset in the operand or output with this stride."""
         if not self.repeats:
             return "0"
         return _scaled("first_" * self.overlaps + self.variable, stride)
@@ -61,16 +70,16 @@ class MatrixSpan:
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """A stack of products of matrices in memory.
+    """A stack of matrix products.
 
     Attributes:
-        stack: loops over the matrices; strides of the left and right operand and the output.
-        rows: of the left operand and the output.
-        columns: of the right operand and the output.
-        depth: products that make one element.
-        left: stride of the left operand from one factor of a sum to the next.
-        right: that of the right operand.
-        panel: whether the columns of a block are copied first.
+        stack: loops over the matrices, with the strides of left operand, right operand and output.
+        rows: rows of the left operand and the output.
+        columns: columns of the right operand and the output.
+        depth: products of a sum.
+        left: stride of the left operand along the depth, in elements.
+        right: stride of the right operand along the depth, in elements.
+        panel: whether a block's columns are first copied to `panel`, where they are adjacent.
     """
 
     stack: tuple[ArrayLoop, ...]
@@ -82,19 +91,19 @@ class MatrixProduct:
     panel: bool = False
 
     def a(self, row: int, factor: int | str = "k") -> str:
-        """The C expression of a left factor of a row of the block."""
+        """Return the C expression of a left factor of a row of the block."""
         return f"a[{total((str(row * self.rows.operand), _scaled(factor, self.left)))}]"
 
     def b(self, column: int, factor: int | str = "k") -> str:
-        """The C expression of a right factor of a column of the block."""
+        """Return the C expression of a right factor of a column of the block."""
         return f"b[{total((str(column * self.columns.operand), _scaled(factor, self.right)))}]"
 
     def b_at(self, column: str) -> str:
-        """The C expression of right factor `k` of the column of that number in its matrix."""
+        """Return the C expression of right factor `k` of a column if `b` is the whole matrix."""
         return f"b[{total((_scaled('k', self.right), _scaled(column, self.columns.operand)))}]"
 
     def y(self, row: int, column: int | str) -> str:
-        """The C expression of an element of the block."""
+        """Return the C expression of an output of the block."""
         offset = _scaled(column, self.columns.output)
         return f"y[{total((str(row * self.rows.output), offset))}]"
 
@@ -105,29 +114,29 @@ class MatrixProduct:
 
     @property
     def block_text(self) -> str:
-        """What a block is, for comments."""
+        """The size of a block in words, for comments."""
         return f"{self.rows.text} times {self.columns.text}"
 
     @property
     def text(self) -> str:
-        """How a product is computed, for comments."""
+        """The division into blocks in words, for comments."""
         overlaps = self.rows.overlaps or self.columns.overlaps
-        suffix = "; the last block overlaps the one before" if overlaps else ""
+        suffix = "; the last block overlaps the previous one" if overlaps else ""
         return f"{self.block_text} at a time{suffix}"
 
     @property
     def spans(self) -> tuple[MatrixSpan, MatrixSpan]:
-        """Rows and columns in the order of the loops over blocks, the outer one first."""
+        """Rows and columns in the order of the loops over blocks, outer loop first."""
         return (self.columns, self.rows) if self.panel else (self.rows, self.columns)
 
     @property
     def line(self) -> str:
-        """The C expression of where the columns of a block have their right factors `k`."""
+        """The C expression of the address of right factor `k` of the block's first column."""
         return total(("b", _scaled("k", self.columns.count if self.panel else self.right)))
 
     @property
     def copying(self) -> tuple[str, ...]:
-        """C lines that copy the right factors of a block's columns to `panel`."""
+        """The C lines that copy the right factors of a block's columns to `panel`."""
         columns = self.columns
         start = index(self.stack, 1), columns.start(columns.operand)
         at = total((*start, _scaled("k", self.right), _scaled("l", columns.operand)))
@@ -137,38 +146,38 @@ class MatrixProduct:
 
     @property
     def left_rows(self) -> str:
-        """The C expression of where the rows of a block start."""
+        """The C expression of the address of the block's rows in the left operand."""
         return total(("a", index(self.stack, 0), self.rows.start(self.rows.operand)))
 
     @property
     def right_matrix(self) -> str:
-        """The C expression of where the right matrix starts."""
+        """The C expression of the address of the right matrix."""
         return total(("b", index(self.stack, 1)))
 
     @property
     def right_columns(self) -> str:
-        """The C expression of where the columns of a block start."""
+        """The C expression of the address of the block's columns: `panel` or the right operand."""
         if self.panel:
             return "panel"
         return total(("b", index(self.stack, 1), self.columns.start(self.columns.operand)))
 
     @property
     def result(self) -> str:
-        """The C expression of where the results of a block start."""
+        """The C expression of the address of the block in the output."""
         rows, columns = self.rows, self.columns
         starts = index(self.stack, 2), rows.start(rows.output), columns.start(columns.output)
         return total(("y", *starts))
 
 
 def _scaled(position: int | str, stride: int) -> str:
-    """The C expression of a number of elements: a position times a stride."""
+    """Return the C expression of a position times a stride."""
     if isinstance(position, int):
         return str(position * stride)
     return position if stride == 1 else f"{position} * {stride}"
 
 
 def single_lines(product: MatrixProduct, dtype: DType, *, fused: bool) -> list[str]:
-    """C lines that compute a block with a variable for each sum."""
+    """Return C lines that compute a block with a variable for each sum."""
     type_, sum_type = dtype.c_name, _sum_type(dtype)
     wide, narrow = (f"({name})" * (sum_type != type_) for name in (sum_type, type_))
     rows, columns = range(product.rows.count), range(product.columns.count)
@@ -187,7 +196,7 @@ def single_lines(product: MatrixProduct, dtype: DType, *, fused: bool) -> list[s
 
 
 def columns_lines(product: MatrixProduct) -> list[str]:
-    """C lines that compute a block with neighbouring columns in vectors."""
+    """Return C lines that compute a block with neighbouring columns in vectors."""
     across, rows = vectors_of(product.columns.count), range(product.rows.count)
     lines: list[str] = []
     ends: list[str] = []
@@ -209,7 +218,7 @@ def columns_lines(product: MatrixProduct) -> list[str]:
 
 
 def parts_lines(product: MatrixProduct) -> list[str]:
-    """C lines that compute a block with several partial sums of each element in a vector."""
+    """Return C lines that compute a block with `LANES` partial sums of each element in vectors."""
     pairs = [(i, j) for i in range(product.rows.count) for j in range(product.columns.count)]
     each = f"for (int32_t l = 0; l < {LANES}; ++l) {{"
     lines: list[str] = []
@@ -229,5 +238,5 @@ def parts_lines(product: MatrixProduct) -> list[str]:
 
 
 def _sum_type(dtype: DType) -> str:
-    """The C type of a sum: unsigned for integers, so that it may wrap around."""
+    """Return the C type of a sum; it is unsigned for integers, so that the sum can wrap around."""
     return dtype.c_name if dtype.is_float else f"uint{8 * dtype.size}_t"

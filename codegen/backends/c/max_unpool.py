@@ -1,4 +1,4 @@
-"""MaxPoolIndices and MaxUnpool."""
+"""Maxima of windows with their indices (MaxPoolIndices), and the inverse (MaxUnpool)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,23 @@ from smelt.ir import Node
 from smelt.ops.core.max_unpool import MaxPoolIndices, MaxUnpool
 
 _NAMES = ("z", "y", "x")
-"""C variables of the output's axes, the innermost last; taps are `kx`, input positions `ix`."""
+"""C variables of output positions, innermost axis last.
+
+Along axis x, `kx` is the position of a tap in the window and `ix` the position of its input.
+"""
 
 
 @dataclass(frozen=True)
 class PooledAxis:
-    """An axis of an image: the C variable of its outputs, how many there are, and taps of each.
+    """An axis of an image.
 
-    `position` is the C expression of where a tap reads, within `size` elements. `indent` is how far
-    its loops stand behind those of the first axis.
+    Attributes:
+        name: C variable of an output position.
+        indent: spaces by which its loops are indented more than those of the first axis.
+        outputs: outputs along the axis.
+        window: taps along the axis.
+        size: inputs along the axis.
+        position: C expression of the input position of a tap, which can be outside.
     """
 
     name: str
@@ -43,22 +51,24 @@ class PooledAxis:
 
 @dataclass(frozen=True)
 class MaxPoolIndicesParameters(Parameters):
-    """The variables of `backends/c/max_pool_indices.j2`.
+    """Variables of `max_pool_indices.j2`. A plane is one channel of an image.
 
     Attributes:
-        comment: the lines of the comment.
-        type: of the elements, in C.
-        axes: of an image, the outermost first.
-        inside: how far what stands in the loops of all axes is behind the first one's.
-        planes: how many, of `plane` elements each.
-        element: the C expression of where an element stands within its plane.
-        number: that of the number that it is given there.
+        comment: lines of the function's comment.
+        type: C type of an element.
+        axes: axes of an image, outermost first.
+        indent: spaces by which the body of the loops over all axes is indented more than the first
+            loop.
+        planes: number of planes.
+        plane: elements of an input plane.
+        element: C expression of an element's offset in its plane.
+        number: C expression of the index in its plane that the node returns for it.
     """
 
     comment: tuple[str, ...]
     type: str
     axes: tuple[PooledAxis, ...]
-    inside: str
+    indent: str
     planes: int
     plane: int
     element: str
@@ -67,7 +77,13 @@ class MaxPoolIndicesParameters(Parameters):
 
 @dataclass(frozen=True)
 class MaxUnpoolParameters(Parameters):
-    """The variables of `max_unpool.j2`: both types, elements of both, bytes of the output."""
+    """Variables of `max_unpool.j2`.
+
+    Attributes:
+        x, y: types of input and output.
+        inputs, outputs: elements of input and output.
+        bytes: size of the output in bytes.
+    """
 
     x: str
     y: str
@@ -77,7 +93,7 @@ class MaxUnpoolParameters(Parameters):
 
 
 class MaxPoolIndicesKernel(Kernel[MaxPoolIndices]):
-    """Plane by plane, output by output."""
+    """One output at a time, plane by plane."""
 
     op = MaxPoolIndices
 
@@ -86,7 +102,7 @@ class MaxPoolIndicesKernel(Kernel[MaxPoolIndices]):
         op, x, y = node.op, node.input(0).type, node.outputs[0].type
         size, rank = x.shape[2:], len(op.window)
         if rank > len(_NAMES):
-            return Refusal(f"{op.name} is served for images of up to 3 axes, not {rank}.")
+            return Refusal(f"{op.name} supports images of at most 3 axes, not {rank}.")
         names = _NAMES[-rank:]
         strides = dense_strides(size)
         numbered = dense_strides(size[::-1])[::-1] if op.column_major else strides
@@ -106,21 +122,21 @@ class MaxPoolIndicesKernel(Kernel[MaxPoolIndices]):
         )
         return KernelCall(
             template="backends/c/max_pool_indices.j2",
-            stem=f"max_pool_indices_{_by(op.window)}",
+            stem=f"max_pool_indices_{_size_text(op.window)}",
             parameters=MaxPoolIndicesParameters(
                 comment=(
-                    f"Maximum of {_by(op.window)} windows and where it stands: {x} -> {y}.",
-                    f"Stride {_by(op.stride)}, padding "
+                    f"Maximum of {_size_text(op.window)} windows and its index: {x} -> {y}.",
+                    f"Stride {_size_text(op.stride)}, padding "
                     f"{', '.join(f'{before}+{after}' for before, after in op.padding)}, "
-                    f"dilation {_by(op.dilation)}.",
+                    f"dilation {_size_text(op.dilation)}.",
                 ),
                 type=x.dtype.c_name,
                 axes=axes,
-                inside="    " * rank,
+                indent="    " * rank,
                 planes=x.shape[0] * x.shape[1],
                 plane=prod(size),
-                element=_sum(names, strides),
-                number=_sum(names, numbered),
+                element=_position_sum(names, strides),
+                number=_position_sum(names, numbered),
             ),
             operands=(Input(0, "input"), Output(0, "output"), Output(1, "indices")),
             summary="plane by plane, output by output",
@@ -128,7 +144,7 @@ class MaxPoolIndicesKernel(Kernel[MaxPoolIndices]):
 
 
 class MaxUnpoolKernel(Kernel[MaxUnpool]):
-    """Zeros, then the elements where they belong."""
+    """An output of zeros into which the elements are copied at their indices."""
 
     op = MaxUnpool
 
@@ -141,16 +157,17 @@ class MaxUnpoolKernel(Kernel[MaxUnpool]):
             parameters=MaxUnpoolParameters(str(x), str(y), x.size, y.size, y.bytes),
             operands=(Input(0, "input"), Input(1, "indices"), Output(0, "output")),
             uses={"string.h"},
-            summary="zeros, then the elements where they belong",
+            summary="zeros, then the elements at their indices",
         )
 
 
-def _by(sizes: tuple[int, ...]) -> str:
+def _size_text(sizes: tuple[int, ...]) -> str:
+    """Return sizes as text, for example `3x3`."""
     return "x".join(map(str, sizes))
 
 
-def _sum(names: tuple[str, ...], strides: tuple[int, ...]) -> str:
-    """The C expression of an input position's index within its plane."""
+def _position_sum(names: tuple[str, ...], strides: tuple[int, ...]) -> str:
+    """Return the C expression of the sum of input positions times strides."""
     return total(times(f"i{n}", s) for n, s in zip(names, strides, strict=True))
 
 
