@@ -15,7 +15,7 @@ from typing_extensions import override
 from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
 from smelt.codegen.backends.dsp.pointwise import shared_pointwise
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
-from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact
+from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact, with_addend
 from smelt.codegen.backends.dsp.tile_assembly import TileFunction, widening
 from smelt.codegen.backends.dsp.windows import WindowSizes, windows_loop
 from smelt.codegen.lower.kernel import (
@@ -171,7 +171,7 @@ def _call(
     if w.padded:
         operands.append(Packed("padding", np.full(tile.run, x.zero_point, np.int8)))
     operands += [
-        Packed("weights", tile.packed(found.weights)),
+        Packed("weights", with_addend(tile.packed(found.weights), scaling)),
         Scratch("patch", DType.INT32, tile.words * tile.pixels),
     ]
     if w.padded:

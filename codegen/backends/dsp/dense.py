@@ -6,7 +6,7 @@ time, two in a halfword of weights (see `tile`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from typing_extensions import override
@@ -17,12 +17,11 @@ from smelt.codegen.backends.dsp.assembly import (
     paired_products,
     repeated,
     span,
-    word,
 )
 from smelt.codegen.backends.dsp.convolution import products
 from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
 from smelt.codegen.backends.dsp.scaling import ScalingStruct
-from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact
+from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact, with_addend
 from smelt.codegen.backends.dsp.tile_assembly import (
     shifted,
     widening,
@@ -100,15 +99,15 @@ class Fours:
     @property
     def sums(self) -> list[str]:
         """Instructions that begin the function and sum the products of four outputs."""
-        size, scaling = 4 * self.group_words, self.tile.scaling
+        size = 4 * self.group_words
         lines = ["push {r4-r11, lr}", "sub sp, sp, #28", "mov r11, r0", "mov r10, r1"]
         lines += ["str r2, [sp]", "str r11, [sp, #4]"]
+        if self.tile.scaling.signed:
+            lines += ["ldr r0, [r10], #4", "str r0, [sp, #16]"]
         lines += ["mov r0, r11", *add("r0", 4 * self.tile.words), "str r0, [sp, #8]"]
         lines += ["mov r0, r10", *add("r0", self.tile.outputs // 4 * size), "str r0, [sp, #12]"]
         if self.overlap:
             lines += [*add("r0", size), "str r0, [sp, #20]"]
-        if scaling.signed:
-            lines += [*word("r0", scaling.addend), "str r0, [sp, #16]"]
         four = _chunk(4, first=False)
         lines += ["1:", *_chunk(self.first, first=True), *repeated(self.repeats, four)]
         if self.turns:
@@ -237,7 +236,7 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
         weights = found.weights.reshape(found.window.outputs, 1, -1)
         length, outputs = weights.shape[2], found.window.outputs
         tile = DspTile(1, outputs, 1, length, found.scaling, request.optimize)
-        fours = Fours(tile)
+        fours, signed = Fours(tile), found.scaling.signed
         return KernelCall(
             template="backends/dsp/dense.j2",
             stem="fully_connected",
@@ -254,11 +253,11 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
                 group_sums=2 * tile.words,
                 row=2 * tile.row,
                 words=tile.words,
-                scaling=found.scaling.struct,
+                scaling=replace(found.scaling.struct, addend="weights[0]" if signed else "0"),
             ),
             operands=(
                 Input(0, "input"),
-                Packed("weights", fours.packed(weights)),
+                Packed("weights", with_addend(fours.packed(weights), found.scaling)),
                 Scratch("patch", DType.INT32, tile.words),
                 Output(0, "output"),
             ),

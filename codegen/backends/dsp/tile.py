@@ -146,6 +146,14 @@ class DspTile:
         return halves[..., 0] | halves[..., 1] << 16
 
 
+def with_addend(packed: Array, scaling: DspScaling) -> Array:
+    """Return packed weights, preceded by the addend of the signed form.
+
+    Layers that differ in their zero points then share a function.
+    """
+    return np.insert(packed, 0, np.int32(scaling.addend)) if scaling.signed else packed
+
+
 def pairs_exact(weights: Array) -> bool:
     """Whether pairs of int8 weights `[o, ...]` fit into halfwords, and the sums into 32 bits."""
     rows = weights.astype(np.int64).reshape(len(weights), -1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smelt.codegen.backends.dsp.assembly import (
     for_each,
@@ -51,7 +51,7 @@ class TileFunction:
     @staticmethod
     def of(tile: DspTile) -> TileFunction:
         """Those of a tile."""
-        n = tile.pixels
+        n, signed = tile.pixels, tile.scaling.signed
         lower, upper, inputs = (f"r{first}-r{first + n - 1}" for first in (0, 3, 6))
         return TileFunction(
             outputs=tile.outputs,
@@ -66,7 +66,7 @@ class TileFunction:
             last=tile.outputs - 2 if tile.odd else None,
             words=tile.words,
             pair_words=tile.pair_words,
-            scaling=tile.scaling.struct,
+            scaling=replace(tile.scaling.struct, addend="weights[0]" if signed else "0"),
         )
 
 
@@ -75,14 +75,14 @@ def _enter(t: DspTile) -> list[str]:
     second, third = (4 if t.pixels > 1 else 0), (8 if t.pixels > 2 else 0)
     lines = ["push {r4-r11, lr}", "sub sp, sp, #36", "mov r11, r0", "mov r10, r1"]
     lines += ["ldr r6, [r2]", f"ldr r7, [r2, #{second}]", f"ldr r8, [r2, #{third}]"]
-    lines += ["stm sp, {r6-r8, r11}", *word("r0", t.looped_bytes), "add r0, r0, r10"]
-    lines.append("str r0, [sp, #16]")
+    lines.append("stm sp, {r6-r8, r11}")
+    if t.scaling.signed:
+        lines += ["ldr r0, [r10], #4", "str r0, [sp, #24]"]
+    lines += [*word("r0", t.looped_bytes), "add r0, r0, r10", "str r0, [sp, #16]"]
     if t.odd:
         lines += [f"movw r1, #{t.pair_bytes}", "add r0, r0, r1", "str r0, [sp, #28]"]
     if t.turns:
         lines += [f"add r0, r11, #{t.patch_bytes}", "str r0, [sp, #20]"]
-    if t.scaling.signed:
-        lines += [*word("r0", t.scaling.addend), "str r0, [sp, #24]"]
     return lines
 
 
