@@ -1,4 +1,4 @@
-"""Errors for wrong Python arguments name the argument and the allowed values."""
+"""Tests that errors for wrong Python arguments name the argument and the allowed values."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def network() -> Compiled:
 @pytest.mark.parametrize(
     "model", [None, 3, 1.5, True, {}, [], ["x.onnx"], IMAGE, "a\0b"], ids=lambda m: type(m).__name__
 )
-def test_a_model_is_a_path_or_bytes(model: Any) -> None:
+def test_a_model_must_be_a_path_or_bytes(model: Any) -> None:
     with pytest.raises(ConfigError, match=r"the model must be the path of a model file, or its by"):
         smelt.compile(model)
 
 
-def test_bytes_of_other_classes_are_a_model_too() -> None:
+def test_a_model_may_be_a_bytearray_or_memoryview() -> None:
     data = DIGITS.read_bytes()
     for same in (bytearray(data), memoryview(data)):
         assert load_model(same).graph.inputs  # pyright: ignore[reportArgumentType]
@@ -79,12 +79,12 @@ WRONG: tuple[tuple[str, Any, str], ...] = (
 
 
 @pytest.mark.parametrize(("name", "given", "message"), WRONG)
-def test_wrong_arguments_of_compile(name: str, given: Any, message: str) -> None:
+def test_wrong_arguments_of_compile_are_refused(name: str, given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         smelt.compile(DIGITS, **{name: given})
 
 
-def test_numbers_of_numpy_and_lists_are_taken() -> None:
+def test_numpy_numbers_and_lists_are_accepted() -> None:
     given: Any = {"shapes": {"x": [1, np.int64(64)]}, "dims": {"n": [1, np.int32(4)]}}
     given["values"] = {"s": np.float32(0.5), "t": np.arange(3), "u": [np.bool_(True), 2]}
     found = InputOptions(**given)
@@ -98,7 +98,7 @@ def test_numbers_of_numpy_and_lists_are_taken() -> None:
     [IMAGE, {"input_0": IMAGE}, [IMAGE], None, 3, "a\0b"],
     ids=["array", "dict", "list", "None", "number", "NUL"],
 )
-def test_calibration_is_a_path(given: Any) -> None:
+def test_calibration_must_be_a_path(given: Any) -> None:
     with pytest.raises(
         ConfigError, match=r"calibration must be the path of an \.npz .*savez\), no"
     ):
@@ -121,12 +121,12 @@ def test_calibration_is_a_path(given: Any) -> None:
         ("preprocessing", 3, "preprocessing must be a Preprocessing, not the int 3"),
     ],
 )
-def test_wrong_settings(name: str, given: Any, message: str) -> None:
+def test_wrong_settings_are_refused(name: str, given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Settings(Path("some.npz"), **{name: given})
 
 
-def test_settings_take_texts() -> None:
+def test_settings_accept_texts() -> None:
     given: Any = {"calibration": "some.npz", "recipe": "best", "allow": ["float"]}
     found = Settings(**given)
     assert found == Settings(Path("some.npz"), RECIPES["best"], frozenset({"float"}))
@@ -155,24 +155,24 @@ def test_settings_take_texts() -> None:
         ({}, r"no array for input 'input': .* Given: none"),
     ],
 )
-def test_wrong_inputs(network: Compiled, inputs: Any, message: str) -> None:
+def test_wrong_inputs_are_refused(network: Compiled, inputs: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         network.run(inputs)
 
 
 @pytest.mark.parametrize("on", [3, [], b"host"])
-def test_where_to_run_is_text(network: Compiled, on: Any) -> None:
+def test_the_place_to_run_must_be_text(network: Compiled, on: Any) -> None:
     with pytest.raises(ConfigError, match="on must be 'host', 'qemu', 'board' or a serial port"):
         network.run({"input_0": IMAGE}, on=on)
 
 
 @pytest.mark.parametrize("directory", [None, 3, b"x", "a\0b"])
-def test_a_project_is_written_to_a_path(network: Compiled, directory: Any) -> None:
+def test_the_directory_of_a_project_must_be_a_path(network: Compiled, directory: Any) -> None:
     with pytest.raises(ConfigError, match="directory must be a path"):
         network.write(directory)
 
 
-def test_options_are_checked_too() -> None:
+def test_wrong_options_are_refused() -> None:
     wrong: Any = {"backends": "c", "place": ["conv"], "inputs": {"x": 1}, "float16": 1}
     for name, given in wrong.items():
         with pytest.raises(ConfigError, match=f"{name} must be"):
@@ -197,12 +197,12 @@ def test_options_are_checked_too() -> None:
         ([(IMAGE.astype(int),)], r"samples\[0\], input 'input', must be an array of f32"),
     ],
 )
-def test_wrong_samples_of_verify(network: Compiled, samples: Any, message: str) -> None:
+def test_wrong_samples_of_verify_are_refused(network: Compiled, samples: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         verify_model(network, samples)
 
 
-def test_a_project_may_be_written_to_a_text(network: Compiled, tmp_path: Path) -> None:
+def test_the_directory_of_a_project_may_be_text(network: Compiled, tmp_path: Path) -> None:
     write_project(network, str(tmp_path / "out"))
     assert (tmp_path / "out/report.json").is_file()
     wrong: Any = None

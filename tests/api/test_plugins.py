@@ -1,4 +1,4 @@
-"""Plugins: an outside operator works from import to C, and errors name a faulty plugin."""
+"""Tests of plugins: a new operator works from import to C, and errors name a faulty plugin."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def plugin(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_custom_operator_goes_all_the_way(cube: Path) -> None:
+def test_a_custom_operator_works_from_import_to_c(cube: Path) -> None:
     with pytest.raises(UnsupportedError, match="custom operator 'cube'"):
         load(NETWORK)
     loaded = load_plugins([cube])
@@ -150,7 +150,7 @@ def test_a_custom_operator_goes_all_the_way(cube: Path) -> None:
         np.testing.assert_array_equal(built.run({"x": x})["output_0"], x**3)
 
 
-def test_without_its_kernel_the_operator_is_not_served(cube: Path) -> None:
+def test_an_operator_without_its_kernel_is_refused(cube: Path) -> None:
     load_plugins([cube])
     with pytest.raises(UnsupportedError, match="Cube"):
         compile_model(NETWORK)
@@ -165,7 +165,7 @@ def test_a_plugin_is_executed_once(cube: Path) -> None:
     assert loader.searchpath.count(str(cube.parent / "templates")) == 1
 
 
-def test_later_plugins_serve_first(tmp_path: Path, cube: Path) -> None:
+def test_kernels_of_later_plugins_come_first(tmp_path: Path, cube: Path) -> None:
     other = plugin(
         tmp_path,
         """\
@@ -231,7 +231,7 @@ def test_a_faulty_plugin_is_named_and_undone(tmp_path: Path, text: str, message:
         assert Op.registry == before
 
 
-def test_a_missing_file_and_one_that_is_no_python(tmp_path: Path) -> None:
+def test_missing_files_and_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent.py: FileNotFoundError"):
         load_plugins([tmp_path / "absent.py"])
     (tmp_path / "plugin.txt").touch()

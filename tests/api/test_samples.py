@@ -1,4 +1,4 @@
-"""Conversion of arrays to samples and of outputs to arrays, and errors for wrong arrays."""
+"""Tests of the conversion of arrays to samples and of outputs to arrays, and of errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bind(type_: TensorType, array: Array) -> Array:
     return sample
 
 
-def test_raw_integers_go_in_as_they_are() -> None:
+def test_integers_are_not_converted() -> None:
     np.testing.assert_array_equal(bind(INT8, RAW), RAW)
     np.testing.assert_array_equal(bind(INT8, RAW.astype(np.int64)), RAW)
 
@@ -68,7 +68,7 @@ def test_inputs_are_found_by_name_and_by_number() -> None:
     np.testing.assert_array_equal(sample[1], REAL)
 
 
-def test_leading_axis_is_that_of_samples() -> None:
+def test_a_leading_axis_is_the_sample_axis() -> None:
     arrays = {"a": np.stack([RAW, RAW + 1]), "b": np.stack([REAL, 2 * REAL])}
     samples, batched = bind_samples(graph(INT8, FLOAT), arrays)
     assert batched
@@ -77,8 +77,8 @@ def test_leading_axis_is_that_of_samples() -> None:
     np.testing.assert_array_equal(samples[1][1], 2 * REAL)
 
 
-def test_batches_are_samples_where_the_network_takes_one() -> None:
-    """Also for images; other inputs of the same samples may have a batch axis."""
+def test_a_batch_axis_of_size_one_may_be_the_sample_axis() -> None:
+    """The arrays of other inputs may have a sample axis before their batch axis."""
     images = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
     one = graph(TensorType((1, 3, 4, 5), DType.FLOAT32), INT8)
     for other in (np.concatenate([RAW, RAW + 1]), np.stack([RAW, RAW + 1])):
@@ -90,13 +90,13 @@ def test_batches_are_samples_where_the_network_takes_one() -> None:
     np.testing.assert_array_equal(expected[1][0], images[1:])
 
 
-def test_batches_of_a_network_that_takes_several_are_not_cut() -> None:
+def test_larger_batch_axes_are_not_split() -> None:
     four = TensorType((4, 3), DType.FLOAT32)
     with pytest.raises(ConfigError, match=r"\[8, 3\]; it must be \[4, 3\] or \[samples, 4, 3\]$"):
         bind_samples(graph(four), {"a": np.zeros((8, 3), np.float32)})
 
 
-def test_strided_and_foreign_arrays_come_out_native() -> None:
+def test_strided_and_big_endian_arrays_are_made_native() -> None:
     wide = np.zeros((1, 6), np.int8)
     wide[:, ::2] = RAW
     assert bind(INT8, wide[:, ::2]).tobytes() == RAW.tobytes()
@@ -123,7 +123,7 @@ def test_strided_and_foreign_arrays_come_out_native() -> None:
         (np.zeros((1, 3), np.bool_), "cannot be converted"),
     ],
 )
-def test_what_does_not_fit_is_refused(array: Array, message: str) -> None:
+def test_arrays_that_do_not_fit_an_input_are_refused(array: Array, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         bind_samples(graph(INT8), {"input_0": array})
     assert "input" in str(caught.value)
@@ -143,7 +143,7 @@ def test_missing_inputs_are_named() -> None:
         bind_samples(graph(INT8), {})
 
 
-def test_inputs_agree_on_the_samples() -> None:
+def test_inputs_must_agree_on_the_samples() -> None:
     with pytest.raises(ConfigError, match="some inputs have a leading sample axis"):
         bind_samples(graph(INT8, FLOAT), {"a": RAW[None], "b": REAL})
     arrays = {"a": np.stack([RAW] * 2), "b": np.stack([REAL] * 3)}
@@ -186,7 +186,7 @@ def test_random_samples_cover_the_range_and_repeat() -> None:
     assert (random_samples(graph(wide), 1, seed=4)[0][0] != first).any()
 
 
-def test_files_come_back(tmp_path: Path) -> None:
+def test_saved_arrays_are_loaded_unchanged(tmp_path: Path) -> None:
     save_arrays(tmp_path / "x.npz", {"output_0": RAW, "output_1": REAL})
     loaded = load_arrays(tmp_path / "x.npz")
     assert loaded.keys() == {"output_0", "output_1"}
@@ -196,13 +196,13 @@ def test_files_come_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_arrays(tmp_path / "y.npy")["input_0"], REAL)
 
 
-def test_saved_files_are_as_readable_as_any(tmp_path: Path) -> None:
+def test_saved_files_have_ordinary_permissions(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("")
     save_arrays(tmp_path / "x.npz", {"output_0": RAW})
     assert (tmp_path / "x.npz").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_missing_and_foreign_files(tmp_path: Path) -> None:
+def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         load_arrays(tmp_path / "nothing.npz")
     with pytest.raises(ConfigError, match="not a readable"):
@@ -269,8 +269,8 @@ def header(text: str) -> bytes:
         "(" * 300,
     ],
 )
-def test_headers_that_lie_are_refused(text: str, tmp_path: Path) -> None:
-    """No memory is allocated for data that a header announces but the file does not contain."""
+def test_false_headers_are_refused(text: str, tmp_path: Path) -> None:
+    """No memory is allocated for data that only the header announces."""
     (tmp_path / "x.npy").write_bytes(header(text))
     with pytest.raises(ConfigError, match=r"x\.npy' is not a readable \.npy file"):
         load_arrays(tmp_path / "x.npy")
@@ -292,8 +292,8 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
         load_arrays(tmp_path / "x.npz")
 
 
-def test_members_that_lie_are_refused(tmp_path: Path) -> None:
-    """Wrong sizes, by which zipfile allocates memory, or wrong offsets."""
+def test_members_with_false_sizes_or_offsets_are_refused(tmp_path: Path) -> None:
+    """Their sizes, for which zipfile allocates memory, or their offsets are wrong."""
     path = tmp_path / "x.npz"
     data = packed(path, zipfile.ZIP_STORED)
     central = data.index(b"PK\1\2")
@@ -316,6 +316,6 @@ def test_members_that_grow_too_large_are_refused(
         load_arrays(path)
     packed(path, zipfile.ZIP_STORED, 5000)
     assert load_arrays(path)["input_0"].size == 5000
-    packed(path, zipfile.ZIP_LZMA)  # whose header gives the amount of memory to allocate
+    packed(path, zipfile.ZIP_LZMA)  # LZMA's header gives the amount of memory to allocate
     with pytest.raises(ConfigError, match="uses compression method 14"):
         load_arrays(path)

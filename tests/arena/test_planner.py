@@ -1,3 +1,5 @@
+"""Tests of the arena's planner and validator."""
+
 import itertools
 import json
 from collections.abc import Callable, Sequence
@@ -26,7 +28,7 @@ from smelt.codegen.arena.planner import MOST_PAIRS
 from smelt.errors import DoesNotFit, GraphError, UnsupportedError
 
 # (size, start, end) of every activation of two networks of MLPerf Tiny, and the diagonal
-# overlaps (input, output, ascending, descending) of the first one's layers.
+# overlaps (input, output, ascending, descending) of the layers of RESNET_8.
 RESNET_8 = (
     (3072, 0, 2), (16384, 1, 5), (16384, 2, 4), (16384, 3, 5), (16384, 4, 8), (8192, 5, 7),
     (8192, 6, 9), (8192, 7, 9), (8192, 8, 12), (4096, 9, 11), (4096, 10, 13), (4096, 11, 13),
@@ -200,7 +202,7 @@ def test_nothing_spills_from_a_memory_that_is_large_enough() -> None:
     assert result.use("fast") == MemoryUse("fast", 512, 512, True, 0)
 
 
-def test_does_not_fit_tells_numbers_step_and_largest_buffers() -> None:
+def test_does_not_fit_names_the_bytes_the_step_and_the_largest_buffers() -> None:
     problem = Problem(
         (Memory("sram", 1000),),
         (
@@ -220,7 +222,7 @@ def test_does_not_fit_tells_numbers_step_and_largest_buffers() -> None:
 
 
 @pytest.mark.parametrize("budget", range(0, 2049, 128))
-def test_any_budget_is_kept_as_long_as_buffers_may_move(budget: int) -> None:
+def test_buffers_that_may_move_fit_any_size_of_the_fast_memory(budget: int) -> None:
     movable = tuple(
         Buffer(f"m{i}", 64 + 16 * (i * 7 % 11), i, i + 1 + i % 4, ("fast", "middle", "slow"))
         for i in range(24)
@@ -313,6 +315,7 @@ def _extend(
 def _may_coexist(
     problem: Problem, orders: dict[int, WriteOrder], a: Buffer, at: int, b: Buffer, bt: int
 ) -> bool:
+    """Return whether `a` at offset `at` and `b` at offset `bt` are legal, given write orders."""
     steps = set(range(a.start, a.end)) & set(range(b.start, b.end))
     shared = set(range(at, at + a.size)) & set(range(bt, bt + b.size))
     if not steps or not shared:
@@ -331,7 +334,7 @@ def _may_coexist(
 
 @given(problems(10), st.data())
 @settings(deadline=None, max_examples=150)
-def test_validator_judges_moved_buffers_as_the_definition_does(
+def test_validator_agrees_with_the_definition_on_moved_buffers(
     problem: Problem, data: st.DataObject
 ) -> None:
     result = planned(problem)
@@ -341,8 +344,8 @@ def test_validator_judges_moved_buffers_as_the_definition_does(
     offset = offset if buffer.offset is None else buffer.offset
     moved = replace(result.placements[victim], offset=offset)
     placements = (*result.placements[:victim], moved, *result.placements[victim + 1 :])
-    room = max(p.offset + p.size for p in placements)
-    use = replace(result.memories[0], bytes=max(room, result.bytes), optimal=True)
+    top = max(p.offset + p.size for p in placements)
+    use = replace(result.memories[0], bytes=max(top, result.bytes), optimal=True)
     mutant = replace(result, placements=placements, memories=(use,))
     orders = dict(result.write_orders)
     relaxed = all(
@@ -366,6 +369,7 @@ def _legal_under(
     b: Buffer,
     q: Placement,
 ) -> bool:
+    """Return whether two placements are legal; without a write order, diagonals are not."""
     step = max(a.start, b.start)
     if step in orders:
         return _may_coexist(problem, {a.start: orders[step], b.start: orders[step]},
@@ -444,11 +448,11 @@ def test_validator_rejects_a_diagonal_without_its_write_order(order: WriteOrder 
         validate(PROBLEM, replace(legal, write_orders={} if order is None else {1: order}))
 
 
-# --- the work grows with the network, not with its square ----------------------------------------
+# --- the work is proportional to the number of buffers -------------------------------------------
 
 
 class Counted(int):
-    """A step that counts how often steps are compared."""
+    """A step number that counts comparisons of all such numbers."""
 
     compared = 0
 
@@ -492,7 +496,7 @@ def test_a_chain_eight_times_as_long_takes_eight_times_the_work(
     assert long < 10 * short  # comparing all pairs would take 64 times as many
 
 
-def test_the_placement_of_a_buffer_is_found_without_a_search() -> None:
+def test_a_placement_is_looked_up_without_a_search() -> None:
     class Name(str):
         compared = 0
 
@@ -552,7 +556,7 @@ def test_empty_problem() -> None:
 # --- readable forms ------------------------------------------------------------------------------
 
 
-def test_forms() -> None:
+def test_table_and_json_of_a_plan() -> None:
     problem = Problem(
         (SRAM,),
         (Buffer("image", 1024, 0, 2, ("sram",)), Buffer("conv", 512, 1, 2, ("sram",))),
@@ -578,7 +582,7 @@ def at_once(count: int) -> Problem:
     return Problem((SRAM,), buffers, (), ("Split #0",))
 
 
-def test_buffers_that_live_together_are_planned_without_their_pairs() -> None:
+def test_pairs_of_buffers_without_overlaps_are_not_stored() -> None:
     problem = at_once(1000)
     arena = make_arena(problem.buffers, ())
     assert arena.pair_count == 1000 * 999 // 2
@@ -587,7 +591,7 @@ def test_buffers_that_live_together_are_planned_without_their_pairs() -> None:
     planned(problem)
 
 
-def test_more_than_can_be_planned_is_refused_by_its_number() -> None:
+def test_too_many_buffers_that_are_live_together_are_refused() -> None:
     count = next(n for n in itertools.count() if n * (n - 1) // 2 > MOST_PAIRS)
     with pytest.raises(UnsupportedError) as refused:
         plan(at_once(count))

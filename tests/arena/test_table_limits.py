@@ -1,4 +1,4 @@
-"""Limits on tables that kernels make from sizes alone, for a layer and for a network."""
+"""Tests of the limits on tables that kernels compute from sizes, for a layer and a network."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def network(shape: tuple[int, ...], *ops: Op) -> Imported:
     return Imported(Graph("net", (values[0],), (values[-1],), tuple(nodes)))
 
 
-FAR = 10**8
+WIDTH = 10**8
 
 
 @pytest.mark.parametrize("target", ["host", "cortex-m4", "vulkan"])
 @pytest.mark.parametrize("mode", ["reflect", "edge", "wrap", "symmetric"])
-def test_a_far_border_is_refused(mode: str, target: str) -> None:
+def test_very_wide_padding_is_refused(mode: str, target: str) -> None:
     with pytest.raises(
         UnsupportedError,
         match=rf"Pad of Pad #0 'y0'.* tables of 200,000,004 entries, but a network "
         rf"may have {MOST_ENTRIES:,}.*: make its output smaller",
     ):
-        compile_model(network((4,), Pad(((FAR, FAR),), mode=mode)), Options(target=target))
+        compile_model(network((4,), Pad(((WIDTH, WIDTH),), mode=mode)), Options(target=target))
 
 
 @pytest.mark.parametrize("target", ["host", "vulkan"])
@@ -48,7 +48,7 @@ def test_a_very_wide_image_is_refused(kind: str, target: str) -> None:
         compile_model(network((1, 4, 4, 1), op), Options(target=target))
 
 
-def test_tables_of_many_layers_are_added_up() -> None:
+def test_table_entries_of_all_layers_are_added_up() -> None:
     """Each table is below the limit; their sum is not."""
     ops = [Pad(((2**18, index),), mode="edge") for index in range(8)]
     with pytest.raises(
@@ -58,8 +58,8 @@ def test_tables_of_many_layers_are_added_up() -> None:
     compile_model(network((4,), *ops[:4]))
 
 
-def test_a_wide_window_is_not_written_out_tap_by_tap() -> None:
-    """The code loops over the columns, so it is as long as for a narrow window."""
+def test_the_columns_of_a_wide_window_are_not_unrolled() -> None:
+    """The code loops over the columns of the window, so it is as long as for a narrow window."""
     wide = 1 << 20
     op = Pool2D("max", (1, wide), (1, 1), ((0, 0), (0, wide - 1)))
     (call,) = compile_model(network((1, 1, 40, 1), op)).schedule.calls

@@ -62,7 +62,7 @@ NAMED = {
 """The only files that may name accelerators: catalogues and the command line's help."""
 
 
-def test_nothing_else_names_the_one_that_there_is() -> None:
+def test_nothing_else_names_the_accelerator() -> None:
     files = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file())
     texts = (path for path in files if not {"__pycache__"} & set(path.parts))
     naming = {
@@ -237,7 +237,7 @@ def negations(count: int) -> Graph:
     return verify(Graph("toyed", (values[0],), (values[-1],), nodes), "test")
 
 
-def test_another_one_is_a_folder(toy: Target) -> None:
+def test_another_accelerator_is_a_folder(toy: Target) -> None:
     assert backend("toy").on_device
     artefact = compile_graph(negations(3), Options(target="toy", board="host", cpu_fallback=True))
     assert [step.backend for step in artefact.schedule.calls] == ["c", "toy", "toy"]

@@ -118,7 +118,7 @@ def test_every_case(setup: str, shard: int) -> None:
 @pytest.mark.parametrize(
     "setup", [*(pytest.param(s, marks=pytest.mark.qemu) for s in OWN_KERNELS), *TWINS]
 )
-def test_cases_with_kernels_of_their_own(setup: str) -> None:
+def test_cases_with_kernels_for_a_core(setup: str) -> None:
     check(setup, [(c, d) for c, d in pairs() if d is DType.INT8 and isinstance(c.op, OWN)])
 
 

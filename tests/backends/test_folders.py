@@ -71,7 +71,7 @@ BESIDE = re.compile(rf"^ *(?:from|import) smelt\.codegen(?:\.| import .*){_ABOVE
 """Imports that import-linter allows to all backends, but that only accelerators need."""
 
 
-def test_no_backend_of_the_cpu_knows_what_stands_above_backends() -> None:
+def test_backends_of_the_cpu_import_no_accelerator_modules() -> None:
     folder = Path(smelt.codegen.backends.__path__[0])
     knowing = {
         path.relative_to(folder).parts[0]
@@ -83,7 +83,7 @@ def test_no_backend_of_the_cpu_knows_what_stands_above_backends() -> None:
 
 @pytest.mark.quick(name=("cmsis_nn", "vulkan"))
 @pytest.mark.parametrize("name", NAMES)
-def test_everything_else_works_without_it(name: str) -> None:
+def test_everything_else_works_without_a_backend(name: str) -> None:
     """Nothing imports the backend, and other kernels of its targets serve a network."""
     network = str(ROOT / "examples/digits/digits_int8.tflite")
     command = [sys.executable, "-c", PROGRAM, name, network]
@@ -101,7 +101,7 @@ NEW: dict[Op, int] = {Binary("new"): 2, Unary("new"): 1, Reduce("new", (1, 2)): 
 
 @pytest.mark.parametrize("op", NEW, ids=lambda op: op.name)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_new_member_of_a_family_is_left_to_portable_c(
+def test_a_new_member_of_a_family_is_served_by_backend_c(
     name: str, op: Op, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new member needs code in `c` only, and none if it becomes a table."""

@@ -126,7 +126,7 @@ def test_kernels_say_what_their_functions_use(target: str) -> None:
     )
 
 
-def test_kernels_of_cores_do() -> None:
+def test_kernels_of_cores_say_what_their_functions_use() -> None:
     check(
         (
             *((c.name, e.node, e.call) for c, e in armv6m.entries("cortex-m0")),
@@ -137,7 +137,7 @@ def test_kernels_of_cores_do() -> None:
 
 
 @pytest.mark.parametrize("target", test_pools.KERNELS)
-def test_pools_do(target: str) -> None:
+def test_pools_say_what_their_functions_use(target: str) -> None:
     check((case.name, case.node, call) for case, call in test_pools.served(target))
 
 
@@ -151,6 +151,6 @@ def test_helpers_say_what_they_use() -> None:
         assert called == sorted(called, key=blocks.index), f"{name}: not in the order of the file"
 
 
-def test_a_name_that_is_none_is_refused() -> None:
+def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(KeyError, match="has no block 'clmap'"):
         preamble({"clmap"})

@@ -1,4 +1,4 @@
-"""The page `docs/conformance.md` reports what the ONNX backend suite gives."""
+"""Tests that the page `docs/conformance.md` reports the results of the ONNX backend suite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs/conformance.md").read_text(encoding="utf-8")
 
 
 def _sample() -> list[SuiteCase]:
-    """Return all cases of every twelfth of the small operators."""
+    """Return all cases of every sixth operator among those with at most six cases."""
     groups: dict[str, list[SuiteCase]] = defaultdict(list)
     for case in cases(["node"]):
         groups[case.operator].append(case)
@@ -27,7 +27,7 @@ def _sample() -> list[SuiteCase]:
     return [case for name in small[::6] for case in groups[name]]
 
 
-def test_a_sample_runs_as_the_page_says() -> None:
+def test_a_sample_of_cases_gives_the_rows_of_the_page() -> None:
     chosen = _sample()
     assert len(chosen) >= 40
     table = conformance.by_operator(list(conformance.judge(chosen)))
@@ -43,13 +43,13 @@ def _cases(*names: str) -> list[SuiteCase]:
     return [case for case in cases(["node"]) if case.name in names]
 
 
-def test_onnxruntime_is_asked_where_the_suite_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnxruntime_decides_if_the_suite_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     (relu, resize) = _cases("test_relu", "test_resize_downsample_scales_linear_align_corners")
     ((inputs, (stored,)),) = relu.data
     other = replace(relu, data=((inputs, [stored + 1]),))
     judged = list(conformance.judge([relu, other, resize]))
     assert [v.status for v in judged] == ["passed", "onnxruntime", "onnxruntime"]
-    assert [v.counted for v in judged] == [True, True, False], "reals were frozen in the last one"
+    assert [v.counted for v in judged] == [True, True, False], "the last has frozen reals"
     assert "- test_relu\n" in conformance.page(judged)
 
     def _silent(case: SuiteCase) -> None:
@@ -59,7 +59,7 @@ def test_onnxruntime_is_asked_where_the_suite_differs(monkeypatch: pytest.Monkey
     assert [v.status for v in conformance.judge([other])] == ["failed"]
 
 
-def test_onnxruntime_does_not_excuse_what_it_does_not_give() -> None:
+def test_onnxruntime_excuses_only_results_like_its_own() -> None:
     (relu, abs_) = _cases("test_relu", "test_abs")
     ((inputs, (stored,)),) = relu.data
     other = replace(relu, data=((inputs, [stored + 1]),))
@@ -84,14 +84,14 @@ def test_conversions_are_exact() -> None:
     assert case.mismatch([right * np.float32(1 + 2**-12)], expected) is not None
 
 
-def test_no_page_without_execution() -> None:
+def test_a_page_needs_execution() -> None:
     found = CliRunner().invoke(app, ["conformance", "--no-execute", "--markdown", "test_relu"])
     assert found.exit_code == 2
     assert "omit --no-execute" in found.output
 
 
 @pytest.mark.parametrize("name", ["TfIdfVectorizer", "tfidfvectorizer", "test_tfidfvectorizer_tf_"])
-def test_operators_are_found_in_any_case(name: str) -> None:
+def test_operators_are_found_in_lower_and_upper_case(name: str) -> None:
     found = CliRunner().invoke(app, ["conformance", "--no-execute", name])
     assert found.exit_code == 0, found.output
     assert "TfIdfVectorizer" in found.output
@@ -105,7 +105,7 @@ def test_operators_are_found_in_any_case(name: str) -> None:
         ([""], "the name is empty"),
     ],
 )
-def test_what_is_not_in_the_suite_is_an_error(arguments: list[str], message: str) -> None:
+def test_unknown_names_are_errors(arguments: list[str], message: str) -> None:
     found = CliRunner().invoke(app, ["conformance", "--no-execute", *arguments])
     assert found.exit_code == 2
     assert message in found.output

@@ -1,4 +1,4 @@
-"""The variant of `vww` in which every channel is needed."""
+"""Test of the variant of `vww` in which every channel is needed."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Records that benchmarks write are read back unchanged."""
+"""Test that records that benchmarks write are read back unchanged."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The figures in the documents are those of `bench/results/`."""
+"""Tests that documents show the figures of `bench/results/`."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ def test_a_document_shows_the_stored_results(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["README.md", "docs/benchmarks.md"])
-def test_readers_learn_that_no_board_was_measured(path: str) -> None:
+def test_documents_say_that_no_board_was_measured(path: str) -> None:
     assert "**No figure comes from a real board" in (ROOT / path).read_text(encoding="utf-8")
 
 
@@ -35,7 +35,7 @@ NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 @pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("gdb-multiarch") is None, reason="gdb-multiarch is not installed")
 def test_the_tour_prints_what_the_readme_shows() -> None:
-    """Instructions differ by a few from run to run, since the board's timer ticks meanwhile."""
+    """Instruction counts differ slightly between runs, because of the board's timer."""
     found = toured(README)
     assert NUMBER.sub("0", found) == NUMBER.sub("0", README), "run: python -m bench tour"
     figures = [

@@ -1,4 +1,4 @@
-"""`smelt board`: skeletons of board files, and the report about a board file."""
+"""Tests of `smelt board`: new board files, and the report about a board file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CORES = [target.name for target in targets.available() if target.cross]
 
 
 @pytest.mark.parametrize("target", CORES)
-def test_a_skeleton_for_every_core_is_a_good_board_file(smelt: Smelt, target: str) -> None:
+def test_a_new_file_for_any_core_is_a_valid_board_file(smelt: Smelt, target: str) -> None:
     done = smelt("board", "new", "my-board", "--target", target)
     assert done.code == 0, done.err
     assert done.out.startswith("wrote my-board.toml: ")
@@ -38,7 +38,7 @@ def test_a_skeleton_for_every_core_is_a_good_board_file(smelt: Smelt, target: st
 @pytest.mark.quick(every=2)
 @pytest.mark.qemu
 @pytest.mark.parametrize("name", ["mps2-an386", "netduinoplus2"])
-def test_a_board_like_another_runs_the_same(smelt: Smelt, name: str) -> None:
+def test_a_copy_of_a_board_runs_a_network(smelt: Smelt, name: str) -> None:
     assert smelt("board", "new", "twin", "--like", name, "-o", "other.toml").code == 0
     twin, own = boards.load("other.toml"), boards.load(name)
     assert twin == own.model_copy(update={"name": "twin", "verified": "never"})
@@ -86,7 +86,7 @@ def test_mistakes_are_explained(smelt: Smelt, arguments: list[str], words: str) 
     assert list(Path().iterdir()) == []
 
 
-def test_a_file_is_replaced_only_when_asked_for(smelt: Smelt) -> None:
+def test_a_file_is_replaced_only_with_force(smelt: Smelt) -> None:
     Path("x.toml").write_text("mine")
     done = smelt("board", "new", "x", "--target", "cortex-m4")
     assert (done.code, Path("x.toml").read_text()) == (1, "mine")

@@ -1,4 +1,4 @@
-"""The command line: what each command prints and writes, and how it fails."""
+"""Tests of the command line: what each command prints and writes, and its errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DATA = DIGITS / "digits_test.npz"
 
 @pytest.fixture
 def inputs(tmp_path: Path) -> Path:
-    """Return a file of four images and their labels, as a user would store them."""
+    """Return a file of four images, as a user would store them."""
     path = tmp_path / "in.npz"
     with np.load(DATA) as data:
         np.savez(path, input_0=data["input_0"][:4])
@@ -64,7 +64,7 @@ def refused(ran: Ran, kind: str, *words: str) -> None:
 # --- build -----------------------------------------------------------------------------------
 
 
-def test_build(smelt: Smelt) -> None:
+def test_build_writes_a_project(smelt: Smelt) -> None:
     ran = smelt("build", MODEL, "-o", "out")
     assert ran.code == 0
     assert "wrote out" in ran.out
@@ -93,7 +93,7 @@ def test_build_json_is_the_report(smelt: Smelt) -> None:
     assert Path("out/build/libnet_net.a").is_file()
 
 
-def test_mlperf_protocol_is_built_only_where_it_is_asked_for(smelt: Smelt) -> None:
+def test_the_mlperf_protocol_is_built_only_if_requested(smelt: Smelt) -> None:
     ran = smelt("build", MODEL, "-o", "more", "--protocol", "mlperf")
     refused(ran, "ConfigError", "--protocol mlperf needs --board")
     ran = smelt("build", MODEL, "-o", "more", "--protocol", "mlperf", "--board", "mps2-an386")
@@ -102,12 +102,12 @@ def test_mlperf_protocol_is_built_only_where_it_is_asked_for(smelt: Smelt) -> No
     assert not Path("out/firmware/mlperf.c").exists()
 
 
-def test_build_quiet_says_nothing(smelt: Smelt) -> None:
+def test_build_quiet_prints_nothing(smelt: Smelt) -> None:
     ran = smelt("build", DRQ, "-o", "out", "--quiet")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
 
 
-def test_build_tells_of_the_import(smelt: Smelt) -> None:
+def test_build_prints_notes_about_the_import(smelt: Smelt) -> None:
     """Notes go to standard error, so that standard output is valid JSON."""
     ran = smelt("build", DRQ, "-o", "out")
     assert "note: " in ran.err
@@ -126,7 +126,7 @@ def test_build_does_not_overwrite(smelt: Smelt) -> None:
     assert files() == ["out"]
 
 
-def test_build_of_an_archive_is_the_same(smelt: Smelt, tmp_path: Path) -> None:
+def test_an_archive_gives_the_same_code(smelt: Smelt, tmp_path: Path) -> None:
     save(load(MODEL).graph, tmp_path / "net.smelt")
     for model, out in ((MODEL, "a"), (tmp_path / "net.smelt", "b")):
         assert smelt("build", model, "-o", out).code == 0
@@ -136,14 +136,14 @@ def test_build_of_an_archive_is_the_same(smelt: Smelt, tmp_path: Path) -> None:
 
 @pytest.mark.quick(every=4)
 @pytest.mark.parametrize("name", [transform.__name__ for transform in PASSES])
-def test_dump_after(smelt: Smelt, name: str) -> None:
+def test_dump_after_prints_the_graph(smelt: Smelt, name: str) -> None:
     ran = smelt("build", FLOAT, "-o", "out", "--dump-after", name, "--quiet")
     assert ran.code == 0
     assert ran.out.startswith("smelt-ir 1\n")
     assert "Conv2D(" in ran.out
 
 
-def test_gates(smelt: Smelt) -> None:
+def test_builds_above_a_limit_are_refused(smelt: Smelt) -> None:
     limits = ("--max-arena", "100000", "--max-flash", "100000")
     assert smelt("build", MODEL, "-o", "out", *limits).code == 0
     assert json.loads(Path("out/report.json").read_text())["flash"]["network"] > 0
@@ -159,7 +159,7 @@ def test_gates(smelt: Smelt) -> None:
 # --- run -------------------------------------------------------------------------------------
 
 
-def test_run(smelt: Smelt, inputs: Path) -> None:
+def test_run_writes_outputs_and_a_report(smelt: Smelt, inputs: Path) -> None:
     ran = smelt("run", MODEL, "--inputs", inputs, "-o", "out.npz", "--json", "report.json")
     assert ran.code == 0
     with np.load("out.npz") as outputs:
@@ -210,17 +210,17 @@ def test_run_quantizes_and_dequantizes(smelt: Smelt, tmp_path: Path) -> None:
 # --- verify and profile ----------------------------------------------------------------------
 
 
-def test_verify(smelt: Smelt) -> None:
+def test_verify_prints_and_reports_the_verdict(smelt: Smelt) -> None:
     needless = smelt("verify", MODEL, "--any-build")
     refused(
         needless, "ConfigError", "--any-build is for a device that was flashed earlier, at --on"
     )
     ran = smelt("verify", MODEL, "--samples", "3", "--json", "report.json")
     assert ran.code == 0
-    told = (
+    pattern = (
         r"this computer: (bit-exact, 3 samples; [\d,]{5,} bytes of code and constants as built)\n"
     )
-    match = re.fullmatch(told, ran.out)
+    match = re.fullmatch(pattern, ran.out)
     assert match, ran.out
     verification = json.loads(Path("report.json").read_text())["verification"]
     assert verification["passed"]
@@ -231,20 +231,20 @@ def test_verify(smelt: Smelt) -> None:
 
 
 @pytest.mark.parametrize("option", ["--on", "--board", "--target", "--boards", "--meter"])
-def test_an_option_of_a_variable_that_is_not_set(smelt: Smelt, option: str) -> None:
+def test_empty_options_are_refused(smelt: Smelt, option: str) -> None:
     ran = smelt("verify", MODEL, option, "")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith(f"ConfigError: {option} is empty: ")
 
 
 @pytest.mark.qemu
-def test_verify_says_where(smelt: Smelt) -> None:
+def test_verify_names_the_device(smelt: Smelt) -> None:
     for options in ((), ("--on", "qemu")):
         ran = smelt("verify", MODEL, "--board", "mps2-an386", "--samples", "1", *options)
         assert ran.out.startswith("mps2-an386 in QEMU: bit-exact, 1 sample; "), ran.err
 
 
-def test_verify_against_own_outputs(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
+def test_verify_compares_with_expected_outputs(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "right.npz", output_0=expected())
     arguments = ("verify", MODEL, "--inputs", inputs, "--expect")
     said = smelt(*arguments, tmp_path / "right.npz").out
@@ -262,7 +262,7 @@ def test_verify_against_own_outputs(smelt: Smelt, inputs: Path, tmp_path: Path) 
 
 
 @pytest.mark.qemu
-def test_profile(smelt: Smelt) -> None:
+def test_profile_counts_instructions(smelt: Smelt) -> None:
     ran = smelt("profile", MODEL, "--board", "mps2-an386", "--json")
     assert ran.code == 0
     assert ran.json["inference"]["instructions"] > 100_000
@@ -270,14 +270,14 @@ def test_profile(smelt: Smelt) -> None:
     again = smelt("profile", MODEL, "--board", "mps2-an386")
     found = re.search(r"inference +([\d,]+) instructions", again.out)
     assert found is not None
-    # To within one tick of the timer, which is 40 instructions.
+    # The timer counts in ticks of 40 instructions; each of the two results may be off by one.
     assert abs(int(found[1].replace(",", "")) - ran.json["inference"]["instructions"]) <= 80
 
 
 # --- inspect, ops, boards, targets -----------------------------------------------------------
 
 
-def test_inspect(smelt: Smelt) -> None:
+def test_inspect_describes_a_network(smelt: Smelt) -> None:
     ran = smelt("inspect", MODEL)
     assert ran.code == 0
     for text in ("i8[1,8,8,1]", "DepthwiseConv2D", "102,912 multiply-accumulates"):
@@ -288,7 +288,7 @@ def test_inspect(smelt: Smelt) -> None:
     assert sum(layer["MACs"] for layer in described["layers"]) == 102_912
 
 
-def test_inspect_prints_text_that_parses_back(smelt: Smelt) -> None:
+def test_inspect_prints_text_that_can_be_parsed(smelt: Smelt) -> None:
     ran = smelt("inspect", MODEL, "--ir")
     store: dict[str, Any] = {}
     graph = load(MODEL).graph
@@ -297,7 +297,7 @@ def test_inspect_prints_text_that_parses_back(smelt: Smelt) -> None:
 
 
 @pytest.mark.thorough
-def test_ops_and_backends(smelt: Smelt) -> None:
+def test_ops_lists_operators_and_backends(smelt: Smelt) -> None:
     tables = smelt("ops", "--json").json
     imported = {row["operator"] for row in tables["imported"]}
     assert {"CONV_2D", "SOFTMAX", "RESIZE_BILINEAR"} <= imported
@@ -309,7 +309,7 @@ def test_ops_and_backends(smelt: Smelt) -> None:
     assert smelt("ops", "--markdown").out.startswith("# Supported operators\n")
 
 
-def test_boards_and_targets(smelt: Smelt) -> None:
+def test_boards_and_targets_are_listed(smelt: Smelt) -> None:
     boards = smelt("boards", "--json").json
     assert [row["board"] for row in boards] == [*available(), *computers()]
     targets = {row["target"]: row for row in smelt("targets", "--json").json}
@@ -330,7 +330,7 @@ def test_version_and_help(smelt: Smelt) -> None:
     assert "smelt verify model.tflite" in smelt("verify", "--help").out
 
 
-def test_it_is_a_program() -> None:
+def test_the_package_is_executable() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "smelt.cli.app", "inspect", "nothing.tflite"],
         cwd=ROOT,
@@ -347,7 +347,7 @@ def test_it_is_a_program() -> None:
 
 
 @pytest.mark.parametrize("command", ["build", "run", "verify", "profile", "inspect"])
-def test_missing_and_broken_models(
+def test_missing_and_broken_models_are_refused(
     smelt: Smelt, command: str, inputs: Path, tmp_path: Path
 ) -> None:
     own: dict[str, tuple[str | Path, ...]] = {
@@ -387,11 +387,11 @@ def test_open_dimensions_of_onnx_are_named(smelt: Smelt, tmp_path: Path) -> None
         ("--value", "n=1", "--value", "n=2"),
     ],
 )
-def test_an_input_option_is_given_once(smelt: Smelt, options: tuple[str, ...]) -> None:
+def test_an_input_option_cannot_be_given_twice(smelt: Smelt, options: tuple[str, ...]) -> None:
     refused(smelt("inspect", MODEL, *options), "ConfigError", options[0], "twice for 'n'")
 
 
-def test_a_bool_input_is_given_by_words(smelt: Smelt, tmp_path: Path) -> None:
+def test_a_bool_value_is_given_as_words_or_digits(smelt: Smelt, tmp_path: Path) -> None:
     nodes = [onnx.node("Where", "c x z", "y")]
     inputs = [onnx.tensor_info("c", [2], "b"), *(onnx.tensor_info(n, [2]) for n in "xz")]
     path = tmp_path / "where.onnx"
@@ -418,7 +418,9 @@ def test_a_bool_input_is_given_by_words(smelt: Smelt, tmp_path: Path) -> None:
         (("--plugin", "nothing.py"), ("nothing.py",)),
     ],
 )
-def test_wrong_options(smelt: Smelt, options: tuple[str, ...], words: tuple[str, ...]) -> None:
+def test_wrong_options_are_refused(
+    smelt: Smelt, options: tuple[str, ...], words: tuple[str, ...]
+) -> None:
     refused(smelt("build", MODEL, "-o", "out", *options), "ConfigError", *words)
 
 
@@ -434,7 +436,7 @@ def test_wrong_options(smelt: Smelt, options: tuple[str, ...], words: tuple[str,
         ("polish", MODEL),
     ],
 )
-def test_wrong_usage(smelt: Smelt, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_explained(smelt: Smelt, arguments: tuple[str, ...]) -> None:
     ran = smelt(*arguments)
     assert ran.code == 2
     assert "Value error" not in ran.err
@@ -452,7 +454,7 @@ def test_wrong_usage(smelt: Smelt, arguments: tuple[str, ...]) -> None:
         ({}, ("Given: none",)),
     ],
 )
-def test_wrong_inputs(
+def test_wrong_inputs_are_refused(
     smelt: Smelt, tmp_path: Path, arrays: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     np.savez(tmp_path / "in.npz", **arrays)
@@ -462,14 +464,14 @@ def test_wrong_inputs(
         refused(ran, "ConfigError", *words)
 
 
-def test_missing_and_broken_inputs(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
+def test_missing_and_broken_inputs_are_refused(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
     ran = smelt("run", MODEL, "--inputs", tmp_path / "nothing.npz")
     refused(ran, "ConfigError", "nothing.npz' does not exist")
     inputs.write_bytes(inputs.read_bytes()[:200])
     refused(smelt("run", MODEL, "--inputs", inputs), "ConfigError", "not a readable .npz")
 
 
-def test_wrong_expectations(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
+def test_wrong_expectations_are_refused(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
     path = tmp_path / "expect.npz"
     refused(smelt("verify", MODEL, "--expect", path), "ConfigError", "--expect needs --inputs")
     cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
@@ -495,8 +497,7 @@ def test_a_library_cannot_run(smelt: Smelt) -> None:
     refused(ran, "ConfigError", "--board")
 
 
-def test_what_does_not_fit(smelt: Smelt) -> None:
-    """Flash is checked before anything is compiled, and after linking."""
+def test_networks_that_do_not_fit_are_refused_before_compiling(smelt: Smelt) -> None:
     ran = smelt("build", FLOAT, "-o", "out", "--board", tiny_board(flash="16K"))
     refused(ran, "DoesNotFit", "flash", "16,384", "the weights need 29,")
     ran = smelt("build", MODEL, "-o", "out", "--board", tiny_board(ram="2K"))
@@ -504,7 +505,7 @@ def test_what_does_not_fit(smelt: Smelt) -> None:
 
 
 @pytest.mark.qemu
-def test_what_does_not_fit_after_linking(smelt: Smelt) -> None:
+def test_networks_that_do_not_fit_after_linking_are_refused(smelt: Smelt) -> None:
     ran = smelt("build", MODEL, "-o", "out", "--board", tiny_board(flash="12K"), "--compile")
     refused(ran, "DoesNotFit", "flash", "12,288")
 
@@ -522,7 +523,7 @@ def tiny_board(flash: str = "256K", ram: str = "16K") -> Path:
     return path
 
 
-def test_unwritable_places(smelt: Smelt, inputs: Path) -> None:
+def test_unwritable_paths_are_refused(smelt: Smelt, inputs: Path) -> None:
     for arguments in (
         ("-o", "nowhere/out.npz"),
         ("--json", "nowhere/report.json"),
@@ -531,7 +532,7 @@ def test_unwritable_places(smelt: Smelt, inputs: Path) -> None:
         refused(ran, "ConfigError", "cannot write 'nowhere")
 
 
-def test_a_network_may_be_called_like_a_file_of_the_project(smelt: Smelt) -> None:
+def test_a_network_may_have_the_name_of_a_project_file(smelt: Smelt) -> None:
     Path("main.tflite").write_bytes(Path(MODEL).read_bytes())
     assert smelt("build", "main.tflite", "-o", "out", "--board", "host").code == 0
     assert Path("out/main_net.c").exists()
@@ -581,13 +582,13 @@ elif when == "count":
 else:
     sys.addaudithook(count)
 """
-"""Executed when Python starts: interrupts after this number of imports, or at the end."""
+"""Code for Python's start that sends Ctrl-C after a number of imports, or at the end."""
 
 
 @pytest.mark.quick(start=("-m",))
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("start", ["-m", "script"])
-def test_ctrl_c_ends_without_a_word(tmp_path: Path, start: str) -> None:
+def test_ctrl_c_ends_the_program_without_messages(tmp_path: Path, start: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)
     script = Path(sys.executable).parent / "smelt"
     if start == "script" and not script.exists():
@@ -595,7 +596,7 @@ def test_ctrl_c_ends_without_a_word(tmp_path: Path, start: str) -> None:
     command = [sys.executable, "-m", "smelt"] if start == "-m" else [str(script)]
 
     def ended(when: str) -> tuple[int, str]:
-        """Return how the program ends, and its messages, if Ctrl-C comes after so many imports."""
+        """Return exit status and messages if Ctrl-C comes after `when` imports, or at the end."""
         done = subprocess.run(
             [*command, "boards"],
             cwd=ROOT,
@@ -615,8 +616,8 @@ def test_ctrl_c_ends_without_a_word(tmp_path: Path, start: str) -> None:
     assert found == dict.fromkeys(found, (130, ""))
 
 
-def test_ctrl_c_stays_ignored_where_it_was() -> None:
-    """As in a program that a shell script starts in the background."""
+def test_ctrl_c_stays_ignored_if_it_was_ignored() -> None:
+    """A shell script starts background jobs with Ctrl-C ignored."""
     code = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
         "sys.addaudithook(lambda event, arguments: os.kill(os.getpid(), signal.SIGINT) "
@@ -631,8 +632,8 @@ def test_ctrl_c_stays_ignored_where_it_was() -> None:
     assert done.stdout.startswith("smelt ")
 
 
-def test_little_is_imported_before_ctrl_c_is_heeded() -> None:
-    """Until then Python itself answers Ctrl-C, with a traceback."""
+def test_few_modules_are_imported_before_ctrl_c_is_handled() -> None:
+    """While these modules are imported, Ctrl-C ends the program with a traceback."""
     code = "import sys; a = set(sys.modules); import smelt.__main__; print(*set(sys.modules) - a)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
@@ -641,7 +642,7 @@ def test_little_is_imported_before_ctrl_c_is_heeded() -> None:
 
 
 @pytest.mark.parametrize("kind", ["--html", "--junit"])
-def test_two_reports_in_one_file(smelt: Smelt, kind: str) -> None:
+def test_two_reports_in_one_file_are_refused(smelt: Smelt, kind: str) -> None:
     ran = smelt("verify", MODEL, "--json", "out", kind, Path.cwd() / "x/../out")
     assert ran.code == 1
     assert ran.err.startswith("ConfigError: ")
@@ -649,7 +650,7 @@ def test_two_reports_in_one_file(smelt: Smelt, kind: str) -> None:
     assert not Path("out").exists()
 
 
-def test_a_failure_took_time_too(smelt: Smelt, inputs: Path) -> None:
+def test_reports_of_failures_contain_the_time(smelt: Smelt, inputs: Path) -> None:
     np.savez("wrong.npz", output_0=expected() ^ 1)
     arguments = (
         "--inputs",

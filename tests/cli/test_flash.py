@@ -1,4 +1,4 @@
-"""`smelt flash`: projects, networks, and real firmware onto a simulated board by a real GDB."""
+"""Tests of `smelt flash`: projects, networks, and firmware that GDB loads on a simulated board."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_dry_run_needs_no_drive(
     assert "DeviceError: no drive with INFO_UF2.TXT is mounted" in done.err
 
 
-def test_a_program_that_fails_or_hangs_ends_the_command(
+def test_a_program_that_fails_or_hangs_is_an_error(
     smelt: Smelt, project: Path, fakes: Fakes
 ) -> None:
     fakes.add("st-flash", "echo no ST-LINK found; exit 1")
@@ -139,17 +139,17 @@ def remove_elf(project: Path) -> None:
     (project / "build" / "net.elf").unlink()
 
 
-def keep(project: Path) -> None:
+def change_nothing(project: Path) -> None:
     del project
 
 
 @pytest.mark.parametrize(
     ("change", "options", "says"),
     [
-        (keep, ["--board", "pico"], "built for board 'nucleo-f446re', not 'pico'"),
-        (keep, ["--optimize", "size"], "of the build options, only --board may be given"),
+        (change_nothing, ["--board", "pico"], "built for board 'nucleo-f446re', not 'pico'"),
+        (change_nothing, ["--optimize", "size"], "of the build options, only --board may be given"),
         (
-            keep,
+            change_nothing,
             ["--runner", "dfu"],
             "has no runner 'dfu'; choose from openocd, pyocd, st-flash, gdb",
         ),
@@ -193,7 +193,7 @@ def test_a_network_is_built_and_copied_to_a_drive(smelt: Smelt, tmp_path: Path) 
 
 
 @pytest.mark.qemu
-def test_what_a_dry_run_of_a_network_prints_can_be_run(
+def test_the_command_of_a_dry_run_of_a_network_can_be_run(
     smelt: Smelt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compilable(boards.load("nucleo-f446re"))
@@ -220,14 +220,14 @@ def test_what_a_dry_run_of_a_network_prints_can_be_run(
     assert list(temporary.glob("smelt-*")) == []
     assert smelt("flash", MODEL, *options, "--dry-run", "--port", "a").code == 0
     assert smelt("flash", MODEL, "--board", "pico", "--runner", "dfu", "--dry-run").code == 1
-    assert len(list(temporary.glob("smelt-*"))) == 1  # a failed command leaves nothing
+    assert len(list(temporary.glob("smelt-*"))) == 1  # the failed command deleted its files
 
 
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize(
     "name", ["mps2-an386", "mps2-an505", "mps3-an547", "microbit", "virt-riscv32"]
 )
-def test_gdb_loads_firmware_that_computes_what_it_should(name: str, smelt: Smelt) -> None:
+def test_gdb_loads_firmware_that_computes_the_right_outputs(name: str, smelt: Smelt) -> None:
     board = boards.load(name)
     simulable(board)
     others = {"cortexm": "arm-none-eabi-gdb", "riscv": "riscv64-unknown-elf-gdb"}
@@ -250,7 +250,7 @@ def test_gdb_loads_firmware_that_computes_what_it_should(name: str, smelt: Smelt
 
 
 @pytest.mark.qemu
-def test_a_gdb_server_that_is_not_there_or_silent_is_given_up(
+def test_a_missing_or_silent_gdb_server_is_an_error(
     smelt: Smelt, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("smelt.boards.flash.runners._MUTE_S", 2)

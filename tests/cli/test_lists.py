@@ -1,4 +1,4 @@
-"""Options that take several things: all commands take them alike, by commas and given again."""
+"""Tests of options with several values: all commands accept commas and repeated options."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WRONG_TOGETHER = {
     "--boards": ("host", "host", "a board is given twice with the same port"),
     "--plugin": ("good.py", "bogus.py", "plugin bogus.py"),
 }
-"""Of each such option two things, and what is said of both together whatever their order."""
+"""By option: two values, and the error message of both together in either order."""
 
 NEEDED = {
     "--output": ("-o", "out"),
@@ -38,7 +38,7 @@ NEEDED = {
     "--inputs": ("--inputs", "in.npz"),
     "--board": ("--board", "mps2-an386"),
 }
-"""What commands need besides; `--board` only those that do not build for this computer."""
+"""Required options of commands; `--board` also where it is optional."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def smelt(
 
 
 def commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, TyperCommand]]:
-    """Every command of the tree, by what is typed."""
+    """Yield each command of the tree with the words that call it."""
     if isinstance(command, TyperCommand):
         yield " ".join(path), command
     elif isinstance(command, TyperGroup):
@@ -65,21 +65,23 @@ def options(command: TyperCommand) -> dict[str, TyperOption]:
     return {p.opts[-1]: p for p in command.params if isinstance(p, TyperOption)}
 
 
-def several(command: TyperCommand) -> list[str]:
+def list_options(command: TyperCommand) -> list[str]:
     return [name for name, option in options(command).items() if option.multiple]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_takes_such_an_option_once_only(name: str) -> None:
-    """The last of several would be taken, and the others not heard of."""
+def test_every_command_accepts_several_values_of_these_options(name: str) -> None:
+    """Otherwise the last value would be used, and the others silently ignored."""
     known = options(COMMANDS[name])
     assert all(known[option].multiple for option in WRONG_TOGETHER if option in known)
-    assert set(several(COMMANDS[name])) <= set(WRONG_TOGETHER), "give it a row above"
+    assert set(list_options(COMMANDS[name])) <= set(WRONG_TOGETHER), "add it to WRONG_TOGETHER"
 
 
 @pytest.mark.quick(name=("build", "quantize", "verify"))
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if several(command)])
-def test_commas_and_repetition_are_the_same(smelt: Smelt, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name, command in COMMANDS.items() if list_options(command)]
+)
+def test_commas_and_repeated_options_are_equivalent(smelt: Smelt, name: str) -> None:
     command = COMMANDS[name]
     known = options(command)
     needed = [
@@ -92,10 +94,10 @@ def test_commas_and_repetition_are_the_same(smelt: Smelt, name: str) -> None:
         needed = ["--calibration", "none.npz"]
     elif name == "mlperf-tiny":
         needed = [*needed, "-o", "out"]
-    ignored = ["--backends"] if name == "tune" else []  # as its help says
-    for option in set(several(command)) - set(ignored):
+    ignored = ["--backends"] if name == "tune" else []  # its help says so
+    for option in set(list_options(command)) - set(ignored):
         one, two, said = WRONG_TOGETHER[option]
-        more = [] if option == "--boards" else needed  # which says where
+        more = [] if option == "--boards" else needed  # `--boards` names the boards
         if option in ("--allow", "--mean", "--std") and "--quantize" in known:
             more = [*more, "--calibration", "none.npz", "--quantize", "int8"]
         for given in (
@@ -107,7 +109,7 @@ def test_commas_and_repetition_are_the_same(smelt: Smelt, name: str) -> None:
             assert said in " ".join(ran.err.split()), given
 
 
-def test_what_several_are_read_as() -> None:
+def test_values_of_lists() -> None:
     with pytest.raises(ConfigError, match=r"^--backends: 'a' is given twice"):
         words("--backends", ["a,b", "a"])
     assert words("--x", ["a,b", " c"]) == ("a", "b", "c")
@@ -132,7 +134,7 @@ def test_what_several_are_read_as() -> None:
         (places, "a=c,b="), (places, ""), (shapes, "a=1,b=2x"), (values, "a=1,b=no"),
     ],
 )  # fmt: skip
-def test_a_text_of_another_form(read: object, text: str) -> None:
+def test_texts_of_the_wrong_form_are_refused(read: object, text: str) -> None:
     assert callable(read)
     with pytest.raises(ConfigError, match=r"^--\w+ .*: give (a|an) "):
         read([text])
@@ -146,7 +148,7 @@ def test_a_limit_below_zero_is_refused(smelt: Smelt, option: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["--backends", "--place", "--boards"])
-def test_an_empty_one_is_refused(smelt: Smelt, option: str) -> None:
+def test_an_empty_option_is_refused(smelt: Smelt, option: str) -> None:
     ran = smelt("verify", MODEL, option, "")
     assert ran.code == 1
     assert f"{option} is empty" in ran.err

@@ -1,4 +1,4 @@
-"""`smelt profile`: its table, JSON and page of HTML, and what it says where it cannot count."""
+"""Tests of `smelt profile`: its table, JSON and HTML page, and errors if it cannot count."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.tflite_networks import DIGITS
 pytestmark = pytest.mark.qemu
 
 
-def test_the_table(smelt: Smelt) -> None:
+def test_the_table_adds_up(smelt: Smelt) -> None:
     ran = smelt("profile", MODEL, "--board", "mps2-an386", "--cycles")
     assert ran.code == 0
     lines = ran.out.splitlines()
@@ -46,7 +46,7 @@ def test_the_table(smelt: Smelt) -> None:
 
 
 @pytest.mark.thorough
-def test_json_and_wait_states(smelt: Smelt) -> None:
+def test_wait_states_add_cycles(smelt: Smelt) -> None:
     options = ("profile", MODEL, "--board", "mps2-an505", "--json")
     plain = smelt(*options).json
     assert "cycles" not in plain["profile"]
@@ -62,7 +62,7 @@ def test_json_and_wait_states(smelt: Smelt) -> None:
 
 
 class Page(HTMLParser):
-    """What a page holds."""
+    """The cells and addresses of an HTML page, and tags that are not closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Page(HTMLParser):
             self.cells[-1] += data
 
 
-def test_html_is_whole(smelt: Smelt) -> None:
+def test_the_html_page_is_complete(smelt: Smelt) -> None:
     ran = smelt("profile", MODEL, "--board", "mps2-an386", "--cycles", "--html", "p.html", "--json")
     page = Page(Path("p.html").read_text(encoding="utf-8"))
     assert page.open == page.addresses == []
@@ -98,7 +98,7 @@ def test_html_is_whole(smelt: Smelt) -> None:
 
 
 @pytest.mark.thorough
-def test_html_escapes_names_and_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_html_escapes_names_and_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     report = profiled(artefact.report, profile(artefact), cycles=True)
     report["layers"][0]["name"] = "<script>alert('&')</script>"
@@ -117,7 +117,7 @@ def test_html_escapes_names_and_appears_whole_or_not_at_all(tmp_path: Path) -> N
 
 
 @pytest.mark.thorough
-def test_unknown_mnemonics_are_warned_of() -> None:
+def test_a_warning_names_unknown_mnemonics() -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     found = profile(artefact)
     address = next(iter(found.steps[0] or ()))
@@ -130,7 +130,7 @@ def test_unknown_mnemonics_are_warned_of() -> None:
 
 
 @pytest.mark.thorough
-def test_a_layer_whose_call_is_gone_is_explained() -> None:
+def test_a_layer_whose_call_was_removed_is_explained() -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     found = profile(artefact)
     assert not list(show_profile.remarks(profiled(artefact.report, found)))
@@ -159,8 +159,8 @@ def test_without_a_simulator_layers_are_timed(smelt: Smelt) -> None:
         profile(compile_model(DIGITS / "digits_int8.tflite", Options()))
 
 
-def failing(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a program of that name first on PATH."""
+def put_on_path(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a shell script with this name and text first on PATH."""
     program = folder / name
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
@@ -176,16 +176,16 @@ def failing(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
         ("arm-none-eabi-objdump", "echo no >&2; exit 1", "arm-none-eabi-objdump cannot read"),
     ],
 )
-def test_tools_that_fail(
+def test_tools_that_fail_are_named(
     tool: str, text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
-    failing(tool, text, tmp_path, monkeypatch)
+    put_on_path(tool, text, tmp_path, monkeypatch)
     with pytest.raises(ToolError, match=re.escape(message)):
         profile(artefact)
 
 
-def test_a_compiler_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     which = shutil.which
 
@@ -198,26 +198,26 @@ def test_a_compiler_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.thorough
-def test_a_plugin_that_qemu_refuses_is_explained(
+def test_a_plugin_that_qemu_refuses_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A QEMU that calls itself 9 gets a plugin for the later interface, which this one refuses."""
+    """If an older QEMU claims to be version 9, it gets a plugin for an interface that it lacks."""
     real = shutil.which("qemu-system-arm")
     assert real is not None
     version = subprocess.run([real, "-version"], capture_output=True, text=True, check=True).stdout
     if int(re.findall(r"version (\d+)", version)[0]) >= 9:
-        pytest.skip("this QEMU is one that takes the later interface")
+        pytest.skip("this QEMU has the later interface")
     text = (
         f'if [ "$1" = -version ]; then echo QEMU emulator version 9.0.0; exit; fi\nexec {real} "$@"'
     )
-    failing("qemu-system-arm", text, tmp_path, monkeypatch)
+    put_on_path("qemu-system-arm", text, tmp_path, monkeypatch)
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     with pytest.raises(SmeltError, match="requires API version"):
         profile(artefact)
 
 
-def test_the_timer_is_not_disturbed() -> None:
-    """What `run` measures is what the profile's own run measures."""
+def test_profiling_does_not_disturb_the_timer() -> None:
+    """The run of a profile measures the same as `run`."""
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     sample = random_samples(artefact.graph, 1, 0)
     measured = run(artefact, sample).measured

@@ -1,4 +1,4 @@
-"""`smelt quantize` and `--quantize int8`: what they print and write, and how they fail."""
+"""Tests of `smelt quantize` and `--quantize int8`: what they print and write, and errors."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ FLOAT = str(DIGITS / "digits_float32.tflite")
 ONNX = str(DIGITS / "digits.onnx")
 INT8 = str(DIGITS / "digits_int8.tflite")
 FAST = ("--recipe", "fast")
-"""Where it does not matter how good the network is."""
+"""For tests in which the noise of the network does not matter."""
 
 
 @pytest.fixture
 def smelt(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Smelt:
-    """Runs the command line in a folder that holds calibration data."""
+    """Return a runner of the command line in a folder with calibration data."""
     run = runner(tmp_path, monkeypatch, capfd)
     with np.load(DIGITS / "digits_test.npz") as data:
         images = data["images"].reshape(-1, 1, 8, 8, 1)
@@ -45,7 +45,7 @@ def smelt(
     return run
 
 
-def test_everything_at_once(smelt: Smelt) -> None:
+def test_quantize_writes_all_files(smelt: Smelt) -> None:
     ran = smelt(
         *("quantize", FLOAT, "--calibration", "some.npz", "--labels", "some.npz:labels"),
         *("-o", "net.smelt", "--qdq", "net.onnx", "--report", "net.html"),
@@ -70,7 +70,7 @@ def test_everything_at_once(smelt: Smelt) -> None:
     assert apart.mean() < 0.3
 
 
-def test_the_report_in_json(smelt: Smelt) -> None:
+def test_json_is_the_report(smelt: Smelt) -> None:
     ran = smelt(
         *("quantize", FLOAT, "--calibration", "some.npz", "--samples", 40, "--json"),
         *("--test", "some.npz", "--labels", "some.npz:labels"),
@@ -96,7 +96,7 @@ def test_the_report_in_json(smelt: Smelt) -> None:
 
 
 class _Page(HTMLParser):
-    """What a page refers to, and how many bars and pictures it has."""
+    """The addresses that a page refers to, and its numbers of tags."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class _Page(HTMLParser):
         self.references += [v or "" for k, v in attrs if k in ("src", "href", "xlink:href")]
 
 
-def test_the_report_as_a_page(smelt: Smelt) -> None:
+def test_the_report_page_is_complete(smelt: Smelt) -> None:
     ran = smelt(
         *("quantize", FLOAT, "--calibration", "some.npz", *FAST, "--report", "net.html", "--json")
     )
@@ -124,7 +124,7 @@ def test_the_report_as_a_page(smelt: Smelt) -> None:
 
 
 def powers() -> onnx.ModelProto:
-    """Powers of one computed tensor by another, between dense layers; one has an odd name."""
+    """Return a model with a power of two computed tensors, and a name that HTML must escape."""
     rng = np.random.default_rng(0)
     weights = {f"w{i}": rng.normal(size=(8, 8)).astype(np.float32) for i in range(3)}
     nodes = [
@@ -138,7 +138,7 @@ def powers() -> onnx.ModelProto:
     return model(graph(nodes, {"x": [4, 8]}, "y", weights))
 
 
-def test_layers_without_an_int8_form(smelt: Smelt) -> None:
+def test_layers_without_an_int8_form_can_stay_float(smelt: Smelt) -> None:
     Path("net.onnx").write_bytes(powers().SerializeToString())
     x = np.random.default_rng(1).normal(size=(40, 4, 8)).astype(np.float32)
     np.savez("x.npz", x=x)
@@ -170,8 +170,8 @@ def test_layers_without_an_int8_form(smelt: Smelt) -> None:
     assert verdict.code == 0, verdict.err
 
 
-def test_layers_of_16_bits(smelt: Smelt) -> None:
-    """What they bring and cost is shown; other commands compile the same network."""
+def test_16_bit_layers_are_reported(smelt: Smelt) -> None:
+    """Reports show what they save and cost; `verify` quantizes to the same network."""
     common = ("--calibration", "some.npz", "--allow", "int16", *FAST)
     ran = smelt("quantize", FLOAT, *common, "--json", "-o", "net.smelt", "--report", "net.html")
     assert ran.code == 0, ran.err
@@ -210,7 +210,7 @@ def test_steps_can_be_switched_off(smelt: Smelt) -> None:
 
 
 def test_steps_that_cost_are_explained() -> None:
-    """In the terminal and on the page, which show the same lines."""
+    """The terminal and the page show the lines that `losses` returns."""
     steps = [
         {"name": name, "sqnr_db": sqnr}
         for name, sqnr in (("minmax", 30.0), ("ranges", 28.9), ("weight rounding", 28.85))
@@ -230,7 +230,9 @@ def test_two_runs_give_the_same_bytes(smelt: Smelt) -> None:
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize("interface", ["int8", "float"])
 @pytest.mark.parametrize("model", [FLOAT, ONNX])
-def test_building_in_one_go(smelt: Smelt, model: str, interface: str) -> None:
+def test_run_with_quantize_equals_quantize_and_run(
+    smelt: Smelt, model: str, interface: str
+) -> None:
     data = "first.npz" if model == ONNX else "some.npz"
     options = ("--quantize", "int8", "--calibration", data, *FAST, "--io", interface)
     ran = smelt("run", model, *options, "--inputs", data, "-o", "out.npz")
@@ -251,7 +253,7 @@ def test_building_in_one_go(smelt: Smelt, model: str, interface: str) -> None:
 
 
 @pytest.mark.thorough
-def test_from_python(smelt: Smelt) -> None:
+def test_compile_with_settings_equals_quantize(smelt: Smelt) -> None:
     assert smelt("quantize", FLOAT, "--calibration", "some.npz", "-o", "net.smelt").code == 0
     network = compile_network(FLOAT, quantize=Settings(Path("some.npz")))
     with np.load("some.npz") as data:
@@ -269,7 +271,7 @@ def test_projects_say_how_they_were_quantized(smelt: Smelt) -> None:
     assert "only 20 calibration samples" in notes
 
 
-def test_images(smelt: Smelt) -> None:
+def test_images_are_calibration_data(smelt: Smelt) -> None:
     image = pytest.importorskip("PIL.Image", reason="images need the extra `images`")
     Path("photos").mkdir()
     with np.load("some.npz") as data:
@@ -287,7 +289,7 @@ def test_images(smelt: Smelt) -> None:
     assert scaled.json["inputs"][0]["scale"] == pytest.approx(2 / 255, rel=1e-3)
 
 
-WRONG: dict[str, tuple[tuple[str, ...], str]] = {
+WRONG_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "nothing": ((), "needs --calibration"),
     "missing": (("--calibration", "no.npz"), "'no.npz' does not exist"),
     "shape": (
@@ -315,9 +317,9 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_refused_leaves_nothing_behind(smelt: Smelt, case: str) -> None:
-    options, message = WRONG[case]
+@pytest.mark.parametrize("case", WRONG_OPTIONS)
+def test_wrong_options_leave_no_files(smelt: Smelt, case: str) -> None:
+    options, message = WRONG_OPTIONS[case]
     before = sorted(Path().iterdir())
     ran = smelt("quantize", FLOAT, *options, *FAST)
     assert ran.code == 1
@@ -327,7 +329,7 @@ def test_what_is_refused_leaves_nothing_behind(smelt: Smelt, case: str) -> None:
     assert sorted(Path().iterdir()) == before
 
 
-def test_calibration_data_with_a_nan(smelt: Smelt) -> None:
+def test_calibration_data_with_nan_is_refused(smelt: Smelt) -> None:
     with np.load("some.npz") as data:
         images = data["input_0"].copy()
     images[9, 0, 1, 2, 0] = np.nan
@@ -339,7 +341,7 @@ def test_calibration_data_with_a_nan(smelt: Smelt) -> None:
     assert not Path("net").exists()
 
 
-def test_samples_to_measure_on_with_a_nan(smelt: Smelt) -> None:
+def test_test_samples_with_nan_are_refused(smelt: Smelt) -> None:
     with np.load("some.npz") as data:
         images = data["input_0"].copy()
     images[17, 0, 1, 2, 0] = np.nan
@@ -350,7 +352,7 @@ def test_samples_to_measure_on_with_a_nan(smelt: Smelt) -> None:
 
 
 def test_loud_samples_are_named(smelt: Smelt) -> None:
-    """Those that are left out, and those that are too many for that."""
+    """Loud samples are named if they are left out, and if they are too many to leave out."""
     with np.load("some.npz") as data:
         images = data["input_0"].copy()
     images[[3, 40]] *= 50
@@ -388,8 +390,8 @@ def test_short_sounds_are_named(smelt: Smelt) -> None:
 
 
 @pytest.mark.parametrize("cast", [False, True])
-def test_tokens_that_a_table_does_not_have(smelt: Smelt, cast: bool) -> None:
-    """ONNX makes them an error, too; those below zero count from the end."""
+def test_indices_beyond_a_table_are_refused(smelt: Smelt, cast: bool) -> None:
+    """Like onnxruntime, refuse indices beyond the table; negative indices count from the end."""
     rng = np.random.default_rng(0)
     weights = {n: rng.normal(size=(10, 10)).astype(np.float32) for n in ("table", "w")}
     before = [node("Cast", "ids", "wide", to=7)] if cast else []
@@ -418,8 +420,8 @@ def test_tokens_that_a_table_does_not_have(smelt: Smelt, cast: bool) -> None:
 
 @pytest.mark.quick(recipe=("default",))
 @pytest.mark.parametrize("recipe", ["default", "best"])
-def test_samples_that_are_all_alike(smelt: Smelt, recipe: str) -> None:
-    """What does not vary says nothing of how errors make up for one another."""
+def test_samples_without_variation_are_accepted(smelt: Smelt, recipe: str) -> None:
+    """Constant inputs do not tell how the errors of weights compensate each other."""
     with np.load("some.npz") as data:
         one = data["input_0"][:1]
     for samples in (one, np.repeat(one, 20, axis=0), 1000 + 0.1 * data_noise(one.shape)):
@@ -432,7 +434,7 @@ def data_noise(shape: tuple[int, ...]) -> Array:
     return np.random.default_rng(0).uniform(-1, 1, (30, *shape[1:]))
 
 
-def test_what_is_read_is_not_written(smelt: Smelt) -> None:
+def test_the_model_is_not_overwritten(smelt: Smelt) -> None:
     copy = Path("digits.onnx")
     copy.write_bytes(Path(ONNX).read_bytes())
     ran = smelt("quantize", copy, "--calibration", "first.npz", "--qdq", copy, *FAST)
@@ -440,22 +442,22 @@ def test_what_is_read_is_not_written(smelt: Smelt) -> None:
     assert copy.read_bytes() == Path(ONNX).read_bytes()
 
 
-def test_options_that_need_another(smelt: Smelt) -> None:
+def test_options_that_need_another_are_refused_alone(smelt: Smelt) -> None:
     ran = smelt("build", FLOAT, "-o", "net", "--calibration", "some.npz")
     assert (ran.code, "--calibration needs --quantize int8" in ran.err) == (1, True)
     ran = smelt("build", FLOAT, "-o", "net", "--quantize", "int8")
     assert (ran.code, "needs --calibration" in ran.err) == (1, True)
 
 
-def test_networks_that_are_integers_already(smelt: Smelt) -> None:
-    """Found before the samples are read, which do not exist."""
+def test_quantized_networks_are_refused(smelt: Smelt) -> None:
+    """The error comes before the calibration file is read, which does not exist."""
     for command in (("quantize",), ("build", "-o", "net", "--quantize", "int8")):
         ran = smelt(*command, INT8, "--calibration", "no.npz")
         assert (ran.code, "is already quantized" in ran.err) == (1, True)
 
 
 def open_batch(name: str | None) -> onnx.ModelProto:
-    """The digits network with a batch that the file leaves open."""
+    """Return the digits network with an open batch dimension, which has a name or none."""
     proto = onnx.load(ONNX)
     for value in (*proto.graph.input, *proto.graph.output):
         dimension = value.type.tensor_type.shape.dim[0]
@@ -467,8 +469,8 @@ def open_batch(name: str | None) -> onnx.ModelProto:
 
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize("name", ["N", "batch_size", None])
-def test_open_batches_are_one(smelt: Smelt, name: str | None) -> None:
-    """And arrays of as many images as there are samples are what other tools take, too."""
+def test_open_batches_are_set_to_one(smelt: Smelt, name: str | None) -> None:
+    """Arrays may have the samples in the batch dimension, as for other tools."""
     Path("net.onnx").write_bytes(open_batch(name).SerializeToString())
     with np.load("first.npz") as data:
         images = data["input_0"].reshape(-1, 1, 8, 8)
@@ -490,7 +492,7 @@ def test_open_batches_are_one(smelt: Smelt, name: str | None) -> None:
     assert verdict.code == 0, verdict.err
 
 
-def test_sizes_that_are_open_until_run_time(smelt: Smelt) -> None:
+def test_run_time_sizes_are_refused(smelt: Smelt) -> None:
     Path("net.onnx").write_bytes(open_batch("N").SerializeToString())
     ran = smelt("quantize", "net.onnx", "--dim", "N=1..4", "--calibration", "no.npz")
     assert ran.code == 1
@@ -501,7 +503,7 @@ def test_sizes_that_are_open_until_run_time(smelt: Smelt) -> None:
     assert (ran.code, "'T'): fix it with --dim T=1" in ran.err) == (1, True)
 
 
-def test_preprocessing_of_the_source_that_has_images(smelt: Smelt) -> None:
+def test_preprocessing_applies_to_images_only(smelt: Smelt) -> None:
     image = pytest.importorskip("PIL.Image", reason="images need the extra `images`")
     Path("photos").mkdir()
     with np.load("some.npz") as data:
@@ -520,7 +522,7 @@ def test_preprocessing_of_the_source_that_has_images(smelt: Smelt) -> None:
     assert (ran.code, "for folders of images" in ran.err) == (1, True)
 
 
-def test_numbers_that_are_too_large(smelt: Smelt) -> None:
+def test_numbers_whose_squares_overflow_are_refused(smelt: Smelt) -> None:
     with np.load("some.npz") as data:
         np.savez("huge.npz", input_0=data["input_0"] * np.float32(1e30))
     ran = smelt("quantize", FLOAT, "--calibration", "huge.npz")
@@ -530,8 +532,8 @@ def test_numbers_that_are_too_large(smelt: Smelt) -> None:
     assert "reaches 1e+30, so its square exceeds float32" in " ".join(ran.err.split())
 
 
-def test_layers_that_overflow(smelt: Smelt) -> None:
-    """Said with the layer and the sample, and not where what follows throws it away."""
+def test_layers_that_overflow_are_refused(smelt: Smelt) -> None:
+    """The error names the layer and the sample; infinities and NaN that are unused are accepted."""
     positive = [node("Sqrt", "x", "root"), node("IsNaN", "root", "bad")]
     for name, nodes in (
         ("exp", [node("Exp", "x", "y")]),
@@ -548,7 +550,7 @@ def test_layers_that_overflow(smelt: Smelt) -> None:
     assert "Warning" not in ran.err
     notes = " ".join(ran.err.split())
     assert "sample 0: Unary(exp) of Exp #0 'y' computes inf; the sample reaches 100" in notes
-    # One that stands apart is left out.
+    # A single loud sample is left out.
     ran = smelt("quantize", "exp.onnx", "--calibration", "one.npz", *FAST)
     assert ran.code == 0, ran.err
     assert "calibration sample 20 of those used was ignored" in " ".join(ran.err.split())
@@ -556,8 +558,8 @@ def test_layers_that_overflow(smelt: Smelt) -> None:
     assert ran.code == 0, ran.err
 
 
-def test_poor_results_are_said_to_be(smelt: Smelt) -> None:
-    """A network one of whose channels drowns all others in the range of a tensor."""
+def test_poor_results_are_reported(smelt: Smelt) -> None:
+    """One channel of this network is so large that the others have hardly any resolution."""
     rng = np.random.default_rng(0)
     weights = {f"w{i}": rng.normal(size=(8, 8)).astype(np.float32) for i in range(2)}
     weights["far"] = np.float32(3000) * np.eye(8, dtype=np.float32)[0]
@@ -585,7 +587,7 @@ def test_poor_results_are_said_to_be(smelt: Smelt) -> None:
 _X = ("--calibration", "x.npz")
 
 
-def test_real_interface(smelt: Smelt) -> None:
+def test_a_float_interface_has_float_inputs_and_outputs(smelt: Smelt) -> None:
     made = smelt("quantize", FLOAT, "--calibration", "some.npz", *FAST, "-o", "net.smelt")
     assert made.code == 0
     network = load("net.smelt").graph

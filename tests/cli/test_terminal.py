@@ -1,4 +1,4 @@
-"""Text from elsewhere does nothing to a terminal."""
+"""Tests that text from files and devices cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from smelt.terminal import one_line, plain
         ("\ud800", "\\ud800"),
     ],
 )
-def test_what_is_shown(text: str, shown: str) -> None:
+def test_control_sequences_are_removed_or_escaped(text: str, shown: str) -> None:
     assert plain(text) == shown
     assert plain(shown) == shown
 
 
-def test_names_of_others_in_tables_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_and_lines_show_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(force_terminal=True, color_system=None, width=80)
     TextTable(("name",), (("\x1b[2Jlayer\x1b]0;t\x07",), ("[red]x[/]",))).print(console)
     say(console, "a \x1b[31mnote\r of [b]\u202eit")

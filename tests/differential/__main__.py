@@ -1,4 +1,4 @@
-"""`python -m tests.differential`: random networks through many builds, against other engines."""
+"""`python -m tests.differential`: compare random networks in many builds with other engines."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _batches(
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a campaign; 1 if anything was found."""
+    """Run a campaign; return 1 if anything was found."""
     arguments = _arguments(words)
     builds, reasons = available(arguments.builds)
     for reason in reasons:

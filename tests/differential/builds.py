@@ -73,9 +73,9 @@ BUILDS = {
         *(Build(f"{core}-qemu", core) for core in ("m0", "m4", "m55")),
     )
 }
-"""By name, all builds. All but the simulated ones run on this computer."""
+"""All builds by name. All except the simulated ones run on this computer."""
 BASE_FLAGS = ("-std=c99", "-ffp-contract=off", *WARNINGS)
-"""What the generated Makefile gives every compiler beside its level of optimization."""
+"""Flags of the generated Makefile, except the optimization level."""
 
 _PROBE = """
 #include <stdio.h>

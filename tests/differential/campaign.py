@@ -131,7 +131,7 @@ def _subject(recipe: Recipe, tally: Tally) -> Subject | None:
         tally.findings.append(_crash(network, "", "speed", "the import"))
         return None
     truth: Truth | str | None = None
-    with contextlib.suppress(*REFUSALS):  # of the whole network, though of none of its operators
+    with contextlib.suppress(*REFUSALS):  # the whole network is refused, but none of its operators
         truth = truth_of(network, imported)
     if truth is None:
         tally.refused[f"{recipe.command}: there is no engine to compare with"] += 1

@@ -17,14 +17,14 @@ from tests.differential.recipe import Draw, UnfitError
 from tests.support.onnx_networks import graph, model, session, tensor_info
 
 LARGEST = 3000
-"""Elements of a computed tensor, at most."""
+"""Most elements of a computed tensor."""
 LARGEST_NUMBER = 1e5
 REFUSALS = (
     *(refusals.Fail, refusals.InvalidArgument, refusals.InvalidGraph, refusals.NotImplemented),
     refusals.RuntimeException,
 )
-"""What onnxruntime raises of nodes that it does not run: there is nothing to compare with."""
-onnxruntime.set_default_logger_severity(4)  # it logs what it raises too
+"""Errors of onnxruntime for nodes that it cannot run: there is nothing to compare with."""
+onnxruntime.set_default_logger_severity(4)  # it logs these errors as well
 _KINDS = {"float32": "f", "int64": "l", "int32": "i", "bool": "b", "int8": "i8", "uint8": "u8"}
 
 
@@ -59,7 +59,7 @@ class OnnxBuilder:
         return name
 
     def const(self, data: Any, dtype: type = np.float32) -> str:
-        """A constant."""
+        """Add a constant."""
         name = self.name("k")
         self.constants[name] = np.asarray(data, dtype)
         return name

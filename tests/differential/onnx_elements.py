@@ -35,7 +35,7 @@ def unary(b: OnnxBuilder) -> None:
 
 
 def prelu(b: OnnxBuilder) -> None:
-    """A slope for each channel, or one for all."""
+    """Apply PRelu with a slope for each channel, or one for all."""
     x = b.pick(b.of_rank(3, 4))
     shape = b.draw.pick(((b.shape(x)[1], *[1] * (len(b.shape(x)) - 2)), (1,)))
     b.add("PRelu", x, b.const(b.draw.real(shape)))

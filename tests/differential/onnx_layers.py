@@ -10,7 +10,7 @@ from tests.differential.onnx_builder import OnnxBuilder
 from tests.differential.recipe import UnfitError
 
 MOST_PRODUCTS = 400_000
-"""Multiplications of a layer."""
+"""Most multiplications of a layer."""
 
 
 def conv(b: OnnxBuilder) -> None:

@@ -18,15 +18,15 @@ from tests.differential.recipe import MOST_STEPS, Draw, Network, Recipe
 from tests.support.onnx_networks import node
 
 _WEIGHTED = {"Conv": 0, "ConvTranspose": 1, "Gemm": None, "MatMul": 1}
-"""Operators whose second operand is weights, and the axis of that operand with the outputs."""
+"""By operator, the axis of outputs in the weights, which are the second operand."""
 _OPERANDS = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "PRelu", "Einsum")
-"""Operators whose constant operands are quantized as activations are."""
+"""Operators whose constant operands are quantized like activations."""
 _FUSED = ("Relu", "Clip")
 _MOVING = (
     *("Transpose", "Reshape", "Flatten", "Slice", "Split", "Gather", "Unsqueeze", "Tile"),
     *("Expand", "MaxPool", "GlobalMaxPool", "SpaceToDepth", "DepthToSpace", "Concat", "Pad"),
 )
-"""Operators whose results mostly have the scale of what they read."""
+"""Operators whose results usually have the scale of their operand."""
 _EXACT = frozenset(
     {*_MOVING, *_FUSED, "Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Max"}
     | {"Min", "Where", "Abs", "Neg", "ReduceSum", "ReduceMax", "ReduceMin", "CumSum", "Einsum"}
@@ -49,8 +49,8 @@ class Quantized:
     """What a comparison of a quantized network with onnxruntime needs.
 
     Attributes:
-        pieces: its parts, from stored integers to stored integers.
-        constants: that the pieces read.
+        pieces: parts of the network, from stored integers to stored integers.
+        constants: constants that the pieces read.
         shapes: arrays of the shape and type of each tensor that is fed or stored.
         exact: whether onnxruntime's float32 arithmetic has no rounding errors.
         whole: the model with every stored tensor as an output.
@@ -75,7 +75,7 @@ def quantized_network(recipe: Recipe) -> Network:
 
 @dataclass
 class _Writer:
-    """Writes a float network's nodes with QuantizeLinear and DequantizeLinear around them."""
+    """A writer of a float network's nodes with QuantizeLinear and DequantizeLinear around them."""
 
     b: OnnxBuilder
     draw: Draw

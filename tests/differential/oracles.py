@@ -24,11 +24,11 @@ from tests.support.tflite_networks import litert
 _NOISE = 2.0**-22
 """Relative size of the noise that shows how a network amplifies rounding errors."""
 LITERT_DEPARTS = frozenset({"ABS", "FULLY_CONNECTED", "SUM"})
-"""Operators of int8 that LiteRT rounds in another way, or computes wrongly."""
+"""int8 operators that LiteRT rounds differently, or computes wrongly."""
 _ARENA = 2**22
-"""Bytes, far more than these networks need."""
+"""Bytes of TensorFlow Lite Micro's arena, far more than these networks need."""
 _AMPLIFIED = 16.0
-"""Times what the noise changes, outputs may differ: every operator rounds, the noise comes once."""
+"""Outputs may differ by this multiple of the noise's effect: each operator adds rounding errors."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Run many compiled networks in one program, each in its own process.
 
-So a crash or hang is attributed to one network, and the others still run.
+A crash or hang is therefore attributed to one network, and the others still run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tests.differential.builds import BASE_FLAGS, Build
 Outputs = list[tuple[Array, ...]]
 """Per sample, one array per output."""
 SECONDS = 60
-"""Of processor time, after which a network is said to hang."""
+"""Processor time after which a network counts as hanging."""
 _GUARD = 64
-"""Bytes behind each memory that the network must not write."""
+"""Bytes behind each memory; the network must not write them."""
 
 _MAIN = r"""
 #define _POSIX_C_SOURCE 200809L
@@ -102,7 +102,7 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a network has no outputs."""
+    """The reason why a network has no outputs."""
 
     what: str
 

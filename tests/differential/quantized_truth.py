@@ -1,14 +1,14 @@
-"""What a quantized ONNX network must compute: onnxruntime's integers, as far as they are defined.
+"""The right outputs of a quantized ONNX network: onnxruntime's integers, where they are defined.
 
 onnxruntime computes with real numbers between DequantizeLinear and QuantizeLinear, so that its
-rounding errors decide what is almost halfway between two integers. Where scales are powers of two
-and no operator rounds, there are no such errors, and every element is equal. Elsewhere each
-operator is compared by itself, on the integers that Smelt's reference has there: its results are
-at most one step from onnxruntime's. What all of them together make is then the truth for
-generated code, which must be equal to it in every element.
+rounding errors decide near the middle of two integers. If scales are powers of two and no operator
+rounds, there are no such errors, and every element must be equal. Otherwise each operator is
+compared alone, on the integers of Smelt's reference: its results must be at most one step from
+onnxruntime's. The outputs of the reference are then the truth for generated code, which must equal
+them in every element.
 
-An operator that has no form in integers is computed with real numbers in generated code too. What
-follows from it may then be what rounding errors make of it, and nothing else.
+Generated code also computes operators without an integer form with real numbers. Results behind
+them may differ only by the effect of rounding errors.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from tests.differential.recipe import Network
 
 _RUNS = 12
 _NOISE = 2.0**-21
-"""Of the largest number of a tensor: what summing in another order changes."""
+"""Relative to the largest number of a tensor: the effect of summing in another order."""
 
 
 def quantized_truth(network: Network, imported: Imported) -> Truth | str:
-    """The right outputs; or how the import departs from onnxruntime."""
+    """Return the right outputs, or describe how the import differs from onnxruntime."""
     details = network.details
     assert isinstance(details, Quantized)
     theirs = onnxruntime_truth(network)
-    theirs = Truth(theirs.outputs, theirs.engine)  # noise is no excuse for integers
+    theirs = Truth(theirs.outputs, theirs.engine)  # integers have no tolerance
     graph = use_integer_arithmetic(imported.graph)
     ours = [evaluate(graph, sample).outputs for sample in network.samples]
     bounds = _bounds(graph, ours, network.samples) if _has_reals(graph) else None
@@ -55,7 +55,7 @@ def quantized_truth(network: Network, imported: Imported) -> Truth | str:
 
 
 def _has_reals(graph: Graph) -> bool:
-    """Whether any operator computes with real numbers."""
+    """Return whether any operator computes with real numbers."""
     return any(
         value.type.dtype is DType.FLOAT32 and not isinstance(node.op, Dequantize)
         for node in graph.nodes
@@ -66,7 +66,7 @@ def _has_reals(graph: Graph) -> bool:
 def _bounds(
     graph: Graph, base: Outputs, samples: Sequence[Sample]
 ) -> Callable[[], tuple[Outputs, Outputs]]:
-    """The least and the greatest that noise as large as rounding errors makes of each element."""
+    """Return the smallest and largest value of each element under noise like rounding errors."""
 
     @cache
     def found() -> tuple[Outputs, Outputs]:
@@ -96,7 +96,7 @@ def _noisy(graph: Graph, sample: Sample, rng: np.random.Generator) -> tuple[Arra
 
 
 def _unequal(ours: Outputs, theirs: Truth) -> str:
-    """How outputs differ, of which real numbers are dequantized integers."""
+    """Describe how outputs differ, whose real numbers are dequantized integers; empty if equal."""
     if all(
         np.array_equal(a, b)
         for found, wanted in zip(ours, theirs.outputs, strict=True)
@@ -107,7 +107,7 @@ def _unequal(ours: Outputs, theirs: Truth) -> str:
 
 
 def _wrong_piece(network: Network, details: Quantized) -> str:
-    """The first operator that is more than one step from onnxruntime's; empty if there is none."""
+    """Describe the first operator more than one step from onnxruntime; empty if there is none."""
     whole = load(details.whole, "whole").graph
     graph = use_integer_arithmetic(whole)
     names = [name for piece in details.pieces for name in piece.makes]

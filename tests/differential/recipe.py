@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 
 class UnfitError(Exception):
-    """A drawn step cannot be applied: draw another, or none."""
+    """A drawn step cannot be applied; the caller draws another one or none."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Recipe:
     """Everything that determines a network.
 
     Attributes:
-        kind: of its file: float ONNX, ONNX with QuantizeLinear, or int8 TFLite.
-        seed: of the campaign.
-        index: of the network in the campaign.
+        kind: kind of file: float ONNX, ONNX with QuantizeLinear, or int8 TFLite.
+        seed: seed of the campaign.
+        index: number of the network in the campaign.
         without: numbers of the steps to leave out; the others stay the same.
         channels: most channels of a layer.
     """
@@ -83,7 +83,7 @@ class Draw:
         return items[-back]
 
     def chance(self, probability: float) -> bool:
-        """True with this probability."""
+        """Return True with this probability."""
         return bool(self.rng.random() < probability)
 
     def channels(self) -> int:
@@ -117,8 +117,8 @@ class Network:
     """A model file with its samples and operators.
 
     Attributes:
-        steps: numbers of the steps that it is made of, for shrinking it.
-        details: what only the comparison of this kind of network needs.
+        steps: numbers of the steps in the network, for shrinking it.
+        details: data for comparing networks of this kind.
     """
 
     recipe: Recipe

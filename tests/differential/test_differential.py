@@ -1,4 +1,4 @@
-"""Random model files through Smelt and several compilers, against other engines' results.
+"""Tests of random model files, compiled by Smelt and several compilers, against other engines.
 
 Runs 60 networks; `python -m tests.differential` runs any number, in all builds. Planted faults
 check that the fuzzer finds and locates faults, and continues after crashes.
@@ -45,7 +45,7 @@ def _require_engine(kind: Kind) -> None:
     ("batch", "names"), [(0, ("gcc-O2", "m4-gcc")), (1, ("gcc-v4", "clang-O2", "m55-gcc"))]
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_networks(kind: Kind, batch: int, names: tuple[str, ...]) -> None:
+def test_random_networks_are_right(kind: Kind, batch: int, names: tuple[str, ...]) -> None:
     _require_engine(kind)
     builds, _ = available(names)
     optimizes = OPTIMIZES[batch:] + OPTIMIZES[:batch]
@@ -61,8 +61,8 @@ def test_random_networks(kind: Kind, batch: int, names: tuple[str, ...]) -> None
     assert sum(tally.builds.values()) == sum(tally.networks.values()) * len(settings)
 
 
-class _Spoiled(FileSystemLoader):
-    """Loads the templates, one of them altered."""
+class _ChangedTemplate(FileSystemLoader):
+    """A loader of templates that changes one of them."""
 
     def __init__(self, template: str, right: str, wrong: str) -> None:
         super().__init__(str(TEMPLATES))
@@ -80,10 +80,10 @@ class _Spoiled(FileSystemLoader):
 
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Planter]:
-    """Replace a piece of a template during a test."""
+    """Yield a function that replaces a piece of a template during a test."""
 
     def planted(template: str, right: str, wrong: str) -> None:
-        whole, loader = render.environment(), _Spoiled(template, right, wrong)
+        whole, loader = render.environment(), _ChangedTemplate(template, right, wrong)
         spoiled = whole.overlay(loader=loader, bytecode_cache=None, cache_size=100)
         for module in (render, helpers):
             monkeypatch.setattr(module, "environment", cache(lambda: spoiled))
@@ -116,7 +116,7 @@ def test_a_wrong_number_is_found_and_shrunk(plant: Planter) -> None:
     assert again.what == small.what
 
 
-def test_a_crash_is_attributed_and_the_rest_goes_on(plant: Planter) -> None:
+def test_a_crash_is_attributed_to_its_network(plant: Planter) -> None:
     _require_engine("float")
     inside = "//% if net.uses_arena\n    uint8_t *const arena = ctx->arena;\n"
     spoiled = """//% if net.title == "float_2"
@@ -141,7 +141,7 @@ def test_a_crash_is_attributed_and_the_rest_goes_on(plant: Planter) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_recipe_makes_the_same_network_again(kind: Kind) -> None:
+def test_a_recipe_always_gives_the_same_network(kind: Kind) -> None:
     for recipe in _recipes(kind, 0, 5):
         network = generate(recipe)
         assert generate(recipe).data == network.data
@@ -150,7 +150,7 @@ def test_a_recipe_makes_the_same_network_again(kind: Kind) -> None:
         assert len(fewer.operators) <= len(network.operators)
 
 
-def test_every_build_gets_every_way_to_optimize() -> None:
+def test_every_build_gets_every_goal_of_optimization() -> None:
     builds = list(BUILDS.values())
     met = {setting for batch in range(36) for setting in settings_of(batch, builds)}
     assert met == {(build, optimize) for build in builds for optimize in OPTIMIZES}

@@ -13,7 +13,7 @@ from tests.differential.recipe import Draw, UnfitError
 from tests.support.tflite_networks import O, T, const, litert, network
 
 LARGEST = 3000
-"""Elements of a computed tensor, at most."""
+"""Most elements of a computed tensor."""
 QuantPair = tuple[float, int]
 """Scale and zero point."""
 _LOW, _HIGH = -128, 127
@@ -25,7 +25,7 @@ class TfliteBuilder:
 
     Attributes:
         draw: random choices for the current step.
-        tensors: those of the file, by name.
+        tensors: tensors of the file, by name.
         reals: by name of a computed tensor, its float values for each sample.
         constants: by name of a constant, its value in a float network.
     """

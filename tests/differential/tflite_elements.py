@@ -36,13 +36,13 @@ def unary(b: TfliteBuilder) -> None:
 
 
 def prelu(b: TfliteBuilder) -> None:
-    """PRELU with a slope for each channel."""
+    """Append PRELU with a slope for each channel."""
     x = b.pick(b.images())
     b.add("PRELU", x, b.data(b.draw.real((1, 1, b.shape(x)[3]))))
 
 
 def softmax(b: TfliteBuilder) -> None:
-    """SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION over the last axis."""
+    """Append SOFTMAX, LOG_SOFTMAX or L2_NORMALIZATION over the last axis."""
     x = b.pick(b.of_rank(2, 4))
     kind = b.draw.pick(("SOFTMAX", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION"))
     if kind == "SOFTMAX":
@@ -94,7 +94,7 @@ def concat(b: TfliteBuilder) -> None:
 
 
 def split(b: TfliteBuilder) -> None:
-    """SPLIT into equal parts, SPLIT_V into any."""
+    """Append SPLIT into equal parts, or SPLIT_V into any parts."""
     x = b.pick(b.of_rank(2, 3, 4))
     axes = [axis for axis, n in enumerate(b.shape(x)) if n > 1]
     if not axes:
@@ -113,7 +113,7 @@ def split(b: TfliteBuilder) -> None:
 
 
 def slice_(b: TfliteBuilder) -> None:
-    """SLICE, and STRIDED_SLICE with steps."""
+    """Append SLICE, or STRIDED_SLICE with steps."""
     x = b.pick(b.of_rank(2, 3, 4))
     shape = b.shape(x)
     begins = [b.draw.integer(0, n - 1) for n in shape]
@@ -132,7 +132,7 @@ def slice_(b: TfliteBuilder) -> None:
 
 
 def pad(b: TfliteBuilder) -> None:
-    """PAD, PADV2 and MIRROR_PAD."""
+    """Append PAD, PADV2 or MIRROR_PAD."""
     x = b.pick(b.of_rank(2, 3, 4))
     kind = b.draw.pick(("PAD", "PAD", "PADV2", "MIRROR_PAD"))
     room = [min(2, n - 1) if kind == "MIRROR_PAD" else 2 for n in b.shape(x)]
@@ -166,7 +166,7 @@ def reshape(b: TfliteBuilder) -> None:
 
 
 def resize(b: TfliteBuilder) -> None:
-    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, in each coordinate mode."""
+    """Append RESIZE_BILINEAR or RESIZE_NEAREST_NEIGHBOR, in any coordinate mode."""
     x = b.pick(b.images())
     kind, options = b.draw.pick(
         (
@@ -181,7 +181,7 @@ def resize(b: TfliteBuilder) -> None:
 
 
 def blocks(b: TfliteBuilder) -> None:
-    """SPACE_TO_DEPTH and DEPTH_TO_SPACE."""
+    """Append SPACE_TO_DEPTH or DEPTH_TO_SPACE."""
     x = b.pick(b.images())
     _, height, width, channels = b.shape(x)
     if height % 2 == width % 2 == 0 and b.draw.chance(0.6):
@@ -193,7 +193,7 @@ def blocks(b: TfliteBuilder) -> None:
 
 
 def gather(b: TfliteBuilder) -> None:
-    """GATHER of constant indices."""
+    """Append GATHER with constant indices."""
     x = b.pick(b.of_rank(2, 3, 4))
     axis = b.draw.integer(0, len(b.shape(x)) - 1)
     n = b.shape(x)[axis]
@@ -202,7 +202,7 @@ def gather(b: TfliteBuilder) -> None:
 
 
 def pack(b: TfliteBuilder) -> None:
-    """PACK of a tensor with itself, UNPACK of a short axis."""
+    """Append PACK of a tensor with itself, or UNPACK of a short axis."""
     x = b.pick(b.of_rank(2, 3))
     short = [axis for axis, n in enumerate(b.shape(x)) if n <= 4]
     if short and b.draw.chance(0.5):
@@ -216,7 +216,7 @@ def pack(b: TfliteBuilder) -> None:
 
 
 def requantize(b: TfliteBuilder) -> None:
-    """QUANTIZE to another scale."""
+    """Append QUANTIZE to another scale."""
     x = b.pick(b.computed())
     low, high = (float(f([f(a) for a in b.reals[x]])) for f in (np.min, np.max))
     other = b.data(np.zeros(1, np.float32), b.range(low, high))
@@ -224,7 +224,7 @@ def requantize(b: TfliteBuilder) -> None:
 
 
 def arg_max(b: TfliteBuilder) -> None:
-    """ARG_MAX and ARG_MIN, which end a network."""
+    """Append ARG_MAX or ARG_MIN, whose results no other step reads."""
     x = b.pick(b.of_rank(2, 3, 4))
     axis = b.integers([b.draw.integer(0, len(b.shape(x)) - 1)])
     if b.draw.chance(0.5):
@@ -236,7 +236,7 @@ def arg_max(b: TfliteBuilder) -> None:
 
 
 def broadcast(b: TfliteBuilder) -> None:
-    """BROADCAST_TO along axes of length one."""
+    """Append BROADCAST_TO along axes of length one."""
     x = b.pick(b.of_rank(2, 3, 4))
     shape = [b.draw.pick((1, 2, 4)) if n == 1 else n for n in b.shape(x)]
     b.add("BROADCAST_TO", x, b.integers(shape), options=schema.BroadcastToOptionsT, quant="same")

@@ -11,7 +11,7 @@ from tests.differential.recipe import UnfitError
 from tests.differential.tflite_builder import TfliteBuilder
 
 MOST_PRODUCTS = 400_000
-"""Multiplications of a layer."""
+"""Most multiplications of a layer."""
 _SAME, _VALID = schema.Padding.SAME, schema.Padding.VALID
 _FUSED = schema.ActivationFunctionType
 ACTIVATIONS = (_FUSED.NONE, _FUSED.NONE, _FUSED.RELU, _FUSED.RELU6, _FUSED.RELU_N1_TO_1)
@@ -48,7 +48,7 @@ def _require_few(products: int) -> None:
 
 
 def conv(b: TfliteBuilder) -> None:
-    """CONV_2D, also in groups."""
+    """Append CONV_2D, also in groups."""
     x = b.pick(b.images())
     _, height, width, channels = b.shape(x)
     window, fields = _window(b, x, dilated=True)
@@ -61,7 +61,7 @@ def conv(b: TfliteBuilder) -> None:
 
 
 def depthwise(b: TfliteBuilder) -> None:
-    """DEPTHWISE_CONV_2D with any multiplier."""
+    """Append DEPTHWISE_CONV_2D with any multiplier."""
     x = b.pick(b.images())
     channels, multiplier = b.shape(x)[3], b.draw.pick((1, 1, 1, 2, 3))
     if channels * multiplier > b.draw.most_channels * 3:
@@ -75,7 +75,7 @@ def depthwise(b: TfliteBuilder) -> None:
 
 
 def transposed(b: TfliteBuilder) -> None:
-    """TRANSPOSE_CONV."""
+    """Append TRANSPOSE_CONV."""
     x = b.pick(b.images())
     batch, height, width, channels = b.shape(x)
     window = b.draw.integer(1, 4), b.draw.integer(1, 4)
@@ -100,7 +100,7 @@ def transposed(b: TfliteBuilder) -> None:
 
 
 def dense(b: TfliteBuilder) -> None:
-    """FULLY_CONNECTED, over rows or all elements, per-tensor or per-channel."""
+    """Append FULLY_CONNECTED, over rows or all elements, per-tensor or per-channel."""
     x = b.pick(b.of_rank(2, 3, 4))
     if len(b.shape(x)) > 2 or b.draw.chance(0.3):
         x = b.add("RESHAPE", x, b.integers([1, int(np.prod(b.shape(x)))]), quant="same")
@@ -113,7 +113,7 @@ def dense(b: TfliteBuilder) -> None:
 
 
 def matmul(b: TfliteBuilder) -> None:
-    """BATCH_MATMUL of a computed tensor and itself or another one."""
+    """Append BATCH_MATMUL of a computed tensor and itself or another one."""
     x = b.pick(b.of_rank(2, 3, 4))
     shape = b.shape(x)
     fitting = [n for n in b.of_rank(len(shape)) if b.shape(n)[:-2] == shape[:-2]]
@@ -129,7 +129,7 @@ def matmul(b: TfliteBuilder) -> None:
 
 
 def pool(b: TfliteBuilder) -> None:
-    """AVERAGE_POOL_2D and MAX_POOL_2D."""
+    """Append AVERAGE_POOL_2D or MAX_POOL_2D."""
     x = b.pick(b.images())
     window = b.draw.integer(1, 4), b.draw.integer(1, 4)
     b.add(
@@ -143,7 +143,7 @@ def pool(b: TfliteBuilder) -> None:
 
 
 def reduce(b: TfliteBuilder) -> None:
-    """MEAN, SUM, REDUCE_MAX and REDUCE_MIN over some axes."""
+    """Append MEAN, SUM, REDUCE_MAX or REDUCE_MIN over some axes."""
     x = b.pick(b.of_rank(2, 3, 4))
     rank = len(b.shape(x))
     kind = b.draw.pick(("MEAN", "MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"))

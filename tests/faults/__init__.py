@@ -28,4 +28,4 @@ FAULTS: tuple[Fault, ...] = (
     *wire.FAULTS,
     *verification.FAULTS,
 )
-"""All of them."""
+"""All planted faults."""

@@ -9,7 +9,7 @@ _SCHEDULE, _ARENA = ("tests/schedule/test_schedule.py",), ("tests/arena/test_pla
 
 FAULTS = (
     _of(
-        "a buffer's life ends a step early",
+        "a buffer's lifetime ends a step early",
         "codegen/schedule/lifetimes.py",
         "self._end[buffer] = max(self._end.get(buffer, 0), time + 1)",
         "self._end[buffer] = max(self._end.get(buffer, 0), time, self._first[buffer] + 1)",
@@ -30,14 +30,14 @@ FAULTS = (
         ("tests/schedule/test_control_code.py", "-k", "on_the_host or share_memory"),
     ),
     _of(
-        "what a loop takes from before it lives for the first turn only",
+        "a value from outside a loop lives for the first turn only",
         "codegen/schedule/lifetimes.py",
         "self._end[buffer] = max(self._end[buffer], tail + 1)",
         "self._end[buffer] = max(self._end[buffer], head + 1)",
         ("tests/schedule/test_control_code.py", "-k", "on_the_host"),
     ),
     _of(
-        "an output may be overwritten once it is made",
+        "an output of the network may be overwritten",
         "codegen/schedule/schedule.py",
         "for value in (*graph.results, *(graph.inputs if keep_inputs else ())):",
         "for value in (*graph.inputs,) if keep_inputs else ():",
@@ -51,7 +51,7 @@ FAULTS = (
         _ARENA,
     ),
     _of(
-        "a buffer that ends where another begins counts as dead a step early",
+        "a buffer counts as dead in its last step",
         "codegen/arena/conflict.py",
         "live = [i for i in live if buffers[i].end > buffers[second].start]",
         "live = [i for i in live if buffers[i].end > buffers[second].start + 1]",
@@ -65,7 +65,7 @@ FAULTS = (
         _ARENA,
     ),
     _of(
-        "the validator does not look at alignment",
+        "the validator does not check alignment",
         "codegen/arena/validate.py",
         "if placement.offset % buffer.alignment:",
         "if placement.offset % 1:",

@@ -15,7 +15,7 @@ FAULTS = (
         ("tests/schedule/test_control_code.py",),
     ),
     _of(
-        "constants of the assembler file begin where the one before begins",
+        "constants of the assembler file have wrong offsets",
         "codegen/emit/weights.py",
         "        start += size\n",
         "        start = size\n",

@@ -11,7 +11,7 @@ class Fault:
     """A right piece of text and a wrong one to replace it.
 
     Attributes:
-        part: of the project, as in the table.
+        part: part of the project, as in the table.
         says: a short description of the fault.
         file: path in the tree.
         old: the right text, which occurs exactly once in the file.

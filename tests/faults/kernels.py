@@ -9,14 +9,14 @@ _CASES = ("tests/backends/test_cases.py", "-k", "test_every_case and host")
 
 FAULTS = (
     _of(
-        "requantization rounds ties of negative numbers towards zero's other side",
+        "requantization rounds ties of negative numbers in the wrong direction",
         "templates/text/helpers.c.j2",
         "const int32_t threshold = (mask >> 1) + (high < 0 ? 1 : 0);",
         "const int32_t threshold = (mask >> 1);",
         _CASES,
     ),
     _of(
-        "the doubling high product is cut off in place of rounded",
+        "the doubling high product is truncated instead of rounded",
         "templates/text/helpers.c.j2",
         "int32_t high = (int32_t)((product + (INT64_C(1) << 30)) >> 31);",
         "int32_t high = (int32_t)(product >> 31);",
@@ -37,7 +37,7 @@ FAULTS = (
         _CASES,
     ),
     _of(
-        "padding before and behind an image are mixed up",
+        "padding before and after an image is swapped",
         "codegen/lower/window.py",
         "before = self.padding[axis][0]",
         "before = self.padding[axis][1]",
@@ -79,28 +79,28 @@ FAULTS = (
         _CASES,
     ),
     _of(
-        "an index below zero does not count from the end",
+        "a negative index does not count from the end",
         "templates/text/helpers.c.j2",
         "return bounded(index < 0 ? index + size : index, size - 1);",
         "return bounded(index, size - 1);",
         _CASES,
     ),
     _of(
-        "a constant offset that is right for all sums but the one below a threshold",
+        "a constant offset is wrong for the sum just below a threshold",
         "codegen/lower/requantization.py",
         "below = goal - (inside - 1) * reduced - 1",
         "below = goal - (inside - 1) * reduced",
         ("tests/lower/test_requantization.py", "-k", "two_roundings"),
     ),
     _of(
-        "float weights of the last, incomplete block lie in the wrong order",
+        "float weights of the last, incomplete block are in the wrong order",
         "codegen/backends/c/convolution_float.py",
         "parts.append(chosen.transpose(0, 2, 1).ravel())",
         "parts.append(chosen.ravel())",
         ("tests/backends/c/test_float_kernels.py", "-k", "equals_onnxruntime and host"),
     ),
     _of(
-        "sums of two products in a word take a borrow too few",
+        "the upper of two sums in a word lacks the borrow of the lower",
         "templates/text/helpers.c.j2",
         "return (int32_t)(uint32_t)((sums + 0x800000u) >> 24);",
         "return (int32_t)(uint32_t)(sums >> 24);",

@@ -15,14 +15,14 @@ FAULTS = (
         ("tests/partition/test_partitioner.py",),
     ),
     _of(
-        "a rewrite is kept that a backend of lower preference serves",
+        "a rewrite is kept if it needs a backend of lower preference",
         "codegen/partition/partitioner.py",
         "return self.group < other.group",
         "return self.group > other.group",
         ("tests/partition/test_legalize.py",),
     ),
     _of(
-        "a value that ends with a node is counted as live ever after",
+        "the end of a value's lifetime is off by one node",
         "codegen/partition/scratch.py",
         "total -= sum(value.type.bytes for value in ending.pop(i, ()))",
         "total -= sum(value.type.bytes for value in ending.pop(i + 1, ()))",

@@ -10,7 +10,7 @@ _REFERENCE = ("tests/ops/test_reference.py",)
 
 FAULTS = (
     _of(
-        "scales of depthwise weights lie along the wrong axis",
+        "scales of depthwise weights have the wrong axis",
         "smelt/ops/core/weights_rules.py",
         "        return 3\n",
         "        return 0\n",
@@ -24,14 +24,14 @@ FAULTS = (
         _CORE,
     ),
     _of(
-        "the zero point lies on the other side",
+        "the zero point has the wrong sign",
         "quant/ranges/activation_ranges.py",
         "scale, min(max(round(-128 - low / scale), -128), 127)",
         "scale, min(max(round(-128 + low / scale), -128), 127)",
         _CORE,
     ),
     _of(
-        "the scale of a bias forgets the input's",
+        "the scale of a bias lacks the input's scale",
         "quant/convert.py",
         "bias_scales = tuple(float(np.float32(x.type.scale * scale)) for scale in scales)",
         "bias_scales = tuple(float(np.float32(scale)) for scale in scales)",
@@ -45,14 +45,14 @@ FAULTS = (
         _CORE,
     ),
     _of(
-        "a table is made of the output's real numbers, not the input's",
+        "a table is computed from the output's real numbers, not the input's",
         "quant/convert.py",
         "numbers = dequantize_onnx(np.arange(-128, 128, dtype=np.int8), x.type.quant)",
         "numbers = dequantize_onnx(np.arange(-128, 128, dtype=np.int8), quant)",
         _CORE,
     ),
     _of(
-        "sums of large weights and biases may leave 32 bits",
+        "sums of large weights and biases may overflow 32 bits",
         "quant/weights/integers.py",
         "least = np.maximum(reach / _SUM_LIMIT, 1e-12)",
         "least = np.maximum(reach / 2.0**40, 1e-12)",
@@ -66,7 +66,7 @@ FAULTS = (
         ("tests/quant/test_lstm.py",),
     ),
     _of(
-        "real numbers are stored with ties away from zero",
+        "real numbers are quantized with ties away from zero",
         "smelt/ops/arithmetic/fixed_point.py",
         "scaled = np.rint(real.astype(np.float32) / scale.astype(np.float32))",
         "scaled = round_half_away(real.astype(np.float32) / scale.astype(np.float32))",
@@ -77,7 +77,7 @@ FAULTS = (
         ),
     ),
     _of(
-        "the limits of a fused clamp forget the zero point",
+        "the limits of a fused clamp lack the zero point",
         "smelt/ops/arithmetic/fixed_point.py",
         "return zero_point + (round(quotient)",
         "return (round(quotient)",

@@ -18,7 +18,7 @@ from tests.faults.fault import Fault
 from tests.support.shared import ROOT, SHARED
 
 _LIMIT_S = 900
-"""For the tests of one fault. A test that it makes hang has found it."""
+"""Seconds for the tests of one fault. A test that hangs has found the fault."""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", flags=re.MULTILINE)
 
 

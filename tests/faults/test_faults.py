@@ -1,4 +1,4 @@
-"""Faults that are planted: each still applies, is in the docs, and is found."""
+"""Tests that each planted fault still applies, is in the docs, and is found."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_fault_that_no_longer_applies_is_refused(tmp_path: Path) -> None:
             Fault("pass", "nothing", "a.py", old, "", ()).apply(tmp_path)
 
 
-def test_faults_are_everywhere() -> None:
+def test_every_part_and_backend_has_a_fault() -> None:
     assert len(FAULTS) >= 40
     assert {fault.part for fault in FAULTS} == PARTS
     folders = {path.parent.name for path in (ROOT / "codegen/backends").glob("*/__init__.py")}
@@ -49,14 +49,14 @@ def test_faults_are_everywhere() -> None:
     assert len({(fault.file, fault.new, fault.old) for fault in FAULTS}) == len(FAULTS)
 
 
-def test_the_docs_list_them() -> None:
+def test_the_docs_list_every_fault() -> None:
     table = PAGE.partition("\n".join(HEAD))[2].partition("\n\n")[0]
     listed = [line.rpartition(" | ")[0] + " |" for line in table.strip().splitlines()]
-    assert listed == [row(f) for f in FAULTS], "write it again: python -m tests.faults --markdown"
+    assert listed == [row(f) for f in FAULTS], "run: python -m tests.faults --markdown"
     assert f"{len(FAULTS)} of {len(FAULTS)} are found" in PAGE
 
 
-def test_who_finds_them_is_in_the_quick_tier() -> None:
+def test_the_tests_that_find_faults_are_quick() -> None:
     """According to the docs, `make test` runs a test that finds each fault."""
     finders = {fault: finder(fault) for fault in FAULTS}
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]

@@ -31,21 +31,21 @@ FAULTS = (
         _COMMANDS,
     ),
     _of(
-        "a number that exceeds 32 bits is taken modulo",
+        "a number that exceeds 32 bits is taken modulo 2^32",
         "templates/emit/project/command.c",
         "if (*text == start || number > UINT32_MAX ||",
         "if (*text == start ||",
         _COMMANDS,
     ),
     _of(
-        "a line's CRC goes on from the line before",
+        "a line's CRC includes the line before",
         "templates/emit/project/text.c",
         '    smelt_put("\\r\\n");\n    check = 0;',
         '    smelt_put("\\r\\n");',
         ("tests/devices/test_wire.py", "-k", "host and computes"),
     ),
     _of(
-        "a step is taken for any step that is said again",
+        "a command while a step waits may name any step",
         "templates/emit/project/wire.c",
         "!read_step(session, arguments, &steps) || walk->count - steps > 1u) {",
         "!read_step(session, arguments, &steps)) {",
@@ -59,7 +59,7 @@ FAULTS = (
         _COMMANDS,
     ),
     _of(
-        "the CRC of bytes takes every nibble once",
+        "the CRC of bytes uses only one nibble of each",
         "templates/emit/project/text.c",
         "        crc ^= *byte++;\n        crc = (crc >> 4) ^ table[crc & 15u];\n",
         "        crc ^= *byte++;\n",
@@ -73,7 +73,7 @@ FAULTS = (
         _LINE,
     ),
     _of(
-        "the host takes an answer to something else",
+        "the host accepts the answer to another command",
         "boards/transport.py",
         "if found[: len(numbers)] != list(map(str, numbers)) or len(found)",
         "if len(found)",
@@ -87,7 +87,7 @@ FAULTS = (
         (*_LINE[:2], "damaged_byte"),
     ),
     _of(
-        "the host does not notice that the device started again",
+        "the host does not notice that the device restarted",
         "boards/wire.py",
         'if last["count"] != self._count + 1:',
         'if last["count"] == self._count:',

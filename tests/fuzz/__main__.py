@@ -24,23 +24,23 @@ from tests.fuzz.shrink import shrunk
 
 def main(
     *,
-    minutes: Annotated[float | None, typer.Option(help="End after so many.")] = None,
-    files: Annotated[int | None, typer.Option(help="End after so many.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="End after this time.")] = None,
+    files: Annotated[int | None, typer.Option(help="End after this number of files.")] = None,
     format_: Annotated[
         list[str] | None,
         typer.Option("--format", help=f"{', '.join(BY_NAME)}; may be repeated."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of what is damaged, and how.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
     small: Annotated[
         bool, typer.Option("--small", help="Start from the repository's own small files only.")
     ] = False,
-    output: Annotated[Path, typer.Option(help="Folder of what reproduces failures.")] = Path(
+    output: Annotated[Path, typer.Option(help="Folder for files that reproduce failures.")] = Path(
         "build/fuzz"
     ),
     replay: Annotated[Path | None, typer.Option(help="Try this file only.")] = None,
 ) -> None:
-    """Try damaged files; leave the least that reproduces each failure."""
+    """Try damaged files; write a minimal file that reproduces each failure."""
     if replay is not None:
         raise typer.Exit(_replay(replay))
     unknown = set(format_ or ()) - set(BY_NAME)
@@ -52,7 +52,7 @@ def main(
     warm(chosen)
     source = islice(cases(chosen, seed, wide=not small), files)
     campaign = Campaign()
-    with suppress(KeyboardInterrupt):  # what was found until then is worth telling
+    with suppress(KeyboardInterrupt):  # report what was found until then
         run(_until(source, minutes), BY_NAME, Limits(), jobs, _observe, campaign)
     for line in report.table(campaign):
         typer.echo(line)
@@ -82,7 +82,7 @@ def _observe(campaign: Campaign, case: Case, result: Result, new: bool) -> None:
 
 
 def _replay(path: Path) -> int:
-    """Try a file as it was tried; 1 where it fails."""
+    """Try a file as its notes say; return 1 if it fails."""
     failed = False
     for case, result in tried(report.read(path), BY_NAME, Limits()):
         typer.echo(report.line(case, result))

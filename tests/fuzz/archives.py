@@ -15,7 +15,7 @@ import numpy as np
 from tests.fuzz.raw import hostile_name, scratched
 
 Inner = Callable[[str, bytes, Random], bytes]
-"""Damages what a member holds; gets its name too."""
+"""Damages the content of a member, given its name, content and random numbers."""
 
 _BOMB = bytes(1 << 20)
 _END, _CENTRAL, _LOCAL = b"PK\x05\x06", b"PK\x01\x02", b"PK\x03\x04"
@@ -32,7 +32,7 @@ def zipped(found: list[tuple[str, bytes]], method: int = zipfile.ZIP_STORED) -> 
     """Return an archive of these members; two may have the same name."""
     buffer = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", method) as archive:
-        warnings.simplefilter("ignore", UserWarning)  # of two members of a name
+        warnings.simplefilter("ignore", UserWarning)  # warning about two members with the same name
         for name, data in found:
             info = zipfile.ZipInfo(name.replace("\0", "") or "_", (1980, 1, 1, 0, 0, 0))
             info.compress_type = method

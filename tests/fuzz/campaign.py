@@ -72,7 +72,7 @@ def run(
 ) -> Campaign:
     """Try all cases; call `observe` with each result and whether its failure is new.
 
-    What is found goes into `campaign`, which is returned; a new one where None.
+    Results are added to `campaign`, or to a new one if it is None, which is returned.
     """
     campaign = Campaign() if campaign is None else campaign
     for case, result in tried(cases, formats, limits, jobs):

@@ -13,7 +13,7 @@ Step = int
 """Seeds the random numbers that one damage is chosen by."""
 
 READ_FAILURES = (ModelError, UnsupportedError)
-"""What a damaged model is refused with."""
+"""Errors that are right for a damaged model."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Format:
         more: returns more valid files; slow, or needs files outside of the repository.
         damage: applies the steps to a file.
         check: reads a file and does with it what Smelt does; raises what Smelt raises. Its number
-            chooses among several ways of use, such as targets.
-        variants: how many such ways there are.
+            chooses one of several variants of use, such as targets.
+        variants: number of such variants.
         refusals: errors that are right for a damaged file.
         weight: percentage of files in this format when `--format` is not given.
     """

@@ -1,4 +1,4 @@
-"""A device in Python that answers as the firmware does, without compiling any."""
+"""A device in Python that answers as firmware does, without compiling firmware."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smelt.boards.device_info import VERSION
 
 @dataclass
 class FakeDevice:
-    """A network's firmware as the host sees it; all its outputs are zeros."""
+    """A device with a network's firmware, as the host sees it; all outputs are zeros."""
 
     name: str
     hash: str

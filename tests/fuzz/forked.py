@@ -29,9 +29,9 @@ FAILURES: tuple[Kind, ...] = ("traceback", "crash", "hang", "memory")
 
 _TESTS = str(Path("tests", "fuzz"))
 FUZZER = "the fuzzer itself"
-"""The place of what failed in nothing of Smelt's."""
+"""The place of failures without a function of Smelt in the traceback."""
 _DEEP = 3
-"""Innermost places of ours by which failures are told apart."""
+"""Number of innermost functions that distinguish failures."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class _Child:
     ) -> None:
         self.rest, self.ended = list(cases), False
         self._limits, self._buffer, self._heard = limits, b"", time.monotonic()
-        self._dump = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the child
+        self._dump = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child
         self._folder = tempfile.TemporaryDirectory(prefix="smelt-fuzz-")
         self.pipe, writer = os.pipe()
         sys.stdout.flush()
@@ -254,7 +254,7 @@ def outcome(check: Callable[[], None], format_: Format) -> Result:
 
 
 _LONGEST = 500
-"""Characters of a message."""
+"""Most characters of a message."""
 
 
 def _failed(kind: Kind, error: BaseException) -> Result:

@@ -3,8 +3,8 @@
     python -m pip install -e '.[fuzz]'
     python -m tests.fuzz.guided onnx build/guided -max_total_time=600
 
-The folder keeps the files that took new paths, and is filled with sound ones where it is empty;
-what follows it is for libFuzzer. Atheris comes with the extra `fuzz`; without it the test of this
+The folder keeps the files that took new paths; an empty folder is filled with valid files first.
+Options behind it are libFuzzer's. Atheris comes with the extra `fuzz`; without it the test of this
 module is skipped.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 from zlib import crc32
 
 LIMITS = ("-timeout=5", "-rss_limit_mb=2048", "-max_len=100000")
-"""Seconds and mebibytes that a file may take, and bytes that it may have."""
+"""Limits of one file: seconds, mebibytes of memory, and bytes."""
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from tests.support.onnx_networks import graph, model, node
 
 @cache
 def _network() -> Imported:
-    """Two products that a GPU takes."""
+    """Return a network of two products, which a GPU can compute."""
     weights = {n: np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8) for n in ("v", "w")}
     nodes = [node("MatMul", "x v", "a"), node("Relu", "a", "b"), node("MatMul", "b w", "y")]
     return load(model(graph(nodes, {"x": [4, 8]}, "y", weights)).SerializeToString())
@@ -35,7 +35,7 @@ def _network() -> Imported:
 
 @cache
 def seeds() -> Mapping[str, bytes]:
-    """A tuning of the network, and the report of a build."""
+    """Return a tuning of the network, and the report of a build."""
     nodes = compile_model(_network(), Options(target="vulkan")).graph.nodes
     block = {"pixels": 1, "quads": 1, "across": True, "local": 64}
     layer = {"gpu_ns": 900.0, "cpu_ns": 4000.0}
@@ -52,7 +52,7 @@ BOARD = "nucleo-f446re"
 
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
-    """The file after the steps: those that change values come first."""
+    """Apply the steps: those that change values come first."""
     chosen = [(Random(step), Random(step).random() < 0.85) for step in steps]
     tree = json.loads(data)
     for rng in (rng for rng, structural in chosen if structural):
@@ -64,7 +64,7 @@ def damage(data: bytes, steps: Sequence[Step]) -> bytes:
 
 
 def check(path: Path, variant: int) -> None:
-    """Read as a tuning, of which a network is built in one case of three, or as a report."""
+    """Read the file as a tuning, and in one variant build a network with it, or as a report."""
     if variant == 0:
         _ = load_tuning(path).costs
     elif variant == 1:

@@ -1,4 +1,4 @@
-"""Damaged calibration folders: images, and recordings."""
+"""Damaged calibration data: images and recordings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IMAGES = ("png", "jpeg", "bmp", "gif", "webp", "tiff", "ppm")
 
 @cache
 def _image_seeds() -> Mapping[str, bytes]:
-    """A small image in every format and several modes; readers go by the bytes, not the name."""
+    """Return small images in all formats and several modes; readers ignore the file's name."""
     pixels = np.arange(11 * 7 * 3, dtype=np.uint8).reshape(11, 7, 3)
     found: dict[str, bytes] = {}
     for kind in IMAGES:
@@ -51,7 +51,7 @@ def _in_mode(
 
 @cache
 def _wave_seeds() -> Mapping[str, bytes]:
-    """Recordings of one and two channels, and of every width."""
+    """Return recordings with one and two channels, and with every sample width."""
     found: dict[str, bytes] = {}
     for width in (1, 2, 3, 4):
         for channels in (1, 2):
@@ -66,7 +66,7 @@ def _wave_seeds() -> Mapping[str, bytes]:
 
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
-    """The file after the steps."""
+    """Apply the steps."""
     for step in steps:
         rng = Random(step)
         data = _chunks(data, rng) if rng.random() < 0.5 else scratched(data, rng)
@@ -74,7 +74,7 @@ def damage(data: bytes, steps: Sequence[Step]) -> bytes:
 
 
 def _chunks(data: bytes, rng: Random) -> bytes:
-    """A number of a header is another one; the sums of PNG's chunks are made right again."""
+    """Change a number of a header, and correct the checksums of PNG's chunks."""
     changed = bytearray(data)
     if len(data) < 16:
         return data

@@ -11,7 +11,7 @@ from smelt.ir import Graph
 
 TARGETS = ("host", "cortex-m4", "cortex-m0", "cortex-m55", "cortex-m3", "host", "rv32imac")
 _NODES, _ELEMENTS = 24, 1 << 13
-"""What of a network is small enough to be compiled by the thousand."""
+"""Limits below which a network is small enough to compile thousands of them."""
 
 
 def check(path: Path, variant: int) -> None:

@@ -30,7 +30,7 @@ def _integer() -> Graph:
 
 @cache
 def _float() -> Graph:
-    """A small float network of two inputs."""
+    """Return a small float network with two inputs."""
     nodes = [node("MatMul", "x w", "a"), node("Add", "a z", "b"), node("Softmax", "b", "y")]
     weights = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
     proto = model(graph(nodes, {"x": [1, 3], "z": [1, 4]}, "y", {"w": weights}))
@@ -39,7 +39,7 @@ def _float() -> Graph:
 
 @cache
 def seeds() -> Mapping[str, bytes]:
-    """Samples for both networks, and labels."""
+    """Return samples for both networks, and labels."""
     rng = np.random.default_rng(1)
     sizes = {"x": 3, "z": 4, "y": 4}
     arrays: dict[str, Any] = {
@@ -68,7 +68,7 @@ def _npy(array: Any) -> bytes:
 
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
-    """The file after the steps."""
+    """Apply the steps."""
     for step in steps:
         rng = Random(step)
         if data[:2] == b"PK":
@@ -79,7 +79,7 @@ def damage(data: bytes, steps: Sequence[Step]) -> bytes:
 
 
 def check(path: Path, variant: int) -> None:
-    """Read as samples, as what a network shall compute, as labels, or as calibration data."""
+    """Read the file as samples, expected outputs, labels or calibration data."""
     if variant == 0:
         bind_samples(_integer(), load_arrays(path))
     elif variant == 1:

@@ -29,7 +29,7 @@ _UNWRITABLE = (
     *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError),
     *(DecodeError, onnx.checker.ValidationError),
 )
-"""A number does not fit its field, an array its shape; or there is nothing left to be damaged."""
+"""Errors if a number does not fit its field or an array its shape, or nothing can be damaged."""
 
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
@@ -51,7 +51,7 @@ def _with_messages_damaged(data: bytes, steps: Sequence[Random]) -> bytes:
             rng.choice(DAMAGES)(model, rng)
     try:
         return model.SerializeToString()
-    except ValueError:  # a name that no UTF-8 holds
+    except ValueError:  # a name that UTF-8 cannot encode
         return data
 
 
@@ -264,7 +264,7 @@ def _shape(model: onnx.ModelProto, rng: Random) -> None:
 
 
 def _numbers(rng: Random) -> Any:
-    """A small array."""
+    """Return a small array."""
     shape = [rng.choice((0, 1, 1, 2, 3)) for _ in range(rng.randrange(4))]
     kind = rng.choice((np.float32, np.int64, np.int32, np.int8, np.uint8, np.bool_, np.float64))
     values = FLOATS if kind in (np.float32, np.float64) else (*SIZES, 0, 1, 2, 3)
@@ -378,7 +378,7 @@ def _function(model: onnx.ModelProto, rng: Random) -> None:
 
 
 LARGE = (2**16, 10**6, 2**24, 10**8, 2**31 - 1)
-"""Sizes that fit every field, and that hardly any memory holds."""
+"""Sizes that fit into every field, but hardly into any memory."""
 
 
 def _large_sizes(model: onnx.ModelProto, rng: Random) -> None:
@@ -404,7 +404,7 @@ def _large_sizes(model: onnx.ModelProto, rng: Random) -> None:
 
 
 def _called_often(model: onnx.ModelProto, rng: Random) -> None:
-    """Call a function with a large constant or note repeatedly, or through a chain of functions."""
+    """Call a function with a constant repeatedly, or through a chain of functions."""
     opsets = [*model.opset_import, helper.make_opsetid("often", 1)]
     constant = numpy_helper.from_array(np.ones(rng.choice((1, 2**12, 2**17)), np.float32))
     body = [

@@ -1,4 +1,4 @@
-"""Sound ONNX files: small networks of ours, and those of the ONNX backend suite."""
+"""Valid ONNX files: small networks, and those of the ONNX backend suite."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tests.support.onnx_networks import graph, ints, model, node, tensor_info
 from tests.support.shared import ROOT, SHARED
 
 LARGEST = 60_000
-"""Bytes of a file."""
+"""Most bytes of a file."""
 
 
 @cache
 def seeds() -> Mapping[str, bytes]:
-    """The networks below, and the example's."""
+    """Return the networks below, and the example's."""
     found = {name: proto.SerializeToString() for name, proto in SMALL.items()}
     return found | {"digits": (ROOT / "examples/digits/digits.onnx").read_bytes()}
 
 
 @cache
 def more() -> Mapping[str, bytes]:
-    """The cases of the ONNX backend suite, which take seconds to make, and shared networks."""
+    """Return shared networks, and the cases of the ONNX backend suite, which take seconds."""
     from onnx.backend.test import loader
 
     with warnings.catch_warnings():
@@ -44,7 +44,7 @@ def _weights(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def _control_flow() -> onnx.ModelProto:
-    """A branch, and a loop around it."""
+    """Return a network with a branch inside a loop."""
     branches: dict[str, Any] = {
         "then_branch": graph([node("Neg", "s", "a")], {}, "a"),
         "else_branch": graph([node("Add", "s x", "b")], {}, "b"),
@@ -92,7 +92,7 @@ def _resized() -> onnx.ModelProto:
 
 
 def _framed() -> onnx.ModelProto:
-    """What constants say the size of: frames, a window, repetitions, a border."""
+    """Return a network with sizes in constants: frames, a window, repetitions, padding."""
     constants = {
         "step": np.asarray(2),
         "length": np.asarray(4),
@@ -135,7 +135,7 @@ def _quantized() -> onnx.ModelProto:
 
 
 def _functions() -> onnx.ModelProto:
-    """Functions that call one another, with an attribute, and an operator that ONNX defines."""
+    """Return a network with functions that call each other, and one for a standard operator."""
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
     scaled = [node("LeakyRelu", "a", "t"), node("Mul", "t a", "b")]
     reference = scaled[0].attribute.add(name="alpha", ref_attr_name="slope")

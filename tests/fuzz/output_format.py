@@ -48,7 +48,7 @@ class Unfit(Exception):
 
 @cache
 def seeds() -> Mapping[str, bytes]:
-    """Small networks of ONNX."""
+    """Return small ONNX networks."""
     return {name: proto.SerializeToString() for name, proto in SMALL.items()}
 
 
@@ -115,7 +115,7 @@ def fit_for_terminal(text: str) -> None:
 
 
 def _pages(report: Mapping[str, Any]) -> Sequence[str]:
-    """Pages about a network, with figures that were not measured."""
+    """Return pages about a network, with made-up figures."""
     counted = {"instructions": 7, "share": 0.5, "instructions_per_mac": 1.0, "ticks": 3}
     layers = [{**layer, **counted, "seconds": 0.1} for layer in report["layers"]]
     profile = {"instructions": 9, "outside": counted}
@@ -130,10 +130,10 @@ def _pages(report: Mapping[str, Any]) -> Sequence[str]:
 
 
 class _Tags(HTMLParser):
-    """Raises `Unfit` for tags and attributes that come from a hostile name."""
+    """A parser that raises `Unfit` for tags and attributes that come from a hostile name."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """As of `HTMLParser`."""
+        """Check a tag and its attributes."""
         if tag in ("script", "b") or any(name.startswith("on") for name, _ in attrs):
             raise Unfit(f"<{tag} {attrs}> is in the page")
 

@@ -10,7 +10,7 @@ from tests.fuzz.case import Case, Format, made
 from tests.fuzz.forked import Limits, Result, tried
 
 _QUICK, _SLOW = 300, 24
-"""Files that are tried at most: fewer where each takes all the time that it may."""
+"""Most files to try; fewer if each of them runs until the time limit."""
 
 
 def shrunk(case: Case, format_: Format, wanted: Result, limits: Limits) -> Case:
@@ -49,8 +49,8 @@ def _reduced(
 ) -> list[T]:
     """Return fewer items that still fail: remove runs of them, long ones first.
 
-    All runs of one size are tried in one child. Those that can be left out one by one are then
-    left out together, where that still fails, and otherwise only the first of them.
+    All runs of one size are tried in one child. Those that can be left out alone are then left out
+    together if the rest still fails; otherwise only the first of them is left out.
     """
     kept, size = list(items), len(items)
     while size:

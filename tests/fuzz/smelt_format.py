@@ -22,7 +22,7 @@ from tests.support.tflite_networks import DIGITS
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\w.+-]*|%?\w[\w.]*|\S', re.ASCII)
 _LARGEST = 200_000
-"""Bytes of a text that is taken apart."""
+"""Most bytes of a text that is split into words."""
 _WORDS = (
     *(
         "0",
@@ -44,7 +44,7 @@ _WORDS = (
 
 @cache
 def seeds() -> Mapping[str, bytes]:
-    """The example, small networks of ONNX, and a case of every operator."""
+    """Return the example, small ONNX networks, and a case of every operator."""
     graphs: dict[str, Graph] = {
         f"onnx {name}": load(proto.SerializeToString()).graph
         for name, proto in onnx_seeds.SMALL.items()
@@ -63,7 +63,7 @@ def _archive(graph: Graph) -> bytes:
 
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
-    """The archive after the steps."""
+    """Apply the steps to the archive."""
     for step in steps:
         data = archives.damaged(data, Random(step), _inner)
     return data

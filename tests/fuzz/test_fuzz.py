@@ -1,6 +1,6 @@
-"""Damaged files of every format are refused in time, and only by the errors meant for it.
+"""Tests that damaged files of every format are refused in time and by the right errors.
 
-The fuzzer itself, `tests/fuzz`, is tested here too, on planted faults.
+The fuzzer itself, `tests/fuzz`, is tested on planted faults.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ FILES = {
     "wire": 50,
     "terminal": 40,
 }
-"""How many of each format: 2,000 in all."""
+"""Number of files of each format, 2,000 in total."""
 
 
-def test_every_format_has_its_files() -> None:
+def test_every_format_has_a_number_of_files() -> None:
     assert FILES.keys() == BY_NAME.keys()
     assert sum(FILES.values()) == 2000
 
 
 @pytest.mark.parametrize("format_", ALL, ids=[format_.name for format_ in ALL])
-def test_sound_files_are_read(format_: Format) -> None:
-    """Every seed in every variant: none fails, and some are read."""
+def test_valid_files_are_read(format_: Format) -> None:
+    """Try seeds in all variants: none may fail, and some must be read."""
     names = list(format_.seeds())[:: max(1, len(format_.seeds()) // 40)]
     sound = [Case(format_.name, name, (), i % format_.variants) for i, name in enumerate(names)]
     assert run_all(sound).tallies[format_.name].kinds["fine"]
@@ -62,14 +62,14 @@ def test_sound_files_are_read(format_: Format) -> None:
 
 @pytest.mark.quick(every=2)
 @pytest.mark.parametrize("name", FILES)
-def test_damaged_files(name: str) -> None:
+def test_damaged_files_are_refused(name: str) -> None:
     run_all(islice(cases([BY_NAME[name]], 1, wide=False), FILES[name]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
-def test_damaged_files_at_length(name: str) -> None:
-    """From all sound files: those of the ONNX backend suite, and shared ones, too."""
+def test_many_damaged_files_are_refused(name: str) -> None:
+    """Damage all valid files, including the ONNX backend suite and shared networks."""
     run_all(islice(cases([BY_NAME[name]], 2, wide=True), 5 * FILES[name]))
 
 
@@ -81,7 +81,7 @@ def run_all(chosen: Sequence[Case] | Iterator[Case]) -> Campaign:
     return found
 
 
-# Bytes that are missing, or are others
+# Missing and changed bytes
 
 
 def refused(name: str, files: Sequence[bytes]) -> None:
@@ -98,14 +98,14 @@ def refused(name: str, files: Sequence[bytes]) -> None:
     ],
 )
 def test_every_truncation_is_refused(name: str, seed: str) -> None:
-    """Cut at 200 places; of TFLite, the root table lies at the front, data and tables behind."""
+    """Cut the file at 200 places. A TFLite file begins with the root table; data is behind it."""
     data = BY_NAME[name].seeds()[seed]
     refused(name, [data[:end] for end in np.linspace(0, len(data) - 1, 200).astype(int)])
 
 
 @pytest.mark.parametrize("seed", [f"digits_{kind}.tflite" for kind in ("drq", "int8")])
-def test_a_byte_overwritten_anywhere(seed: str) -> None:
-    """One byte in every 509, a prime so that it falls on every part of a field."""
+def test_files_with_one_changed_byte_do_not_fail(seed: str) -> None:
+    """Change one byte in 509: a prime, so that all parts of fields are hit."""
     data = BY_NAME["tflite"].seeds()[seed]
     damaged = [
         data[:at] + bytes([byte]) + data[at + 1 :]
@@ -115,18 +115,18 @@ def test_a_byte_overwritten_anywhere(seed: str) -> None:
     run_all([Case("tflite", seed, (), 0, changed) for changed in damaged])
 
 
-def test_random_bytes() -> None:
+def test_random_bytes_are_refused() -> None:
     rng = Random(3)
     tails = [rng.randbytes(rng.randrange(400)) for _ in range(100)]
     refused("tflite", [b"\x08\0\0\0TFL3" + tail for tail in tails])
     refused("onnx", tails)
 
 
-# Faults that are planted
+# Planted faults
 
 
 def _damage(data: bytes, steps: Sequence[int]) -> bytes:
-    """Each step appends its letter."""
+    """Append a letter for each step."""
     return data + bytes(b"abcdefgh"[step % 8] for step in steps)
 
 
@@ -162,19 +162,19 @@ PLANTED = Format("planted", ".txt", lambda: {"long": bytes(range(30, 90))}, _dam
 LIMITS = Limits(seconds=0.2, bytes=200 << 20, silence=2.0)
 
 
-def planted(steps: Sequence[str]) -> list[Result]:
-    """Return the outcomes of files of these letters."""
+def planted_results(steps: Sequence[str]) -> list[Result]:
+    """Return the outcomes of files that consist of these letters."""
     made = [
         Case("planted", "long", tuple(b"abcdefgh".index(c) for c in s.encode()), 0) for s in steps
     ]
     return [result for _, result in tried(made, {"planted": PLANTED}, LIMITS)]
 
 
-def test_every_kind_of_failure_is_told_from_the_others() -> None:
-    """Files after one that ends its child are still tried."""
+def test_every_kind_of_failure_is_distinguished() -> None:
+    """Files after a failure that ends the child are still tried."""
     letters = ("a", "g", "b", "c", "d", "h", "e", "f", "", "ga")
     kinds = ["traceback", "refused", "traceback", "hang", "memory", "refused", "hang", "crash"]
-    results = planted(letters)
+    results = planted_results(letters)
     assert [result.kind for result in results] == [*kinds, "refused", "traceback"]
     assert results[0].place.startswith("ValueError")
     assert results[2].place.startswith("KeyError")
@@ -182,7 +182,7 @@ def test_every_kind_of_failure_is_told_from_the_others() -> None:
     assert "SIGSEGV" in results[7].place
 
 
-def test_failures_are_told_apart_by_their_place() -> None:
+def test_failures_are_grouped_by_place() -> None:
     files = [Case("planted", "long", (step,) * count, 0) for step in (0, 1) for count in (1, 2, 3)]
     found = run(files, {"planted": PLANTED}, LIMITS, jobs=2)
     assert sorted(failure.count for failure in found.failures.values()) == [3, 3]
@@ -190,7 +190,7 @@ def test_failures_are_told_apart_by_their_place() -> None:
 
 
 @pytest.mark.parametrize("letter", "abcd")
-def test_what_fails_is_shrunk_to_what_makes_it_fail(letter: str) -> None:
+def test_failing_files_are_shrunk(letter: str) -> None:
     number = b"abcdefgh".index(letter.encode())
     case = Case("planted", "long", (6, 7, number, 6, 7, 6), 0)
     ((_, wanted),) = tried([case], {"planted": PLANTED}, LIMITS)
@@ -215,14 +215,14 @@ def test_a_failure_is_written_and_replayed(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("text", ["\x1b[31m", "a\x07", "\x9b2J", "\r", "\u202ex"])
-def test_what_commands_a_terminal_is_found(text: str) -> None:
+def test_terminal_controls_are_found(text: str) -> None:
     with pytest.raises(Unfit):
         fit_for_terminal(f"layer {text}")
     fit_for_terminal("✓ a layer\n")
 
 
 @pytest.mark.parametrize("text", ["<script>x</script>", '<p onload="x">', "\x1b[31m"])
-def test_what_commands_a_browser_is_found(text: str) -> None:
+def test_tags_in_pages_are_found(text: str) -> None:
     with pytest.raises(Unfit):
         fit_for_browser(f"<html><p>{text}</p></html>")
     fit_for_browser("<html><p>&lt;script&gt;</p></html>")
@@ -239,7 +239,7 @@ def test_the_same_seed_gives_the_same_files() -> None:
         assert files[0] == files[1]
 
 
-# What was found in devices' answers, and on pages
+# Faults that the fuzzer found in devices' answers and on pages
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_the_same_seed_gives_the_same_files() -> None:
         ("steps", [4, 4], r"reports 4 bytes for step 0, not 800"),
     ],
 )
-def test_a_device_that_lies_about_sizes(field: str, lie: Any, message: str) -> None:
+def test_a_device_with_false_sizes_is_refused(field: str, lie: Any, message: str) -> None:
     network = artefact(lengths=False)
     device = FakeDevice.of(network, taps=field == "steps")
     setattr(device, field, lie)
@@ -260,8 +260,8 @@ def test_a_device_that_lies_about_sizes(field: str, lie: Any, message: str) -> N
         converse(network, device)
 
 
-def test_a_version_that_is_no_number_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python does not convert numbers of more than 4,300 digits: count the line as damaged."""
+def test_a_version_with_too_many_digits_is_a_damaged_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python does not convert numbers of more than 4,300 digits: the line counts as damaged."""
     monkeypatch.setattr(fake_device, "VERSION", "9" * 5000)
     network = artefact(lengths=False)
     converse(network, FakeDevice.of(network, taps=False))
@@ -270,7 +270,7 @@ def test_a_version_that_is_no_number_of_python(monkeypatch: pytest.MonkeyPatch) 
         converse(network, FakeDevice.of(network, taps=False))
 
 
-def test_pages_command_no_browser() -> None:
+def test_pages_escape_messages() -> None:
     report = {**compile_model(DIGITS / "digits_int8.tflite").report, "measured_on": "\x1b[2J<b>\r"}
     said = {"passed": False, "message": "<script>", "samples": 1, "seconds": 1.0}
     report["verification"] = {**said, "tolerance": None, "memory": None}
@@ -278,8 +278,8 @@ def test_pages_command_no_browser() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _imported() -> None:
-    """Children have what this process has imported."""
+def _all_imported() -> None:
+    """Import everything before children are forked."""
     warm(ALL)
 
 

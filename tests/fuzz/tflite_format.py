@@ -47,12 +47,12 @@ _ENUMS = {
     "detailsType": schema.QuantizationDetails,
     "weightsFormat": schema.FullyConnectedOptionsWeightsFormat,
 }
-"""What the numbers of a field may mean: they are exchanged for others of the same kind."""
+"""By field, the enumeration of its numbers: they are exchanged for others of it."""
 
 
 @cache
 def seeds() -> Mapping[str, bytes]:
-    """Networks of one operator each, recurrent ones, and the example's."""
+    """Return networks of one operator each, recurrent ones, and the example's."""
     found = dict(test_tflite_import.NETWORKS)
     for name, build in test_tflite_indexing.NETWORKS.items():
         found |= {f"{name} float": build(np.float32), f"{name} int8": build(np.int8)}
@@ -64,7 +64,7 @@ def seeds() -> Mapping[str, bytes]:
 
 @cache
 def more() -> Mapping[str, bytes]:
-    """The shared networks that are small."""
+    """Return small shared networks."""
     paths = sorted((SHARED / "models").glob("*/*.tflite"))
     return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in paths if p.stat().st_size < 80_000}
 
@@ -89,7 +89,7 @@ def _with_tables_damaged(data: bytes, steps: Sequence[Step]) -> bytes:
             rng.choice(DAMAGES)(model, rng)
     try:
         return pack(model)
-    except Exception:  # noqa: BLE001 - a number that no field of that width holds: fewer steps
+    except Exception:  # noqa: BLE001 - a number does not fit into its field: apply fewer steps
         return _with_tables_damaged(data, steps[:-1])
 
 
@@ -102,7 +102,7 @@ def _unpacked(data: bytes) -> Any:
 
 
 def _tables(root: Any) -> Iterator[Any]:
-    """All tables of a model."""
+    """Yield all tables of a model."""
     waiting = [root]
     while waiting:
         table = waiting.pop()

@@ -28,20 +28,20 @@ from tests.support.shared import ROOT
 
 @cache
 def seeds() -> Mapping[str, bytes]:
-    """The boards that come with Smelt."""
+    """Return the board files that come with Smelt."""
     return {path.stem: path.read_bytes() for path in sorted((ROOT / "boards").glob("*.toml"))}
 
 
 @cache
 def _network() -> Imported:
-    """A network that fits every board."""
+    """Return a network that fits every board."""
     weights = np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)
     nodes = [node("MatMul", "x w", "y")]
     return load(model(graph(nodes, {"x": [1, 3]}, "y", {"w": weights})).SerializeToString())
 
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
-    """The file after the steps: those that change tables come first."""
+    """Apply the steps: those that change tables come first."""
     structural, others = list[Random](), list[Random]()
     for step in steps:
         rng = Random(step)

@@ -11,7 +11,7 @@ from typing import Any
 from tests.fuzz.raw import hostile_name
 
 Tree = Any
-"""A dictionary, a list, or what they hold."""
+"""A dictionary, a list, or a value inside them."""
 
 NUMBERS = (0, 1, -1, 2, 7, 255, 256, 65536, 2**31 - 1, 2**31, 2**32, 2**63 - 1, -(2**63), 2**64)
 FLOATS = (0.0, -0.0, 0.5, -1.5, 1e-320, 1e300, float("inf"), float("-inf"), float("nan"))

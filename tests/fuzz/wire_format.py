@@ -44,7 +44,7 @@ LIES = (
 )
 NUMBERS = (0, 1, 2, 3, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**64, 10**30, -1, -(2**63))
 Answer = Callable[[bytes, int], bytes | None]
-"""What comes instead of an answer; None where nothing comes any more."""
+"""Bytes that replace an answer, or None if the device never answers again."""
 
 
 def _replaced_number(answer: bytes, number: int) -> bytes:
@@ -136,7 +136,7 @@ class _Clock:
 
 @dataclass
 class _Damaged:
-    """A device's stream; damages the answers that a list of faults names."""
+    """The stream of a device, with a list of faults for its answers."""
 
     faults: Mapping[int, list[tuple[str, int]]]
     clock: _Clock
@@ -207,7 +207,7 @@ NONE: Mapping[int, list[tuple[str, int]]] = {}
 
 @cache
 def seeds() -> Mapping[str, bytes]:
-    """A device without faults."""
+    """Return a list without faults."""
     return {"sound": b""}
 
 

@@ -1,1 +1,1 @@
-"""The graph, its verifier, its text form and its archives."""
+"""Tests of graphs: the verifier, the text form and archives."""

@@ -1,4 +1,4 @@
-"""The text form: printing and parsing are each other's inverse, and errors say where."""
+"""Tests of the text form: parsing inverts printing, and errors say where the text is wrong."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def round_trip(graph: Graph) -> Graph:
     ("case", "dtype"),
     [pytest.param(c, d, id=f"{c}-{d.value}") for c in all_cases() for d in c.dtypes],
 )
-def test_every_case_comes_back(case: Case, dtype: DType) -> None:
+def test_every_case_is_parsed_back_unchanged(case: Case, dtype: DType) -> None:
     graph = build(case, dtype)
     parsed = verify(round_trip(graph), "parsing")
     assert [v.type for v in parsed.values()] == [v.type for v in graph.values()]
@@ -99,7 +99,7 @@ def test_every_case_comes_back(case: Case, dtype: DType) -> None:
             np.testing.assert_array_equal(found.array, expected.array)
 
 
-def test_reads_like_a_listing() -> None:
+def test_text_of_a_convolution() -> None:
     quant = Quant((0.5, 0.25), (0, 0), 0)
     x = Value("in", TensorType((1, 3, 3, 1), DType.INT8, Quant.per_tensor(0.0235, -128)))
     w = Value.constant("w", np.ones((2, 1, 1, 1), np.int8), quant)
@@ -135,7 +135,7 @@ def test_reads_like_a_listing() -> None:
         EveryField(1, graph=graph_of(EveryField(2, graph=graph_of(EveryField(3))))),
     ],
 )
-def test_every_kind_of_field_comes_back(op: EveryField) -> None:
+def test_every_kind_of_field_is_parsed_back(op: EveryField) -> None:
     (node,) = round_trip(graph_of(op)).nodes
     found = node.op
     assert isinstance(found, EveryField)
@@ -150,20 +150,22 @@ def test_fields_equal_to_their_default_are_omitted() -> None:
     assert "ratio=-0.0}" in print_graph(graph_of(replace(EveryField(1), ratio=-0.0)))
 
 
-def test_a_number_prints_as_its_field_parses() -> None:
+def test_a_number_is_printed_in_the_form_of_its_field() -> None:
     op = EveryField(np.int32(4), 1, fill=np.float32(0.1))  # pyright: ignore[reportArgumentType]
     (node,) = round_trip(graph_of(op)).nodes
     assert node.op == EveryField(4, 1.0, fill=float(np.float32(0.1)))
 
 
-def test_a_field_of_an_unknown_type_is_a_bug_that_is_named() -> None:
+def test_a_value_that_no_field_can_have_is_reported() -> None:
     op = EveryField(1, maybe={"a"})  # pyright: ignore[reportArgumentType]
     with pytest.raises(GraphError, match=r"EveryField has the value \{'a'\}"):
         print_graph(graph_of(op))
 
 
 @given(st.text(), st.text(), st.text(), st.text(), st.integers(-1, 10**6))
-def test_odd_names(value: str, graph: str, kind: str, name: str, index: int) -> None:
+def test_unusual_names_are_parsed_back(
+    value: str, graph: str, kind: str, name: str, index: int
+) -> None:
     origin = Origin(kind, index, name)
     made = replace(graph_of(EveryField(1, text=name), value + "!", origin), name=graph)
     parsed = round_trip(made)
@@ -186,7 +188,7 @@ def test_an_origin_named_as_its_result_is_not_repeated(name: str, text: str) -> 
         )
     )
 )
-def test_constants_come_back_bit_for_bit(array: Array) -> None:
+def test_constants_are_parsed_back_bit_for_bit(array: Array) -> None:
     (value,) = round_trip(constant_graph(array)).outputs
     assert value.array.dtype == array.dtype
     assert value.array.shape == array.shape
@@ -194,7 +196,7 @@ def test_constants_come_back_bit_for_bit(array: Array) -> None:
     assert not value.array.flags.writeable
 
 
-def test_special_floats_stand_inline_and_odd_nans_by_digest() -> None:
+def test_special_floats_are_inline_and_unusual_nans_by_digest() -> None:
     plain = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45, 0.1], np.float32)
     assert "= [nan, inf, -inf, -0.0, 1e-45, 0.1]" in print_graph(constant_graph(plain))
     odd = np.array([0x7FC00001], np.uint32).view(np.float32)
@@ -209,7 +211,7 @@ def test_special_floats_stand_inline_and_odd_nans_by_digest() -> None:
     st.integers(-128, 127),
     st.booleans(),
 )
-def test_scales_come_back_exactly(
+def test_scales_are_parsed_back_exactly(
     scales: list[float], single: bool, zero_point: int, same: bool
 ) -> None:
     exact = tuple(float(np.float32(s)) if single else s for s in scales)
@@ -220,7 +222,7 @@ def test_scales_come_back_exactly(
     assert value.type.quant == quant
 
 
-def test_state_comes_back() -> None:
+def test_state_is_parsed_back() -> None:
     x, before, after = Value("x", F32), Value("h", F32), Value("h2", F32)
     node = Node(EveryField(1), (x, before), (after,), Origin("RNN", 0))
     initial = np.array([1.5, -0.0], np.float32)
@@ -276,20 +278,20 @@ def test_errors_say_where_and_what_was_expected(text: str, message: str) -> None
         parse_graph(text)
 
 
-def test_an_unknown_operator_is_named_with_its_likeness() -> None:
+def test_a_similar_name_is_suggested_for_an_unknown_operator() -> None:
     text = body("%y: f32[2] = Conv2d(%x) from A #0")
     with pytest.raises(UnsupportedError, match=r"'Conv2d' is unknown \(did you mean .*Conv2D"):
         parse_graph(text)
 
 
-def test_graphs_cannot_be_nested_without_end() -> None:
+def test_graphs_that_are_nested_too_deep_are_refused() -> None:
     start = "%y: f32[2] = EveryField(%x) {count=1, graph="
     text = "smelt-ir 1\n" + f'graph "g" {{ input %x: f32[2] {start}' * 100
     with pytest.raises(ModelError, match="nested more than 32 deep"):
         parse_graph(text)
 
 
-def test_a_stored_array_must_be_the_one_that_was_printed() -> None:
+def test_a_stored_array_must_have_the_printed_digest_and_shape() -> None:
     array = np.arange(9, dtype=np.int32)
     store: dict[str, Array] = {}
     text = print_graph(constant_graph(array), store)

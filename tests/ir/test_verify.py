@@ -1,4 +1,4 @@
-"""The verifier refuses every broken graph by name; evaluation threads state."""
+"""Tests of the verifier, which refuses invalid graphs, and of the evaluation of graphs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ I8 = TensorType((2,), DType.INT8)
 
 @dataclass(frozen=True)
 class Sum(Op):
-    """Sum of all operands, as float32."""
+    """An operator that adds all operands, which are float32."""
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         for type_ in inputs:
@@ -47,7 +47,7 @@ class Sum(Op):
 
 @dataclass(frozen=True)
 class Holder(Op):
-    """Holds a graph and does nothing with it."""
+    """An operator with a graph that it does not evaluate."""
 
     graph: Graph
 
@@ -59,11 +59,11 @@ X, Y, H = Value("x", F32), Value("y", F32), Value("h", F32)
 ZERO = np.zeros(2, np.float32)
 
 
-def total(*inputs: Value | None, result: Value = Y) -> Node:
+def sum_node(*inputs: Value | None, result: Value = Y) -> Node:
     return Node(Sum(), inputs, (result,), Origin("SUM", 3, "total"))
 
 
-GOOD = Graph("g", (X,), (Y,), (total(X),))
+GOOD = Graph("g", (X,), (Y,), (sum_node(X),))
 
 
 def quantized(dtype: DType, quant: Quant, shape: tuple[int, ...] = (2,)) -> Graph:
@@ -78,35 +78,38 @@ def constant(data: Array, type_: TensorType) -> Graph:
     return Graph("g", (), (Value("c", type_, data),), ())
 
 
-def test_a_good_graph_passes_unchanged() -> None:
+def test_a_valid_graph_is_returned_unchanged() -> None:
     assert verify(GOOD, "a pass") is GOOD
 
 
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (replace(GOOD, nodes=(total(X, H),)), r"'h' is used by Sum \(SUM #3 'total'\) before"),
-        (replace(GOOD, nodes=(total(Y),)), "'y' is used by Sum .* before"),
+        (replace(GOOD, nodes=(sum_node(X, H),)), r"'h' is used by Sum \(SUM #3 'total'\) before"),
+        (replace(GOOD, nodes=(sum_node(Y),)), "'y' is used by Sum .* before"),
         (replace(GOOD, outputs=(H,)), "'h' is used by the graph's outputs before"),
-        (replace(GOOD, nodes=(total(X), total(X))), "'y' is defined a second time, by Sum"),
+        (replace(GOOD, nodes=(sum_node(X), sum_node(X))), "'y' is defined a second time, by Sum"),
         (replace(GOOD, inputs=(X, X)), "'x' is defined a second time, by the graph's inputs"),
         (
-            replace(GOOD, nodes=(total(X, Value.constant("y", ZERO)),)),
+            replace(GOOD, nodes=(sum_node(X, Value.constant("y", ZERO)),)),
             "two values are called 'y'",
         ),
         (
-            replace(GOOD, inputs=(X, Value("q", I8)), nodes=(total(Value("q", I8)),)),
+            replace(GOOD, inputs=(X, Value("q", I8)), nodes=(sum_node(Value("q", I8)),)),
             "two values|before it is defined",
         ),
-        (Graph("g", (X,), (), (total(X, result=Value("y", I8)),)), r"makes f32\[2\], but 'y' is"),
         (
-            Graph("g", (X,), (), (replace(total(X), outputs=(Y, H)),)),
+            Graph("g", (X,), (), (sum_node(X, result=Value("y", I8)),)),
+            r"makes f32\[2\], but 'y' is",
+        ),
+        (
+            Graph("g", (X,), (), (replace(sum_node(X), outputs=(Y, H)),)),
             "makes 1 values, but has 2",
         ),
         (Graph("g", (Value("q", I8),), (), ()), None),
         (replace(GOOD, inputs=(X, Value.constant("c", ZERO))), "'c' is constant and cannot be"),
         (
-            replace(GOOD, nodes=(total(X, result=Value.constant("c", ZERO)),)),
+            replace(GOOD, nodes=(sum_node(X, result=Value.constant("c", ZERO)),)),
             "'c' is constant and cannot be one of Sum",
         ),
         (constant(np.zeros(3, np.float32), F32), r"'c' is f32\[2\], but its array is float32\[3\]"),
@@ -125,12 +128,12 @@ def test_a_good_graph_passes_unchanged() -> None:
         (with_state(H, Y, np.zeros(3, np.float32)), r"is f32\[2\] but starts with float32\[3\]"),
         (with_state(H, Y, np.zeros(2, np.int8)), r"is f32\[2\] but starts with int8\[2\]"),
         (
-            replace(GOOD, nodes=(replace(total(X), op=Holder(replace(GOOD, inputs=()))),)),
+            replace(GOOD, nodes=(replace(sum_node(X), op=Holder(replace(GOOD, inputs=()))),)),
             r"Holder \(SUM #3 'total'\), in graph 'g': value 'x' is used",
         ),
     ],
 )
-def test_a_broken_graph_is_refused(graph: Graph, message: str | None) -> None:
+def test_an_invalid_graph_is_refused(graph: Graph, message: str | None) -> None:
     if message is None:
         verify(graph, "a pass")
         return
@@ -139,16 +142,16 @@ def test_a_broken_graph_is_refused(graph: Graph, message: str | None) -> None:
     assert "after fold_everything, in graph 'g'" in str(caught.value)
 
 
-def test_what_an_operator_refuses_is_reported_with_the_pass() -> None:
+def test_an_error_of_an_operator_is_reported_with_the_pass() -> None:
     q = Value("q", I8)
-    graph = Graph("g", (q,), (Y,), (total(q),))
+    graph = Graph("g", (q,), (Y,), (sum_node(q),))
     with pytest.raises(GraphError, match=r"after import.*Sum needs float32, got i8\[2\]"):
         verify(graph, "import")
 
 
 def test_state_is_carried_from_one_inference_to_the_next() -> None:
     initial = np.array([10, 20], np.float32)
-    graph = Graph("g", (X,), (Y,), (total(X, H, None),), (State(H, Y, initial),))
+    graph = Graph("g", (X,), (Y,), (sum_node(X, H, None),), (State(H, Y, initial),))
     verify(graph, "building it")
     one = np.array([1, 2], np.float32)
     first = evaluate(graph, [one])
@@ -159,9 +162,9 @@ def test_state_is_carried_from_one_inference_to_the_next() -> None:
     np.testing.assert_array_equal(initial, [10, 20])
 
 
-def test_evaluation_knows_every_value() -> None:
+def test_evaluation_returns_every_value() -> None:
     c = Value.constant("c", np.array([3, 4], np.float32))
-    graph = Graph("g", (X,), (Y, c, X), (total(X, c),))
+    graph = Graph("g", (X,), (Y, c, X), (sum_node(X, c),))
     found = evaluate(graph, [np.ones(2, np.float32)])
     assert {value.name: array.tolist() for value, array in found.values.items()} == {
         "x": [1, 1],
@@ -179,12 +182,12 @@ def test_evaluation_knows_every_value() -> None:
         ([np.zeros(2, np.float64)], r"got float64\[2\]"),
     ],
 )
-def test_evaluation_refuses_other_inputs(inputs: list[Array], message: str) -> None:
+def test_evaluation_refuses_inputs_of_the_wrong_type(inputs: list[Array], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         evaluate(GOOD, inputs)
 
 
 @pytest.mark.parametrize("zero_point", [1 << 63, -(1 << 63), 10**40])
-def test_zero_points_beyond_all_integers_are_refused(zero_point: int) -> None:
+def test_zero_points_beyond_64_bits_are_refused(zero_point: int) -> None:
     with pytest.raises(ModelError, match="zero point does not fit in 64 bits"):
         Quant((0.5, 0.5), (0, zero_point), 0)

@@ -1,1 +1,1 @@
-"""What backends share: pools, requantization, assembly written in Python."""
+"""Tests of code that backends share: pools, requantization, the assembly builder."""

@@ -1,5 +1,5 @@
-"""Assembly that is written in Python: operands that no instruction has are refused, and what is
-known of the code is what an assembler makes of it."""
+"""Tests of the assembly builder: it refuses operands that cannot be encoded, and an assembler makes
+the instructions that it records."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import BlockSums, grouped
 from smelt.targets.instructions import Kind
 
-ANY: Any = R8  # type checkers refuse a high register; these tests ask what happens at run time
+ANY: Any = (
+    R8  # `Any`: type checkers refuse a high register, but these tests need the error at run time
+)
 
 
-NO_ARMV6M: tuple[Callable[[Armv6m], object], ...] = (
+INVALID_ARMV6M: tuple[Callable[[Armv6m], object], ...] = (
     lambda a: a.muls(ANY, R1),
     lambda a: a.adds(R1, ANY, R2),
     lambda a: a.lsls(ANY, R1, 3),
@@ -67,15 +69,15 @@ NO_ARMV6M: tuple[Callable[[Armv6m], object], ...] = (
 )
 
 
-@pytest.mark.parametrize("wrong", NO_ARMV6M)
-def test_armv6m_has_no_such_instruction(wrong: Callable[[Armv6m], object]) -> None:
+@pytest.mark.parametrize("wrong", INVALID_ARMV6M)
+def test_armv6m_refuses_operands_that_cannot_be_encoded(wrong: Callable[[Armv6m], object]) -> None:
     a = Armv6m()
     with pytest.raises(EncodingError):
         wrong(a)
     assert not a.instructions
 
 
-NO_ARMV7M: tuple[Callable[[Armv7m], object], ...] = (
+INVALID_ARMV7M: tuple[Callable[[Armv7m], object], ...] = (
     lambda a: a.mov(R8, 0x12345),
     lambda a: a.and_(R1, R2, 0x1FF),
     lambda a: a.sub(R1, R2, 4097),
@@ -95,8 +97,8 @@ NO_ARMV7M: tuple[Callable[[Armv7m], object], ...] = (
 )
 
 
-@pytest.mark.parametrize("wrong", NO_ARMV7M)
-def test_armv7m_has_no_such_instruction(wrong: Callable[[Armv7m], object]) -> None:
+@pytest.mark.parametrize("wrong", INVALID_ARMV7M)
+def test_armv7m_refuses_operands_that_cannot_be_encoded(wrong: Callable[[Armv7m], object]) -> None:
     a = Armv7m()
     with pytest.raises(EncodingError):
         wrong(a)
@@ -116,7 +118,7 @@ def test_modified_immediates(value: int, text: str) -> None:
     assert a.statements == (f'        "mov r1, {text}\\n"',)
 
 
-def test_lines_are_those_of_a_statement_in_c() -> None:
+def test_text_of_a_statement() -> None:
     a, done = Armv6m(), Label(3)
     a.describe("r0: inputs,\nr1: weights.")
     top = a.here(2)
@@ -145,10 +147,11 @@ def test_lines_are_those_of_a_statement_in_c() -> None:
     assert [i.kind for i in a.instructions[:2]] == [Kind.LOAD_MANY] * 2
 
 
-class Plain(Assembler):
-    """Has instructions of any name; the text of one may be a whole program."""
+class TextAssembler(Assembler):
+    """An assembler that emits any text as an instruction."""
 
     def program(self, steps: Steps) -> Steps:
+        """Emit a comment for None, an instruction for a text, a repetition for a list of texts."""
         self.start()
         for step in steps:
             match step:
@@ -173,16 +176,16 @@ def strings(lines: str) -> list[str]:
     return [text.replace(r"\n", "n") for text in re.findall(r'^ *"(.*)"', lines, re.M)]
 
 
-def test_what_is_short_is_one_statement() -> None:
-    a = Plain()
+def test_a_short_program_is_one_statement() -> None:
+    a = TextAssembler()
     a.program(["mov r0, r1"] * 100)
     (lines,) = a.statements
     assert lines.count("\n") == 100
 
 
 @given(steps_of_programs.map(lambda found: found * 4))
-def test_statements_are_short_and_the_same_together(steps: Steps) -> None:
-    a, whole = Plain(), Plain()
+def test_a_long_program_is_cut_into_short_statements(steps: Steps) -> None:
+    a, whole = TextAssembler(), TextAssembler()
     a.program(steps)
     first, *others = a.statements
     assert all(text.split("\n")[0] == '        ".syntax unified\\n"' for text in others)
@@ -197,7 +200,7 @@ def test_statements_are_short_and_the_same_together(steps: Steps) -> None:
 
 
 @pytest.mark.parametrize(("count", "condition"), [(127, "eq"), (1023, "")])
-def test_branches_reach_as_far_as_encodings_do(count: int, condition: str) -> None:
+def test_branches_beyond_the_encodings_are_refused(count: int, condition: str) -> None:
     for beyond in (0, 1):
         back, onward, done = Armv6m(), Armv6m(), Label(1)
         top = back.here(1)
@@ -216,9 +219,9 @@ def test_branches_reach_as_far_as_encodings_do(count: int, condition: str) -> No
             onward.place(done)
 
 
-def test_labels_are_the_ones_meant() -> None:
-    a, meant = Armv6m(), Label(9)
-    a.b(meant)
+def test_wrong_uses_of_labels_are_refused() -> None:
+    a, label = Armv6m(), Label(9)
+    a.b(label)
     with pytest.raises(EncodingError, match="another label 9"):
         a.here(9)
     with pytest.raises(EncodingError, match="never placed"):
@@ -227,7 +230,7 @@ def test_labels_are_the_ones_meant() -> None:
         a.here(1)
 
 
-def test_the_stack_is_used_as_far_as_there_is_room() -> None:
+def test_accesses_beyond_the_stack_frame_are_refused() -> None:
     a = Armv6m()
     with pytest.raises(EncodingError, match="beyond 8 bytes"), a.function(8):
         a.ldr(R1, SP, 8)
@@ -252,7 +255,7 @@ def scaling(outputs: int) -> ShortScaling:
     )
 
 
-def nudged(outputs: int) -> ShortScaling:
+def scaling_with_nudges(outputs: int) -> ShortScaling:
     ones = np.ones(outputs, np.int64)
     return ShortScaling(
         parts=np.stack([ones] * 3),
@@ -276,7 +279,7 @@ def sums_of(outputs: int, *, state: bool = False) -> BlockSums:
 @pytest.mark.parametrize(("module", "wrong"), [
     (armv6m_block, 35), (armv6m_block, 36), (armv7m_block, 40),
 ])  # fmt: skip
-def test_a_wrong_offset_is_found(
+def test_a_wrong_stack_offset_is_refused(
     module: ModuleType, wrong: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TOTALS", wrong)
@@ -285,9 +288,9 @@ def test_a_wrong_offset_is_found(
         make(sums_of(5, state=True))
 
 
-def codes() -> dict[str, Assembler]:
-    """A function of each kind, with all steps that it may have."""
-    s, turns = nudged(5), Turns(1, 2, 3)
+def code_of_each_kind() -> dict[str, Assembler]:
+    """Return the code of a function of each kind, with all optional parts."""
+    s, turns = scaling_with_nudges(5), Turns(1, 2, 3)
     return {
         "armv6m_block": armv6m_block.block(sums_of(300)),
         "armv6m_words": armv6m_words.dense(s, 5, 33, 8),
@@ -350,10 +353,10 @@ def codes() -> dict[str, Assembler]:
     }
 
 
-@pytest.mark.parametrize("name", codes())
+@pytest.mark.parametrize("name", code_of_each_kind())
 @pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no arm-none-eabi-gcc")
-def test_an_assembler_makes_the_same_instructions(name: str, tmp_path: Path) -> None:
-    code, source = codes()[name], tmp_path / "block.c"
+def test_recorded_instructions_equal_the_disassembly(name: str, tmp_path: Path) -> None:
+    code, source = code_of_each_kind()[name], tmp_path / "block.c"
     target = "cortex-m0" if name.startswith("armv6m") else "cortex-m3"
     statements = "".join(f"    __asm__(\n{lines}\n    );\n" for lines in code.statements)
     source.write_text(f"__attribute__((naked)) void block(void) {{\n{statements}}}\n")

@@ -1,4 +1,4 @@
-"""Names of generated functions say what differs between them."""
+"""Tests of the names of generated functions, which show how their layers differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.graphs import compile_graph
 from tests.support.projects import digits
 
 LONGEST = 40
-"""Characters of a function's name without the network's."""
+"""Most characters of a function's name, without the network's prefix."""
 
 
 def _names(artefact: Artefact) -> list[str]:
@@ -46,14 +46,14 @@ def test_name_of_a_function(cases: Sequence[Case], case: str, name: str) -> None
     assert _names(compile_graph(build(found, DType.FLOAT32))) == [name]
 
 
-def test_equal_names_get_a_suffix_that_is_no_stride() -> None:
+def test_equal_names_get_a_suffix() -> None:
     names = FunctionNames()
     taken = [names.distinct(name) for name in ("add", "conv_1x1", "add", "add")]
     assert taken == ["add", "conv_1x1", "add_v2", "add_v3"]
 
 
 @pytest.mark.parametrize("target", ["host", "cortex-m0", "cortex-m4", "cortex-m55"])
-def test_names_of_a_network_are_short_and_say_what_differs(target: str) -> None:
+def test_names_in_a_network_are_short(target: str) -> None:
     names = _names(digits(Options(target=target)))
     assert names[0] == "conv_3x3_c1_c16"
     assert names[-2:] == ["fully_connected_c128_c10", "softmax"]
@@ -61,7 +61,7 @@ def test_names_of_a_network_are_short_and_say_what_differs(target: str) -> None:
     assert not [name for name in names if re.search(r"[a-z]_\d+$", name)]
 
 
-def test_a_function_of_several_layers_names_no_channels() -> None:
+def test_the_name_of_a_shared_body_contains_no_channels() -> None:
     node = build(convolution.CASES[0], DType.FLOAT32).nodes[0]
     struct = LayerStruct("layer", "conv", {"inputs": 16, "outputs": 8})
     call = KernelCall(

@@ -1,6 +1,9 @@
-"""Pools in assembly equal the reference: their plain C definitions on the host, under sanitizers,
-and their instructions under QEMU, with guard bytes around all that they write and inputs at the
-ends of a memory, beside which every access faults."""
+"""Tests that pools in assembly equal the reference.
+
+Their plain C definitions run on the host under sanitizers. Their instructions run under QEMU, with
+guard bytes around outputs and scratch, and with inputs at the ends of a memory, beyond which every
+access faults.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ AROUND, AFTER = ((1, 1), (1, 1)), ((0, 1), (0, 1))
 
 @dataclass(frozen=True)
 class Case:
-    """A node, and what to feed it."""
+    """A node with its input samples."""
 
     name: str
     graph: Graph
@@ -72,7 +75,7 @@ class Case:
         return self.graph.nodes[0]
 
     def call(self, target: str) -> KernelCall | Refusal:
-        """The call of the target's kernel, or why there is none."""
+        """Return the call that the target's kernel offers, or its refusal."""
         kernel = next(k for k in KERNELS[target] if isinstance(self.node.op, k.op))
         return kernel.offer(self.node, Request(get(target)))
 
@@ -88,7 +91,15 @@ def node_case(
     ratio: float = 1.0,
     rounding: Rounding = Rounding.TFLM,
 ) -> Case:
-    """A case whose input's scale is `ratio` times its output's; inputs random and extreme."""
+    """Return a case with random and extreme inputs.
+
+    Args:
+        op: the operator.
+        shape: of the input.
+        points: zero points of input and output.
+        ratio: scale of the input divided by the scale of the output.
+        rounding: of the node.
+    """
     name = f"{op} {shape} {points} {ratio} {rounding.value}"
     rng = np.random.default_rng(crc32(name.encode()))
     x = Value("x", TensorType(shape, DType.INT8, Quant.per_tensor(0.05 * ratio, points[0])))
@@ -114,7 +125,7 @@ def pools(
     padding: Padding2D = NO_PADDING,
     activation: Activation = Activation.NONE,
 ) -> tuple[Case, Case]:
-    """Maxima and averages."""
+    """Return a case for maxima and one for averages."""
     maxima, averages = (
         Pool2D(kind, window, stride, padding, activation) for kind in ("max", "average")
     )
@@ -122,7 +133,7 @@ def pools(
 
 
 def every_sum(taps: int, rounding: Rounding = Rounding.TFLM, ratio: float = 1.0) -> Case:
-    """Averages of rows of which each has another sum, from the least to the largest."""
+    """Return a case that averages windows of `taps` elements, one for every possible sum."""
     sums = np.arange(-128 * taps, 127 * taps + 1)
     parts = (sums[:, None] + np.arange(taps)) // taps
     op = Pool2D("average", (1, taps), (1, taps))
@@ -133,7 +144,7 @@ def every_sum(taps: int, rounding: Rounding = Rounding.TFLM, ratio: float = 1.0)
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Shapes, strides, paddings, odd channels, clamps, roundings, sums of reductions."""
+    """Return cases with many shapes, strides, paddings, channels, activations and roundings."""
     onnx = Rounding.ONNX
     counted = Pool2D("average", (3, 3), (2, 2), AROUND, counts_padding=True)
     return (
@@ -183,7 +194,7 @@ def cases() -> tuple[Case, ...]:
 
 
 def served(target: str) -> list[tuple[Case, KernelCall]]:
-    """The cases that the target's kernels serve."""
+    """Return the cases that the target's kernels serve, with their calls."""
     calls = [(case, case.call(target)) for case in cases()]
     return [(case, call) for case, call in calls if not isinstance(call, Refusal)]
 
@@ -212,9 +223,7 @@ def test_host_definitions_equal_the_reference(target: str, tmp_path: Path) -> No
     ],
     ids=["clang", "g++"],
 )
-def test_compilers_have_nothing_to_say(
-    target: str, command: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_compilers_give_no_warnings(target: str, command: tuple[str, ...], tmp_path: Path) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]}")
     entries = [Entry(case.node, call) for case, call in served(target)]
@@ -241,7 +250,7 @@ def pooled(case: Case) -> Pooling:
 
 @pytest.mark.parametrize("taps", [1, 2, 3, 4, 25, 64])
 @pytest.mark.parametrize(("rounding", "ratio"), [(Rounding.TFLM, 1.0), (Rounding.ONNX, 0.83)])
-def test_outputs_of_sums_are_those_of_the_reference(
+def test_outputs_of_every_sum_equal_the_reference(
     taps: int, rounding: Rounding, ratio: float
 ) -> None:
     case = every_sum(taps, rounding, ratio)
@@ -252,14 +261,14 @@ def test_outputs_of_sums_are_those_of_the_reference(
 
 
 @pytest.mark.parametrize("taps", [*range(1, 20), 49, 64, 125, 255, MOST])
-def test_products_are_averages_of_every_sum(taps: int) -> None:
+def test_multiply_and_shift_gives_the_average_of_every_sum(taps: int) -> None:
     p = pooled(node_case(Pool2D("average", (1, taps)), (1, 1, taps, 8)))
     sums = np.arange(-128 * taps, 127 * taps + 1, dtype=np.int64)
     expected = p.outputs(sums, taps)
     dsp = p.quotients((32, 30, 29), unit=1 << 16)
     assert dsp is not None
     assert not dsp.saturates
-    # SMLAWB, then a shift.
+    # The instruction SMLAWB, then a shift.
     halves = (sums * dsp.factors[0] >> 16) + dsp.addends[0]
     assert np.abs(halves).max() < 2**31
     np.testing.assert_array_equal(halves >> (dsp.shift - 16), expected)
@@ -269,7 +278,7 @@ def test_products_are_averages_of_every_sum(taps: int) -> None:
     np.testing.assert_array_equal(((words & 0xFFFFFFFF) >> 24).astype(np.int8), expected)
 
 
-def test_what_is_not_served_is_refused_in_a_sentence() -> None:
+def test_refusals_are_sentences() -> None:
     dilated = node_case(Pool2D("max", (2, 2), dilation=(2, 2)), (1, 5, 5, 8))
     large = node_case(Pool2D("average", (17, 17)), (1, 17, 17, 8))
     narrow = node_case(Pool2D("average", (2, 2)), (1, 5, 5, 3))
@@ -292,7 +301,7 @@ def test_what_is_not_served_is_refused_in_a_sentence() -> None:
 
 def test_most_cases_are_served() -> None:
     counts = {target: len(served(target)) for target in KERNELS}
-    # Ties to even are not one multiply-add.
+    # Ties to even cannot be computed by one multiply-add.
     assert counts["cortex-m55"] == len(cases()) - 2
     assert counts["cortex-m7"] > 0.9 * len(cases())
     assert counts["cortex-m3"] > counts["cortex-m0"] > 20

@@ -1,4 +1,4 @@
-"""One multiply-add and shift, where found, gives gemmlowp's outputs; and the largest shifts."""
+"""Tests of requantization by one multiply-add and shift, and of scales that are far apart."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from tests.support.vulkan_tools import requires_vulkan
 
 @st.composite
 def requantizations(draw: st.DrawFn) -> Requantization:
-    """Up to four channels with ranges short enough to try every sum."""
+    """Draw up to four channels with ranges that are short enough to try every sum."""
     channels = draw(st.integers(1, 4))
     base = draw(st.integers(-2, 22))
 
@@ -70,7 +70,7 @@ def test_scaling_equals_two_roundings(requantization: Requantization) -> None:
 
 
 def test_sums_that_wrap_have_no_scaling() -> None:
-    """A channel whose two ends wrap to the same output seems never to move."""
+    """The lowest and highest sum of a channel wrap to the same output, but others differ."""
     requantization = Requantization(
         np.asarray([1_477_904_782, 1_873_306_103], np.int64),
         np.asarray([-7, 22], np.int64),
@@ -88,7 +88,7 @@ def test_sums_that_wrap_have_no_scaling() -> None:
 
 
 @pytest.mark.parametrize("shifts", [(-7, -7), (-6, -9), (-3, -8)])
-def test_rectified_channels_of_any_shift_are_served(shifts: tuple[int, int]) -> None:
+def test_channels_with_relu_have_a_scaling_for_any_shift(shifts: tuple[int, int]) -> None:
     multipliers = np.asarray([1_518_500_250, 2_147_000_001], np.int64)
     lowest, highest = np.full(2, -(2**20)), np.full(2, 2**20)
     requantization = Requantization(
@@ -103,8 +103,8 @@ def test_rectified_channels_of_any_shift_are_served(shifts: tuple[int, int]) -> 
     assert requantization.scaling is not None
 
 
-def test_rounding_away_from_zero_on_both_sides_is_not() -> None:
-    """Ties at negative outputs round down, which one addition and a floor cannot do too."""
+def test_rounding_away_from_zero_on_both_sides_has_no_scaling() -> None:
+    """Ties round up at positive outputs and down at negative ones: one addition cannot do both."""
     multipliers, shifts = np.asarray([1_518_500_250]), np.asarray([-7])
     lowest, highest = np.asarray([-(2**15)]), np.asarray([2**15])
     requantization = Requantization(
@@ -131,14 +131,14 @@ def _int8(shape: tuple[int, ...], scale: float, zero_point: int = 0) -> TensorTy
 
 
 def far_apart() -> list[Member]:
-    """Left shifts that leave 32 bits, and those by 32 and more, of which nothing is left."""
+    """Return nodes whose left shifts overflow 32 bits, and some that shift by 32 bits or more."""
     rng, graphs, one = np.random.default_rng(5), list[Graph](), Quant.per_tensor(1.0, 0)
 
     def constant(shape: tuple[int, ...]) -> Value:
         return Value.constant("k", rng.integers(-128, 128, shape).astype(np.int8), one)
 
     def mixed(shape: tuple[int, ...], axis: int, largest: int) -> Value:
-        """Weights whose last channel alone is shifted far to the left."""
+        """Return weights of which only the last channel is shifted far to the left."""
         scales = tuple(float(np.float32(0.75 * 2.0**e)) for e in (-8, -7, -8, largest))
         data = rng.integers(-127, 128, shape).astype(np.int8)
         return Value.constant("k", data, Quant(scales, (0,) * 4, axis))
@@ -197,7 +197,7 @@ def test_scales_far_apart_are_clean_under_sanitizers(tmp_path: Path) -> None:
 
 
 def test_quotients_and_means_saturate_at_scales_far_apart() -> None:
-    """Neither shifts its int32 numbers left as far as its multiplier says."""
+    """Neither shifts int32 numbers as far to the left as its multiplier says."""
     a, b, y = _int8((4,), 1.0), _int8((4,), 1.0), _int8((4,), 0.75 * 2.0**-32)
     values = (Value("a", a), Value("b", b), Value("y", y))
     node = Node(Binary("div"), values[:2], values[2:], Origin("DIV", 0), Rounding.TFLM)
@@ -215,8 +215,8 @@ def test_quotients_and_means_saturate_at_scales_far_apart() -> None:
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_a_slope_that_no_float32_holds_leaves_nothing() -> None:
-    """As every left shift by 32 bits and more does."""
+def test_a_slope_beyond_float32_gives_zero() -> None:
+    """Left shifts by 32 bits or more give zero."""
     graph = _far_apart(Unary("leaky_relu", 3e38), _int8((3,), 1.0), _int8((3,), 0.01, 7))
     (found,) = evaluate(graph, (np.array([-1, 0, 1], np.int8),)).outputs
     assert found.tolist() == [7, 7, 107]

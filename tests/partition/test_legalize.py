@@ -1,4 +1,4 @@
-"""Rewrites for backends: each by itself, and when they are applied."""
+"""Tests of rewrites for backends: what each of them computes, and when they are applied."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ CASES = [(case, dtype) for case in all_cases() for dtype in case.dtypes]
 
 
 def rewritten(graph: Graph, name: str) -> Graph | None:
-    """A graph of one node after one rewrite; None where that does not apply."""
+    """Return a graph of one node after a rewrite, or None if the rewrite does not apply."""
     (node,) = graph.nodes
     nodes = LEGALIZATIONS[name](node, Names(graph))
     return None if nodes is None else verify(replace(graph, nodes=tuple(nodes)), name)
 
 
-def applies(name: str) -> list[tuple[Case, DType]]:
+def cases_that_change(name: str) -> list[tuple[Case, DType]]:
     return [(case, dtype) for case, dtype in CASES if rewritten(build(case, dtype), name)]
 
 
 @pytest.mark.parametrize("name", LEGALIZATIONS)
-def test_each_rewrite_computes_the_same(name: str) -> None:
-    """On every operator case that it applies to, some of which there must be."""
-    found = applies(name)
+def test_each_rewrite_keeps_the_results(name: str) -> None:
+    """Compare all operator cases that the rewrite applies to, which must be some."""
+    found = cases_that_change(name)
     assert found
     for case, dtype in found:
         before = build(case, dtype)
@@ -80,16 +80,16 @@ EXPECTED: dict[str, tuple[type[Op], ...]] = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", LEGALIZATIONS)
-def test_what_each_rewrite_is_made_of(name: str) -> None:
-    case, dtype = applies(name)[0]
+def test_each_rewrite_produces_the_expected_operators(name: str) -> None:
+    case, dtype = cases_that_change(name)[0]
     after = rewritten(build(case, dtype), name)
     assert after is not None
     kinds = {type(node.op) for node in after.nodes}
     assert kinds.issuperset(EXPECTED[name])
 
 
-def test_scales_that_round_otherwise_are_left_alone() -> None:
-    """TFLM's dense layers take the product of the scales in float32, convolutions in double."""
+def test_dense_layers_with_scales_that_round_differently_are_not_rewritten() -> None:
+    """TFLM multiplies a dense layer's scales in float32, and a convolution's in double."""
     refused = 0
     for case, dtype in CASES:
         if not isinstance(case.op, FullyConnected) or dtype is not DType.INT8:
@@ -101,15 +101,15 @@ def test_scales_that_round_otherwise_are_left_alone() -> None:
     assert refused
 
 
-def test_long_stacks_of_matrices_are_left_alone() -> None:
-    """A layer for each would take for ever to build, and a program of as many calls."""
+def test_long_stacks_of_matrices_are_not_rewritten() -> None:
+    """A dense layer for each matrix would take too long to build, and as many calls."""
     for count, applied in ((64, True), (65, False)):
         case = Case("stack", MatMul(), (Data((count, 4, 8)), Data((count, 8, 4))))
         assert (rewritten(build(case, DType.FLOAT32), "matmul_to_dense") is not None) == applied
 
 
 class Ungrouped(Kernel):
-    """The portable convolutions, of one group only."""
+    """Backend c's kernel for convolutions, limited to one group."""
 
     op = Conv2D
 
@@ -126,35 +126,37 @@ def partitioner(*groups: Sequence[Backend]) -> Partitioner:
     return Partitioner(groups, Request(get("host")))
 
 
-def grouped() -> Graph:
-    case, dtype = applies("split_groups")[0]
+def grouped_convolution() -> Graph:
+    case, dtype = cases_that_change("split_groups")[0]
     return build(case, dtype)
 
 
 def test_a_preferred_backend_gets_what_it_can_serve_after_a_rewrite() -> None:
     few = Backend("few", (Ungrouped(),))
     chooser = partitioner((few,), (backend("c"),))
-    after, done = legalize(grouped(), chooser)
+    after, done = legalize(grouped_convolution(), chooser)
     assert [(one.operator, one.rewrite) for one in done] == [("Conv2D", "split_groups")]
     assert done[0].why == "A backend that --backends prefers serves the rewritten nodes."
     served = {n.op.name: chooser.choose(n).taken.backend for n in after.nodes}
     assert served == {"Slice": "c", "Conv2D": "few", "Concat": "c"}
     sample = random_samples(after, 1, seed=1)[0]
     for found, expected in zip(
-        evaluate(after, sample).outputs, evaluate(grouped(), sample).outputs, strict=True
+        evaluate(after, sample).outputs,
+        evaluate(grouped_convolution(), sample).outputs,
+        strict=True,
     ):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_what_nobody_else_serves_is_rewritten() -> None:
+def test_a_node_that_no_backend_serves_is_rewritten() -> None:
     others = tuple(k for k in backend("c").kernels if k.op is not Conv2D)
     chooser = partitioner((Backend("few", (Ungrouped(), *others)),))
-    after, done = legalize(grouped(), chooser)
+    after, done = legalize(grouped_convolution(), chooser)
     assert "Slice" in {n.op.name for n in after.nodes}
     assert [one.why for one in done] == ["No backend serves the original operator."]
 
 
-def test_rewrites_are_shown_with_what_they_bring() -> None:
+def test_the_report_shows_the_cycles_of_a_rewrite() -> None:
     artefact = compile_model(Network("mlperf_tiny", "sww_int8").model, Options(target="cortex-m3"))
     text = StringIO()
     show.partition(Console(file=text, width=200), artefact.report, candidates=True)
@@ -166,7 +168,7 @@ def test_rewrites_are_shown_with_what_they_bring() -> None:
     assert "note: no layer is rewritten" not in text.getvalue()
 
 
-def test_what_is_served_well_stays() -> None:
-    after, done = legalize(grouped(), partitioner((backend("c"),)))
+def test_a_node_that_the_backend_serves_is_not_rewritten() -> None:
+    after, done = legalize(grouped_convolution(), partitioner((backend("c"),)))
     assert (done, len(after.nodes)) == ((), 1)
     assert all(type(n.op) is not Transpose for n in after.nodes)

@@ -1,4 +1,4 @@
-"""Which backend serves which layer: by price, by preference, by force; any cut has one result."""
+"""Tests of the choice of a backend for each layer, by price, by `--backends` and by `--place`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ON_GPU = Options(target="vulkan")
 def test_each_kernel_is_asked_once(
     monkeypatch: pytest.MonkeyPatch, options: Options, model: str
 ) -> None:
-    """About a node, and the room that it has where the kernel uses it."""
+    """Kernels that depend on the scratch limit are asked once for each node and limit."""
     asked: Counter[tuple[int, Node, int]] = Counter()
     path = DIGITS / f"{model}.tflite" if "digits" in model else Network("mlperf_tiny", model).model
 
@@ -94,7 +94,7 @@ class Borrowed(Kernel):
 
 @dataclass(frozen=True)
 class Priced(Target):
-    """A target whose prices are made up."""
+    """A target with made-up prices."""
 
     table: tuple[tuple[str, float], ...] = ()
 
@@ -108,7 +108,7 @@ TOY = Backend("toy", (Borrowed(Conv2D), Borrowed(Binary, "add")))
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A target `host` with a backend `toy` that serves convolutions and sums only."""
+    """Give target `host` a backend `toy` that serves only convolutions and additions."""
 
     def find(name: str, plugins: tuple[Kernel, ...] = ()) -> Backend:
         return TOY if name == "toy" else backend(name, plugins)
@@ -135,7 +135,7 @@ def placed(options: Options) -> list[tuple[str, str]]:
 
 
 @pytest.mark.usefixtures("toy")
-def test_what_is_not_served_goes_to_the_fallback() -> None:
+def test_layers_that_a_backend_refuses_go_to_the_fallback() -> None:
     found = placed(Options(backends=("toy",)))
     served = {"Conv2D", "Binary(add)"}
     assert {op for op, name in found if name == "toy"} == served
@@ -150,14 +150,14 @@ def test_what_is_not_served_goes_to_the_fallback() -> None:
 
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize("optimize", get_args(Optimize))
-def test_a_faster_candidate_that_lost_says_why_and_what_takes_it(optimize: Optimize) -> None:
+def test_the_reason_names_the_option_that_selects_a_faster_candidate(optimize: Optimize) -> None:
     options = Options(target="cortex-m4", optimize=optimize)
     found = compile_model(MODEL, options).schedule.calls
-    told = {step.index for step in found if "would be faster, but" in step.reason}
+    explained = {step.index for step in found if "would be faster, but" in step.reason}
     lost = {s.index: [c for c in s.choice.lost if _faster(c, s.choice.taken)] for s in found}
-    assert told == {index for index, candidates in lost.items() if candidates}
-    assert told
-    for step in (step for step in found if step.index in told):
+    assert explained == {index for index, candidates in lost.items() if candidates}
+    assert explained
+    for step in (step for step in found if step.index in explained):
         sentences = re.findall(r"[^ ]+'s .*? chooses by cycles(?: alone)?\.", step.reason)
         assert len(sentences) == len({c.unwanted for c in lost[step.index]})
         for sentence in sentences:
@@ -175,16 +175,16 @@ def test_a_faster_candidate_that_lost_says_why_and_what_takes_it(optimize: Optim
 
 
 @pytest.mark.parametrize("optimize", ["speed", "ram"])
-def test_a_faster_kernel_of_a_backend_named_later_says_what_takes_it(optimize: Optimize) -> None:
+def test_the_reason_names_the_option_that_selects_a_faster_backend(optimize: Optimize) -> None:
     options = Options(target="cortex-m4", backends=("cmsis_nn", "dsp", "c"), optimize=optimize)
-    told = 0
+    explained_count = 0
     for step in compile_model(MODEL, options).schedule.calls:
         found = re.findall(
             r"((dsp|c)'s \S+ \([\d,]+ cycles\)) would be faster, but --backends prefers "
             r"cmsis_nn: (name (?:dsp|c) before it there, or )?--place LAYER=(\S+)\.",
             step.reason,
         )
-        told += len(found)
+        explained_count += len(found)
         assert len(dict.fromkeys(name for _, name, _, _ in found)) == len(found)
         for text, name, first, place in found:
             ways = [replace(options, place={step.node.name: place})]
@@ -196,7 +196,7 @@ def test_a_faster_kernel_of_a_backend_named_later_says_what_takes_it(optimize: O
                 taken = compile_model(MODEL, way).schedule.calls[step.index].choice.taken
                 assert taken.text == text
                 assert _faster(taken, step.choice.taken)
-    assert told > 6
+    assert explained_count > 6
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,10 @@ def test_a_faster_kernel_of_a_backend_named_later_says_what_takes_it(optimize: O
         ("speed", 600, "Phase by phase would be faster, but takes 9,600 bytes of scratch; more "),
     ],
 )
-def test_a_missing_faster_form_says_why(optimize: Optimize, channels: int, why: str) -> None:
-    """Where an option or the room for scratch is the reason, and not the node."""
+def test_the_reason_says_why_a_faster_form_is_missing(
+    optimize: Optimize, channels: int, why: str
+) -> None:
+    """An option or the scratch limit rules the form out, not the node."""
     case = Case(
         "wide",
         ConvTranspose((2, 2), ((0, 0), (0, 0)), (1, 1)),
@@ -226,19 +228,19 @@ def test_a_missing_faster_form_says_why(optimize: Optimize, channels: int, why: 
     assert bool(choice.reason) == bool(why)
 
 
-def test_form_missed_for_ram_is_told_of_convolutions() -> None:
+def test_the_reason_names_a_convolution_form_that_ram_rules_out() -> None:
     steps = compile_model(MODEL, Options(target="cortex-m4", backends=("c",), optimize="ram"))
     why = "Packing the inputs of windows would be faster, but takes scratch: --optimize speed"
     assert any(why in step.reason for step in steps.schedule.calls)
 
 
-def test_nothing_is_told_of_backends_that_are_not_asked_for() -> None:
+def test_backends_that_were_not_requested_are_not_mentioned() -> None:
     options = Options(target="cortex-m4", backends=("cmsis_nn",), fallback=False)
     assert not any(step.reason for step in compile_model(MODEL, options).schedule.calls)
 
 
 class Tabled(Borrowed):
-    """A convolution by a table of so many entries."""
+    """A kernel for convolutions that uses a table with a given number of entries."""
 
     def __init__(self, form: str, runs: int, entries: int) -> None:
         super().__init__(Conv2D, runs=runs)
@@ -253,7 +255,7 @@ class Tabled(Borrowed):
         return self._entries
 
 
-def test_explaining_leaves_the_tables_to_those_that_are_chosen() -> None:
+def test_only_chosen_kernels_count_towards_the_limit_on_tables() -> None:
     host, most = get("host"), MOST_ENTRIES
     target = Priced(
         host.name, host.description, features=host.features, table=(("near", 9.0), ("far", 1.0))
@@ -275,7 +277,7 @@ def test_explaining_leaves_the_tables_to_those_that_are_chosen() -> None:
 
 
 def _named(text: str) -> tuple[str, int]:
-    """Return a candidate's backend and form, and its cycles, as a text names them."""
+    """Return a candidate's backend and form, and its cycles, from the start of a text."""
     found = re.match(r"(\S+'s \S+) \(([\d,]+) cycles\)", text)
     assert found
     return found[1], int(found[2].replace(",", ""))
@@ -315,7 +317,7 @@ def test_layers_are_placed_by_name_and_pattern() -> None:
         (Options(fallback=False), UnsupportedError, "cannot run on target 'host'"),
     ],
 )
-def test_what_is_impossible_is_an_error(
+def test_impossible_options_are_refused(
     options: Options, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -324,20 +326,22 @@ def test_what_is_impossible_is_an_error(
 
 @pytest.mark.quick(every=2)
 @pytest.mark.usefixtures("toy")
-@pytest.mark.parametrize("cut", range(4))
-def test_any_cut_gives_the_same_bits(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("assignment", range(4))
+def test_any_assignment_of_layers_gives_the_same_outputs(
+    assignment: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     graph = load(MODEL).graph
     names = [
         n.name for n in compile_model(MODEL, Options()).graph.nodes if isinstance(n.op, Conv2D)
     ]
-    chosen = {name: "toy" for i, name in enumerate(names) if cut >> i & 1}
+    chosen = {name: "toy" for i, name in enumerate(names) if assignment >> i & 1}
     artefact = compile_graph(graph, Options(place=chosen))
-    samples = random_samples(graph, 2, seed=cut)
-    found = run_sanitized(artefact, samples, tmp_path_factory.mktemp("cut") / "project")
-    assert_same(found, [evaluate(graph, s).outputs for s in samples], f"cut {cut}")
+    samples = random_samples(graph, 2, seed=assignment)
+    found = run_sanitized(artefact, samples, tmp_path_factory.mktemp("assignment") / "project")
+    assert_same(found, [evaluate(graph, s).outputs for s in samples], f"assignment {assignment}")
 
 
-def test_layers_inside_branches_are_placed_too() -> None:
+def test_layers_inside_branches_can_be_placed() -> None:
     def branch(op: Op, name: str) -> Graph:
         inside, result = Value(f"{name}_x", scalar), Value(name, scalar)
         node = Node(op, (inside,), (result,), Origin(op.name, 0))
@@ -369,7 +373,7 @@ def best(
 
 
 class Sized(Borrowed):
-    """A convolution that takes so many bytes of scratch in addition."""
+    """A kernel for convolutions that takes a given number of additional bytes of scratch."""
 
     def __init__(self, form: str, runs: int, scratch: int) -> None:
         super().__init__(Conv2D, runs=runs)
@@ -391,7 +395,7 @@ def test_the_cheapest_candidate_is_taken() -> None:
     ]
 
 
-def test_with_ram_the_least_scratch() -> None:
+def test_ram_takes_the_least_scratch() -> None:
     kernels = [Sized("lean", 110, 0), Sized("fast", 100, 900), Sized("bare", 900, 0)]
     prices: dict[str, float] = {"lean": 1.0, "fast": 1.0, "bare": 1.0}
     assert best(kernels, prices, "ram").taken.call.form == "lean"

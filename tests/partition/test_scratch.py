@@ -1,4 +1,4 @@
-"""Nodes take more scratch only where the arena has room for it anyway."""
+"""Tests of scratch limits: the arena does not grow for the scratch of faster kernels."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def node(op: Op, source: Value, target: Value) -> Node:
 
 
 def network() -> Graph:
-    """A large image that becomes small, and is flattened."""
+    """Return a network that makes a large image small and flattens it."""
     x, a, b = image("x", 24, 24, 24), image("a", 24, 24, 24), image("b", 8, 8, 24)
     c, d = image("c", 8, 8, 32), image("d", 2048)
     nodes = (
@@ -57,7 +57,7 @@ def network() -> Graph:
     return verify(Graph("net", (x,), (d,), nodes), "building")
 
 
-def test_the_room_is_what_the_largest_node_leaves() -> None:
+def test_the_limit_is_what_the_largest_node_leaves() -> None:
     graph = network()
     first, pool, second, _ = graph.nodes
     found = scratch_limits(graph, keep_inputs=False)
@@ -67,7 +67,7 @@ def test_the_room_is_what_the_largest_node_leaves() -> None:
     assert found[second] == most - 8 * 8 * 24 - 8 * 8 * 32
 
 
-def test_inputs_that_must_stay_take_their_room() -> None:
+def test_kept_inputs_reduce_the_limit() -> None:
     graph = network()
     kept, free = (scratch_limits(graph, keep_inputs=keep) for keep in (True, False))
     assert kept[graph.nodes[2]] == free[graph.nodes[2]] - 24 * 24 * 24
@@ -90,7 +90,7 @@ def test_states_are_not_in_the_arena() -> None:
     assert found[nodes[4]] == 24 * 24 * 24 - 12 * 12 * 12 - 20 * 20 * 8
 
 
-def test_what_has_little_room_is_left_out() -> None:
+def test_nodes_with_a_small_limit_are_left_out() -> None:
     x, y, z = image("x", 8, 8, 32), image("y", 8, 8, 32), image("z", 8, 8, 32)
     nodes = (node(Conv2D(padding=SAME), x, y), node(Conv2D(padding=SAME), y, z))
     graph = verify(Graph("net", (x,), (z,), nodes), "building")
@@ -99,7 +99,7 @@ def test_what_has_little_room_is_left_out() -> None:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_arena_does_not_grow(keep: bool) -> None:
-    """The second convolution is done in words that are made in more scratch than others take."""
+    """The second convolution takes the scratch that its limit allows, more than `ROOM`."""
     artefact = compile_graph(network(), Options("cortex-m3", keep_inputs=keep))
     calls = [step.call for step in artefact.schedule.calls if step.call]
     assert calls[2].scratch_bytes > ROOM

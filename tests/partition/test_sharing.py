@@ -1,4 +1,4 @@
-"""Layers share a body where it costs few instructions and makes the network smaller."""
+"""Tests that layers share a body if it takes fewer bytes and hardly more instructions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from smelt.targets import Optimize
 
 @dataclass(frozen=True)
 class Body(Parameters):
-    """Of a template that no test renders."""
+    """Parameters of a template that no test renders."""
 
     count: int | None
     step: int = 1
@@ -39,9 +39,10 @@ def layer(
     shared_bytes: int = 500,
     family: str | None = None,
 ) -> tuple[Node, Choice]:
-    """A layer of `count` elements, whose shared body takes `slowdown` of 1,000 instructions more.
+    """Return a layer of `count` elements and the choice of its kernel.
 
-    Only those of equal `step` have a shared body in common.
+    Its own body executes 1,000 instructions, the shared body `slowdown` more. Only layers of equal
+    `step` can share a body.
     """
     type_ = TensorType((count,), DType.FLOAT32)
     node = Node(Unary("relu"), (Value("x", type_),), (Value("y", type_),), Origin("test", 0))
@@ -60,7 +61,7 @@ def layer(
 
 
 def shares(layers: list[tuple[Node, Choice]], optimize: Optimize) -> list[bool]:
-    """Of each layer, whether it calls the shared body."""
+    """Return for each layer whether it calls the shared body."""
     found = share(dict(layers), optimize)
     assert list(found) == [node for node, _ in layers]
     calls = [found[node].taken.call for node, _ in layers]
@@ -68,7 +69,7 @@ def shares(layers: list[tuple[Node, Choice]], optimize: Optimize) -> list[bool]:
     return [any(isinstance(o, LayerStruct) for o in call.operands) for call in calls]
 
 
-def test_a_layer_keeps_its_body_where_that_saves_a_hundredth_of_its_instructions() -> None:
+def test_a_layer_keeps_its_body_if_sharing_slows_it_by_one_percent() -> None:
     layers = [layer(4, 9), layer(5, 10), layer(6, 9)]
     assert shares(layers, "speed") == [True, False, True]
     assert shares(layers, "size") == [True, True, True]
@@ -77,21 +78,21 @@ def test_a_layer_keeps_its_body_where_that_saves_a_hundredth_of_its_instructions
 
 @pytest.mark.parametrize("optimize", ["speed", "size", "ram"])
 def test_layers_share_only_where_that_takes_fewer_bytes(optimize: Optimize) -> None:
-    # Two bodies take 600 bytes; a shared one takes 500, and four for each layer's struct.
+    # Two own bodies take 600 bytes; the shared one takes 500, and each layer's struct takes 4.
     assert shares([layer(4, 0), layer(5, 0)], optimize) == [True, True]
     large = [layer(4, 0, shared_bytes=592), layer(5, 0, shared_bytes=592)]
     assert shares(large, optimize) == [False, False]
 
 
-def test_a_layer_that_matters_little_shares_all_the_same() -> None:
+def test_a_slower_layer_shares_if_its_cycles_are_negligible() -> None:
     small = layer(5, 30, cycles=10)
     assert shares([layer(4, 9), small, layer(6, 9, cycles=1000)], "speed") == [True, True, True]
-    # Both together lose more than a thousandth of the cycles; the one that loses less shares.
+    # Both slower layers would lose more than 0.1 % of all cycles: the one that loses less shares.
     several = [layer(4, 9, cycles=1000), small, layer(6, 40, cycles=50), layer(7, 9)]
     assert shares(several, "speed") == [True, True, False, True]
 
 
-def test_the_longest_body_of_a_family_serves_all_of_it() -> None:
+def test_all_layers_of_a_family_share_its_longest_body() -> None:
     layers = [layer(4, 0, family="a"), layer(5, 0, family="a", shared_bytes=550)]
     found = share(dict(layers), "speed")
     longest = layers[1][1].taken.call.shared
@@ -101,11 +102,11 @@ def test_the_longest_body_of_a_family_serves_all_of_it() -> None:
     }
 
 
-def test_layers_of_equal_numbers_need_no_struct() -> None:
+def test_equal_layers_need_no_struct() -> None:
     assert shares([layer(4, 0), layer(4, 0), layer(4, 0)], "size") == [False, False, False]
 
 
-def test_one_layer_shares_with_none_unless_that_body_is_smaller() -> None:
+def test_a_single_layer_takes_the_shared_body_only_if_it_is_smaller() -> None:
     assert shares([layer(4, 0)], "size") == [False]
     assert shares([layer(4, 0, shared_bytes=200)], "size") == [True]
     assert shares([layer(4, 0, step=1), layer(4, 0, step=2)], "size") == [False, False]

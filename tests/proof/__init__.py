@@ -1,1 +1,1 @@
-"""Verification and profiles."""
+"""Tests of verification and profiles."""

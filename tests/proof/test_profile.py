@@ -1,4 +1,4 @@
-"""Counts by layer under QEMU: exact by hand and by the device's timer, and what is made of them."""
+"""Tests of profiles: counts by layer under QEMU equal known counts and the device's timer."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from tests.support.tflite_networks import DIGITS
 pytestmark = pytest.mark.qemu
 
 TIMER_INSTRUCTIONS = 100
-"""A tick of the timer is up to 40 instructions, and its reading is measured too."""
+"""Allowed difference: a tick is up to 40 instructions, and reading the timer takes some too."""
 
 
 def profile(artefact: Artefact, seed: int = 0) -> Profile:
     return profile_model(artefact, random_samples(artefact.graph, 1, seed)[0])
 
 
-def assert_sums(artefact: Artefact, found: Profile) -> dict[str, Any]:
-    """What every profile's report must satisfy."""
+def consistent_report(artefact: Artefact, found: Profile) -> dict[str, Any]:
+    """Assert that a profile is consistent with its sums and the timer, and return its report."""
     report = profiled(artefact.report, found, cycles=True)
     parts = [*report["layers"], report["profile"]["outside"]]
     for key in ("instructions", "cycles"):
@@ -55,7 +55,7 @@ def assert_sums(artefact: Artefact, found: Profile) -> dict[str, Any]:
     return report
 
 
-# --- the plugin, on a program whose every count is known --------------------------------------
+# --- the plugin, on a program with known counts ----------------------------------------------
 
 PROGRAM = """
     .syntax unified
@@ -106,8 +106,8 @@ words:
 SCRIPT = "SECTIONS { . = 0; .text : { *(.text) } }"
 
 
-def simulate(folder: Path) -> tuple[dict[str, int], tuple[dict[int, Counts], ...]]:
-    """The program's labels, and its counts."""
+def simulate_program(folder: Path) -> tuple[dict[str, int], tuple[dict[int, Counts], ...]]:
+    """Return the addresses of the program's labels, and the counts outside and in each part."""
     (folder / "program.s").write_text(PROGRAM)
     (folder / "program.ld").write_text(SCRIPT)
     elf = folder / "program.elf"
@@ -134,10 +134,10 @@ def simulate(folder: Path) -> tuple[dict[str, int], tuple[dict[int, Counts], ...
     return labels, counter.read()
 
 
-def test_every_count_is_right(tmp_path: Path) -> None:
+def test_counts_of_a_known_program(tmp_path: Path) -> None:
     folder = tmp_path / "a folder, with a comma"
     folder.mkdir()
-    labels, (outside, *parts) = simulate(folder)
+    labels, (outside, *parts) = simulate_program(folder)
     network, first, second = labels["network"], labels["first"], labels["second"]
     again, out = labels["again"], labels["out"]
     assert outside == {
@@ -147,7 +147,7 @@ def test_every_count_is_right(tmp_path: Path) -> None:
         again + 6: Counts(3, taken=2),
         again + 16: Counts(1, taken=1),
     }
-    # Each call loads from two lines of flash: the literal's, and those of the words.
+    # Each call of `first` loads from two lines of flash: a literal and the words.
     assert parts[0] == {
         again: Counts(3, taken=3),
         first: Counts(3, flash_lines=3),
@@ -181,14 +181,14 @@ def test_the_plugin_compiles_without_warnings(compiler: str, tmp_path: Path) -> 
 
 @pytest.mark.quick(setup=("m0", "m55"))
 @pytest.mark.parametrize("setup", SIMULATED)
-def test_counts_are_those_of_the_timer(setup: str) -> None:
+def test_counts_agree_with_the_timer(setup: str) -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS[setup])
     found = profile(artefact)
-    report = assert_sums(artefact, found)
+    report = consistent_report(artefact, found)
     assert found.core.name == artefact.platform.target.name
     assert all(layer["instructions"] > 100 for layer in report["layers"])
     assert report["profile"]["outside"]["share"] < 0.01
-    # A layer executes nothing but its kernel and what that calls.
+    # A layer executes only its kernel and functions that the kernel calls.
     for step, counts in zip(artefact.schedule.calls, found.steps, strict=True):
         assert counts is not None
         entered = {found.code.function_at(address) for address in counts}
@@ -203,8 +203,7 @@ def test_profiles_repeat_exactly() -> None:
     assert profile(artefact).steps == profile(artefact).steps
 
 
-def test_the_code_is_that_of_every_other_build(tmp_path: Path) -> None:
-    """Debug information is beside the code, not in it."""
+def test_debug_information_does_not_change_the_code(tmp_path: Path) -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     contents: list[dict[str, bytes]] = []
     for flags in ("", "-g1"):
@@ -249,11 +248,11 @@ LOOP = """
 
 @pytest.mark.quick(condition=(True,))
 @pytest.mark.parametrize("condition", [False, True])
-def test_layers_inside_loops_and_branches(condition: bool) -> None:
+def test_layers_inside_loops_and_branches_are_counted(condition: bool) -> None:
     artefact = compile_graph(parse(LOOP), SETUPS["m4"])
     sample = (np.array(condition), np.ones((5, 40), np.float32))
     found = profile_model(artefact, sample)
-    report = assert_sums(artefact, found)
+    report = consistent_report(artefact, found)
     calls: dict[str, int] = {}
     for step, counts in zip(artefact.schedule.steps, found.steps, strict=True):
         assert counts is not None
@@ -266,7 +265,7 @@ def test_layers_inside_loops_and_branches(condition: bool) -> None:
 
 @pytest.mark.quick(size=(3,))
 @pytest.mark.parametrize("size", [3, 12])
-def test_rows_that_are_known_at_run_time(size: int) -> None:
+def test_rows_of_a_run_time_length_are_counted(size: int) -> None:
     graph = parse(
         """
         input %x: f32[1,12,4]
@@ -278,7 +277,7 @@ def test_rows_that_are_known_at_run_time(size: int) -> None:
     )
     artefact = compile_graph(graph, SETUPS["m4"])
     found = profile_model(artefact, (np.ones((1, size, 4), np.float32),))
-    assert_sums(artefact, found)
+    consistent_report(artefact, found)
     (step,), (counts,) = artefact.schedule.calls, found.steps
     assert counts is not None
     assert counts[found.code.function(step.function)].executions == size
@@ -287,11 +286,11 @@ def test_rows_that_are_known_at_run_time(size: int) -> None:
 # --- MLPerf Tiny -----------------------------------------------------------------------------
 
 
-def assert_known(network: Network, setup: str) -> None:
+def assert_all_known(network: Network, setup: str) -> None:
     artefact = compile_model(network.model, SETUPS[setup])
     found = profile(artefact)
-    report = assert_sums(artefact, found)
-    # No core is slower than four cycles an instruction or faster than two instructions a cycle.
+    report = consistent_report(artefact, found)
+    # All cores take between half a cycle and four cycles per instruction.
     assert 0.5 <= report["profile"]["cycles"] / found.instructions <= 4
 
 
@@ -299,23 +298,23 @@ def assert_known(network: Network, setup: str) -> None:
 @pytest.mark.parametrize("setup", ["m0", "m4", "m55"])
 @networks("mlperf_tiny/ad_int8", "mlperf_tiny/kws_int8")
 def test_every_instruction_is_known(network: Network, setup: str) -> None:
-    assert_known(network, setup)
+    assert_all_known(network, setup)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setup", SIMULATED)
 @networks("mlperf_tiny/*_int8")
 def test_every_instruction_of_every_network_is_known(network: Network, setup: str) -> None:
-    assert_known(network, setup)
+    assert_all_known(network, setup)
 
 
 @pytest.mark.thorough
-def test_cycles_are_plausible_beside_published_results() -> None:
-    """Cycles an instruction on a Cortex-M4 lie near those of published MLPerf Tiny results.
+def test_cycles_are_near_published_results() -> None:
+    """Cycles per instruction on a Cortex-M4 are near those of published MLPerf Tiny results.
 
     A NUCLEO-L4R5ZI at 120 MHz takes 99.8 ms (microTVM with CMSIS-NN) and 82.0 ms (the best stack
     that calls CMSIS-NN) for `kws`; TFLite Micro with CMSIS-NN executes 7,697,749 instructions. So a
-    stack built on CMSIS-NN takes about 1.28 to 1.56 cycles an instruction.
+    stack built on CMSIS-NN takes about 1.28 to 1.56 cycles per instruction.
     """
     peer = json.loads(shared("bench/tflm_cmsis_nn.json").read_text())
     instructions = peer["models"]["kws"]["m4"]["instructions"]
@@ -327,11 +326,11 @@ def test_cycles_are_plausible_beside_published_results() -> None:
 
 
 COREMARK = {"m4": 3.42, "m7": 5.01, "m33": 4.02, "m55": 4.40}
-"""Results a megahertz that Arm publishes."""
+"""CoreMark results per MHz that Arm publishes."""
 
 
 @pytest.mark.thorough
-def test_estimated_cores_are_as_fast_beside_a_cortex_m4_as_coremark_says() -> None:
+def test_estimated_speeds_of_cores_have_the_ratios_of_coremark() -> None:
     model = shared("models/mlperf_tiny/kws_int8.tflite")
     cycles: dict[str, int] = {}
     for setup in COREMARK:

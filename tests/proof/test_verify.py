@@ -1,4 +1,4 @@
-"""`verify` says that all is well only when it is, and otherwise names what is to blame."""
+"""Tests that `verify` accepts only correct results, and otherwise names the faulty step."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def steps_with_weights(artefact: Artefact) -> list[int]:
 
 
 def with_wrong_weights(artefact: Artefact, step: int) -> Artefact:
-    """As if the compiler had packed the largest constant of one step wrongly."""
+    """Return the artefact with wrong elements in the largest constant of one step."""
     constants = dict(artefact.schedule.constants)
     own = [name for name in constants if f"_step{step}_" in name]
     chosen = max(own, key=lambda name: constants[name].size)
@@ -104,15 +104,15 @@ def test_the_step_with_wrong_weights_is_named(model: str) -> None:
 
 
 @pytest.mark.qemu
-def test_the_step_is_named_on_a_simulated_board() -> None:
+def test_a_step_is_named_on_a_simulated_board() -> None:
     artefact = digits(Options(board="mps2-an386"))
     broken = with_wrong_weights(artefact, 3)
     with pytest.raises(VerifyError, match="step 3, Conv2D of CONV_2D #3"):
         verify_model(broken, random_samples(artefact.graph, 1, 0))
 
 
-def test_a_fault_after_the_last_step_is_told_apart() -> None:
-    """Every step computes the right thing, but the output is read from the wrong place."""
+def test_a_fault_after_the_last_step_is_reported() -> None:
+    """Every step is right, but the output is read from the wrong address."""
     artefact = digits()
     name = f"{artefact.network.name}.c"
     source = artefact.project.files[name]
@@ -125,8 +125,8 @@ def test_a_fault_after_the_last_step_is_told_apart() -> None:
         verify_model(broken, random_samples(artefact.graph, 1, 0))
 
 
-def test_what_is_written_behind_the_arena_is_found() -> None:
-    """The output of the last step lies 16 bytes too high, where nothing else is."""
+def test_a_write_behind_the_arena_is_found() -> None:
+    """The output of the last step is moved behind the arena, where no other buffer is."""
     artefact = compile_graph(scaled(2.0), Options(keep_inputs=True))
     name, end = f"{artefact.network.name}.c", artefact.network.arena_bytes
     source = artefact.project.files[name]
@@ -168,7 +168,7 @@ def test_state_is_carried_from_sample_to_sample() -> None:
 
 
 def test_a_fault_that_shows_only_later_is_found() -> None:
-    """The first sample is right: the factor that is wrong multiplies a state, zero at first."""
+    """The first sample is right: the wrong factor multiplies a state that is zero at first."""
     artefact = compile_graph(accumulator(2.0))
     broken = with_wrong_weights(artefact, 0)
     samples = random_samples(artefact.graph, 3, 0)
@@ -186,7 +186,7 @@ def scaled(factor: float) -> Graph:
 
 
 def accumulator(factor: float) -> Graph:
-    """y = factor * last y + x."""
+    """Return a network that computes y = factor * last y + x."""
     type_ = TensorType((4,), DType.FLOAT32)
     x, y, h, last = (Value(name, type_) for name in ("x", "y", "h", "last"))
     k = Value.constant("k", np.full(4, factor, np.float32))
@@ -229,8 +229,8 @@ def test_largest_difference_does_not_wrap() -> None:
     assert str(difference) == "1 of 2 elements differ, at most by 255"
 
 
-def test_what_is_quantized_of_real_numbers_may_be_the_next_integer(tmp_path: Path) -> None:
-    """16-bit activations are computed as real numbers, with this machine's rounding errors."""
+def test_quantized_real_numbers_have_a_tolerance(tmp_path: Path) -> None:
+    """16-bit activations are computed as real numbers, with rounding errors of the machine."""
     rng = np.random.default_rng(2)
     constants = {
         "w": (rng.standard_normal((4, 3, 1, 1)) / 2).astype(np.float32),
@@ -258,8 +258,8 @@ def test_what_is_quantized_of_real_numbers_may_be_the_next_integer(tmp_path: Pat
     assert compare(far, near) is not None
 
 
-def test_what_follows_from_quantized_numbers_is_judged_by_what_it_is() -> None:
-    """Sums may be about right, indices and truths are right or wrong."""
+def test_tolerances_of_results_of_quantized_numbers() -> None:
+    """Sums have a tolerance, but indices and booleans must be equal."""
     rng = np.random.default_rng(0)
     constants = {
         "w": rng.standard_normal((6, 5)).astype(np.float32),
@@ -290,7 +290,7 @@ def test_what_follows_from_quantized_numbers_is_judged_by_what_it_is() -> None:
     assert compare(wanted, wanted + np.int32(2000 * sums), sums) is None
     assert compare(wanted, wanted + np.int32(2000 * sums + 1), sums) is not None
     assert compare(wanted * 0, wanted * 0 + np.int32(1), sums) is not None
-    few = np.array([[0, 1, 100]], np.int32)  # where a cast may take a step
+    few = np.array([[0, 1, 100]], np.int32)  # a cast may change an element by one
     assert compare(few, few + np.int32(1), sums) is None
     assert compare(few, few + np.int32(2), sums) is not None
     fewest, labels = np.array([[0, 1, 16]], np.int64), np.array([[0, 1, 15]], np.int64)
@@ -307,7 +307,7 @@ def branching(then: NodeProto, otherwise: NodeProto, output: str = "y") -> NodeP
 
 
 def looping(step: NodeProto, kind: str, shape: list[int], first: str = "first") -> NodeProto:
-    """A loop of `n` turns that carries what the step makes of `d`."""
+    """Return a loop of `n` turns that carries the result of `step`, which may read `d` and `s`."""
     inputs = [tensor_info("turn", [], "l"), tensor_info("go", [], "b")]
     outputs = [tensor_info("on", [], "b"), tensor_info(step.output[0], shape, kind)]
     body = graph(
@@ -387,8 +387,8 @@ CLASS = [node("ArgMax", "d", "i", axis=1), node("Cast", "i", "class", to=1)]
         ("l", True, [looping(node("ArgMax", "d", "made", axis=1), "l", [4, 1])]),
     ],
 )
-def test_what_may_be_almost_right(kind: str, exact: bool, made: list[NodeProto]) -> None:
-    """Behind a quantization numbers may, whatever they pass; truths and indices may not."""
+def test_which_outputs_have_a_tolerance(kind: str, exact: bool, made: list[NodeProto]) -> None:
+    """Numbers behind a quantization have a tolerance; booleans and indices must be equal."""
     rng = np.random.default_rng(0)
     constants = {
         "w": rng.standard_normal((6, 5)).astype(np.float32),
@@ -417,8 +417,8 @@ def test_what_may_be_almost_right(kind: str, exact: bool, made: list[NodeProto])
     assert (optimized.outputs[0] not in inexact(optimized)) == exact
 
 
-def test_a_class_stays_one_in_a_state() -> None:
-    """Also where what follows the state comes before what makes it."""
+def test_a_class_in_a_state_has_no_tolerance() -> None:
+    """Also if nodes that read the state come before the nodes that compute it."""
     row, one = TensorType((1, 8), DType.FLOAT32), TensorType((1,), DType.FLOAT32)
     quantized = TensorType((1, 8), DType.INT8, Quant.per_tensor(0.01, 0))
     x, h, d, before, after = (
@@ -443,8 +443,8 @@ def test_a_class_stays_one_in_a_state() -> None:
     assert half not in parts
 
 
-def test_a_number_stays_one_in_a_state() -> None:
-    """And is told from a truth: what float16 cannot hold of it makes a difference."""
+def test_a_number_in_a_state_has_a_tolerance() -> None:
+    """As float16, a number in a state is rounded and has a tolerance, but a boolean has none."""
     row, bit = TensorType((1, 8), DType.FLOAT32), TensorType((1,), DType.BOOL)
     x, after, before = (Value(n, row) for n in ("x", "after", "before"))
     half = Value("half", TensorType((1, 8), DType.FLOAT16))
@@ -462,8 +462,8 @@ def test_a_number_stays_one_in_a_state() -> None:
 @pytest.mark.parametrize(
     ("step", "exact"), [(0.1, False), (1.0, True), (1023 / 7, False), (146.0, True), (147.0, False)]
 )
-def test_constants_that_float16_may_have_rounded(step: float, exact: bool) -> None:
-    """What a truth chooses of them may differ, unless they are whole numbers, such as classes."""
+def test_constants_that_float16_may_have_rounded_have_a_tolerance(step: float, exact: bool) -> None:
+    """A choice between constants is exact only for integers below 1,024, such as classes."""
     truth = Value("truth", TensorType((1, 8), DType.BOOL))
     halves = (np.arange(8)[None] * step).astype(np.float16)
     this, that = Value.constant("this", halves), Value.constant("that", -halves)
@@ -473,13 +473,13 @@ def test_constants_that_float16_may_have_rounded(step: float, exact: bool) -> No
     assert parts == ({} if exact else {y: FLOAT16_TOLERANCE})
 
 
-def operators_before(last: Op, made: TensorType, *, truths: bool = False) -> set[str]:
-    """Those of which a case has a real result that `last` makes a certain one of.
+def operators_before(last: Op, made: TensorType, *, booleans: bool = False) -> set[str]:
+    """Return names of operators with a float32 result that has no tolerance after `last`.
 
     Args:
-        last: what quantizes or casts the result.
-        made: what it makes, of whatever shape.
-        truths: whether the case is given truths, as numbers, instead of numbers.
+        last: the operator that quantizes or casts the result.
+        made: type of what `last` returns; its shape is ignored.
+        booleans: whether the inputs are booleans that are cast to numbers.
     """
     found: set[str] = set()
     for case in all_cases():
@@ -487,7 +487,7 @@ def operators_before(last: Op, made: TensorType, *, truths: bool = False) -> set
             y, inputs = own.outputs[0], {v: v for v in own.inputs}
             if y.type.dtype is not DType.FLOAT32:
                 continue
-            if truths:
+            if booleans:
                 inputs = {v: renamed(v, TensorType(v.type.shape, DType.BOOL)) for v in inputs}
             casts = [
                 Node(Cast(v.type.dtype), (source,), (v,), Origin("CAST", 0))
@@ -507,8 +507,8 @@ def renamed(value: Value, type_: TensorType) -> Value:
     return Value(f"{value.name}_other", type_)
 
 
-def test_operators_that_only_move_numbers() -> None:
-    """Of exact numbers they make exact ones; of truths they make no others."""
+def test_operators_that_only_move_numbers_keep_them_exact() -> None:
+    """Exact inputs give exact results, and booleans give numbers that float16 holds."""
     moving = {"Cast", "Concat", "Copy", "MaxPoolIndices", "Pad", "Reshape", "Slice", "Transpose"}
     moving |= {
         "Gather",
@@ -523,7 +523,7 @@ def test_operators_that_only_move_numbers() -> None:
     quantized = TensorType((), DType.INT8, Quant.per_tensor(1.0, 0))
     assert operators_before(Quantize(DType.INT8), quantized) == {*moving, "Dequantize"}
     halves = TensorType((), DType.FLOAT16)
-    assert operators_before(Cast(DType.FLOAT16), halves, truths=True) == moving
+    assert operators_before(Cast(DType.FLOAT16), halves, booleans=True) == moving
 
 
 def test_differences_do_not_overflow() -> None:
@@ -533,12 +533,12 @@ def test_differences_do_not_overflow() -> None:
     assert compare(np.array([2**63], np.uint64), np.array([0], np.uint64)) is not None
 
 
-def test_integers_stand_for_the_real_numbers_of_a_file() -> None:
+def test_integers_are_also_compared_with_the_files_real_numbers() -> None:
     constants = {"s": np.array(0.0373, np.float32), "z": np.array(3, np.int8)}
     nodes = [
         node("QuantizeLinear", "x s z", "q"),
         node("DequantizeLinear", "q s z", "d"),
-        node("AveragePool", "d", "p", kernel_shape=[2, 2]),  # Often halfway between two integers.
+        node("AveragePool", "d", "p", kernel_shape=[2, 2]),  # often a tie
         node("QuantizeLinear", "p s z", "r"),
         node("DequantizeLinear", "r s z", "y"),
     ]

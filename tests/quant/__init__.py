@@ -1,1 +1,1 @@
-"""Quantization after training."""
+"""Tests of quantization after training."""

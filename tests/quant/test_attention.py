@@ -1,4 +1,4 @@
-"""Attention in integers: products of two computed tensors and the softmax between them."""
+"""Tests of integer attention: products of two computed tensors with a softmax between them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _quantized(kind: str, count: int = 24) -> tuple[Quantized, Builder]:
 
 
 @pytest.mark.parametrize("kind", INTEGER)
-def test_nothing_stays_in_float(kind: str) -> None:
-    """Not even a factor of the scores, which softmax takes."""
+def test_all_nodes_become_integer(kind: str) -> None:
+    """A factor of the scores does not stay either: softmax applies it."""
     found, _ = _quantized(kind, 8)
     assert found.exceptions == ()
     kinds = [type(node.op) for node in found.graph.nodes]
@@ -74,7 +74,7 @@ def _members() -> list[Member]:
     "setup",
     ["host", *(pytest.param(s, marks=pytest.mark.qemu) for s in SIMULATED if s in ("m0", "m4"))],
 )
-def test_generated_code_computes_what_the_reference_does(setup: str) -> None:
+def test_generated_code_equals_the_reference(setup: str) -> None:
     members = _members()
     for member, found in zip(members, run_together(members, SETUPS[setup]), strict=True):
         expected = [evaluate(member.graph, sample).outputs for sample in member.samples]
@@ -87,7 +87,7 @@ def test_generated_code_computes_what_the_reference_does(setup: str) -> None:
     [k if k in ("causal", "long") else pytest.param(k, marks=pytest.mark.slow) for k in ATTENTION],
 )
 def test_no_more_noise_than_onnxruntime_makes(kind: str, tmp_path: Path) -> None:
-    """Than its static quantizer on the same samples, but for chance; outputs are of others."""
+    """Compare with its static quantizer, calibrated on the same samples, on new samples."""
     graph, make = attention(kind)
     samples, unseen = make.samples(48), make.samples(48)
     wanted = outputs(graph, unseen)
@@ -98,7 +98,7 @@ def test_no_more_noise_than_onnxruntime_makes(kind: str, tmp_path: Path) -> None
     feeds = [{name: x} for (x,) in samples]
     theirs = session(quantized_networks.quantize(proto, scheme, feeds, tmp_path))
     found = np.stack([theirs.run(None, {name: x})[0] for (x,) in unseen])
-    # A mask of -1e9 leaves its 256 integers to nothing else.
+    # onnxruntime's scale covers the mask's -1e9, so that all visible scores are one integer.
     gain = 15.0 if kind == "causal" else -0.6
     assert _decibels(wanted, ours) > _decibels(wanted, found) + gain
 
@@ -109,7 +109,7 @@ def _decibels(wanted: np.ndarray, found: np.ndarray) -> float:
 
 
 def _masked(kind: str, hidden: float) -> tuple[Graph, list[Sample]]:
-    """Causal attention with its mask written in one of three ways, scores scaled before it."""
+    """Return attention with scaled scores and a mask of value `hidden`, in one of three forms."""
     make = Builder(3)
     x = make.input(1, 10, 8)
     q, k, v = (
@@ -140,7 +140,7 @@ def _masked(kind: str, hidden: float) -> tuple[Graph, list[Sample]]:
 @pytest.mark.parametrize("hidden", [-1e9, -np.inf, -65504.0, -1e4])
 @pytest.mark.parametrize("kind", ["add", "select", "computed"])
 def test_masks_are_bounded(kind: str, hidden: float) -> None:
-    """The function stays what it was, and hidden scores leave most of the range to the others."""
+    """The outputs do not change, and the masked scores take only a small part of the range."""
     graph, samples = _masked(kind, hidden)
     prepared = prepare_scores(graph, samples)
     assert [n.op.beta for n in prepared.nodes if isinstance(n.op, Softmax)] == [pytest.approx(0.35)]
@@ -155,7 +155,7 @@ def test_masks_are_bounded(kind: str, hidden: float) -> None:
 
 
 def test_the_channels_of_values_are_equalized() -> None:
-    """A factor of a column of the values goes through the product; the layer behind undoes it."""
+    """A factor of a column of the values passes through the product to the next layer's weights."""
     graph, make = attention("sequence")
     samples = make.samples(16)
     found, changed = equalize(graph, classify(graph), observe(graph, samples, 0), samples)
@@ -171,8 +171,8 @@ def test_the_channels_of_values_are_equalized() -> None:
         np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_islands_take_sums_that_are_not_requantized() -> None:
-    """A dense layer that float alone reads makes no noise but by its input and its weights."""
+def test_islands_read_sums_that_are_not_requantized() -> None:
+    """The results of a dense layer that only float nodes read are not rounded to 8 bits."""
     make = Builder(5)
     x = make.input(6, 12)
     weights = make.constant(16, 12, scale=0.3)
@@ -191,7 +191,7 @@ def test_islands_take_sums_that_are_not_requantized() -> None:
 
 
 @pytest.mark.parametrize("form", ["plain", "bounded", "added", "repeated"])
-def test_vectors_are_divided_by_their_length_in_integers(form: str) -> None:
+def test_division_by_the_norm_becomes_l2_normalization(form: str) -> None:
     make = Builder(7)
     x = make.input(3, 12)
     rows = make.add(FullyConnected(), x, make.constant(20, 12), make.constant(20))
@@ -210,8 +210,8 @@ def test_vectors_are_divided_by_their_length_in_integers(form: str) -> None:
     assert found.sqnr > 32.0
 
 
-def test_every_root_is_that_of_the_reference() -> None:
-    """Sums of squares of all sizes, none and the largest among them."""
+def test_l2_normalization_equals_the_reference_for_all_norms() -> None:
+    """The sums of squares have all magnitudes, including zero and the largest."""
     sizes = np.unique(np.geomspace(1, 127, 40).astype(np.int64))
     rows = np.zeros((2 * len(sizes) + 2, 300), np.int8)
     for row, size in enumerate(sizes):

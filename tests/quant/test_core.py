@@ -1,4 +1,4 @@
-"""Quantization after training: what becomes of each operator, and what it costs."""
+"""Tests of quantization after training: the result for each operator, and its noise."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FLOAT = frozenset({"float"})
 
 
 def _network(seed: int = 0) -> tuple[Graph, Builder]:
-    """Most of what equalization passes through: residual sums, pools, concatenation, flattening."""
+    """Return a network of most operators that equalization passes through."""
     make = Builder(seed)
     x = make.input(1, 6, 6, 3)
     a = make.add(
@@ -80,7 +80,7 @@ _CASES = [c for c in all_cases() if DType.FLOAT32 in c.dtypes and not isinstance
 
 @pytest.mark.parametrize("case", _CASES, ids=str)
 def test_every_operator_is_quantized_or_refused(case: Case) -> None:
-    """Refused with its name; else the int8 network is close to the float one on tame data."""
+    """An operator that is refused is named; others have little noise on well-scaled data."""
     graph = build(case, DType.FLOAT32)
     if any(v.type.size == 0 for v in graph.values()):
         pytest.skip("an empty tensor")
@@ -94,7 +94,7 @@ def test_every_operator_is_quantized_or_refused(case: Case) -> None:
     quantizable = [v for v in found.graph.outputs if v.type.dtype is DType.INT8]
     floats = [v for v in graph.outputs if v.type.dtype is DType.FLOAT32]
     assert len(quantizable) == len(floats)
-    if node.op.name.startswith(_UNTAMED) or not floats:
+    if node.op.name.startswith(_LARGE_NOISE) or not floats:
         return
     (layer,) = [layer for layer in found.layers if layer.name == floats[0].name][:1]
     assert layer.added > 24.0 or case.name == "wide"
@@ -107,12 +107,12 @@ def _attempt(graph: Graph, samples: list[Sample]) -> Quantized | SmeltError:
         return error
 
 
-_UNTAMED = ("Unary", "Binary(div)", "FillRows", "Softmax", "LogSoftmax")
-"""On normal data they reach infinity, or have outputs far below their fixed scale."""
+_LARGE_NOISE = ("Unary", "Binary(div)", "FillRows", "Softmax", "LogSoftmax")
+"""Names of operators that reach infinity on normal data, or outputs far below a fixed scale."""
 
 
 def test_equalization_preserves_the_function() -> None:
-    """All that is between inputs and outputs is rescaled."""
+    """Equalization rescales tensors between inputs and outputs."""
     graph, make = _network()
     samples = make.samples(24)
     plan = classify(graph)
@@ -127,7 +127,7 @@ def test_equalization_preserves_the_function() -> None:
 
 
 def test_channels_that_were_scaled_apart_cost_nothing() -> None:
-    """The quantized network is as good as that of the same network whose channels were not."""
+    """Equalization makes the network as good as the same network without these factors."""
     graph, make = _network()
     samples = make.samples(24)
     factors = 10.0 ** make.rng.uniform(-2, 2, 8)
@@ -154,7 +154,7 @@ def test_channels_that_were_scaled_apart_cost_nothing() -> None:
 
 
 def test_classes_follow_channels_through_the_network() -> None:
-    """What must have one factor has one, what is free is free."""
+    """Channels that need equal factors have equal classes, others have different classes."""
     graph, _ = _network()
     classes = Classes(graph, classify(graph))
     node = {n.output.name: n.output for n in graph.nodes}
@@ -168,7 +168,7 @@ def test_classes_follow_channels_through_the_network() -> None:
 
 
 def test_functions_between_two_tensors_are_one_table() -> None:
-    """A chain of functions is not rounded in between; with a second reader it still is a table."""
+    """A chain of functions becomes one table without rounding inside; `x` has two readers."""
     make = Builder()
     x = make.input(2, 9)
     gate = make.add(Unary("logistic"), x)
@@ -183,7 +183,7 @@ def test_functions_between_two_tensors_are_one_table() -> None:
 
 
 def test_tied_tensors_share_a_quantization() -> None:
-    """Concatenation ties all its operands, a pool its input; softmax has a fixed output."""
+    """Concatenations tie their operands, and pools their input; the output of softmax is fixed."""
     graph, _ = _network()
     groups = find_groups(graph, classify(graph))
     by_name = {value.name: group for group in groups for value in group.values}
@@ -193,8 +193,8 @@ def test_tied_tensors_share_a_quantization() -> None:
 
 @pytest.mark.quick(recipe=("default",))
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_generated_code_computes_what_the_reference_does(recipe: str) -> None:
-    """Every element, on the host."""
+def test_generated_code_equals_the_reference(recipe: str) -> None:
+    """Compare every element on the host."""
     members: list[Member] = []
     for seed in range(3):
         graph, make = _network(seed)
@@ -208,8 +208,8 @@ def test_generated_code_computes_what_the_reference_does(recipe: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["dscnn_0", "gru_0"])
-def test_generated_code_of_a_shared_network_under_the_simulator(name: str) -> None:
-    """Every element, on a Cortex-M4."""
+def test_generated_code_of_digits_networks_equals_the_reference(name: str) -> None:
+    """Compare every element on a simulated Cortex-M4."""
     network = digits(name)
     graph = quantize(network.graph, network.calibration[:24], RECIPES["fast"], _FLOAT).graph
     member = Member(graph, stored_samples(graph, network.test[:3]))
@@ -218,8 +218,8 @@ def test_generated_code_of_a_shared_network_under_the_simulator(name: str) -> No
 
 
 @pytest.mark.thorough
-def test_one_loud_sample_does_not_matter() -> None:
-    """It is found and left out."""
+def test_one_loud_sample_is_left_out() -> None:
+    """The network is as good as without the sample."""
     network = digits("dscnn_0")
     damaged = network.calibration[:64]
     damaged[7] = (damaged[7][0] * np.float32(30),)
@@ -232,7 +232,6 @@ def test_one_loud_sample_does_not_matter() -> None:
 
 
 def test_the_same_seed_gives_the_same_network() -> None:
-    """Bit by bit."""
     graph, make = _network()
     samples = make.samples(20)
     first, second = (
@@ -244,7 +243,7 @@ def test_the_same_seed_gives_the_same_network() -> None:
 
 
 def test_every_step_can_be_switched_off_and_is_measured() -> None:
-    """The steps that are taken are those that the recipe names, with the layers of the last."""
+    """The result lists the steps of the recipe, and its layers are those of the last step."""
     graph, make = _network()
     found = quantize(graph, make.samples(20), Recipe(equalize=False, ranges="percentile"))
     names = [step.name for step in found.steps]
@@ -259,7 +258,7 @@ def _size(graph: Graph, name: str) -> int:
 
 
 def test_measuring_changes_nothing() -> None:
-    """Without it only the result's noise is known, which is the same."""
+    """Without measuring, only the noise of the result is known, and the result is the same."""
     graph, make = _network()
     samples = make.samples(20)
     measured_, plain = quantize(graph, samples), quantize(graph, samples, measure=False)
@@ -271,7 +270,7 @@ def test_measuring_changes_nothing() -> None:
 
 
 def test_pixels_are_stored_exactly() -> None:
-    """Elements that are multiples of one step, offset and scaled as preprocessing does."""
+    """The inputs are integers that preprocessing has shifted and scaled."""
     make = Builder()
     x = make.input(1, 4, 4, 3)
     graph = make.graph(make.add(Conv2D(), x, make.constant(4, 3, 3, 3), make.constant(4)))
@@ -283,8 +282,8 @@ def test_pixels_are_stored_exactly() -> None:
         assert found.layers[0].sqnr > 100.0
 
 
-def test_channels_short_of_a_clamp_are_rescaled_too() -> None:
-    """Those that reach ReLU6 stay as they are; what was seen is computed as before."""
+def test_channels_that_do_not_reach_their_clamp_are_equalized() -> None:
+    """Channels that reach ReLU6's limit are not; outputs of the samples do not change."""
     make = Builder()
     x = make.input(1, 8, 8, 4)
     factors = (10.0 ** make.rng.uniform(-2.5, -0.5, 8)).astype(np.float32)
@@ -317,15 +316,15 @@ def _power(array: Array) -> float:
     return float(np.square(array).sum())
 
 
-def test_weights_are_fitted_to_noise_that_can_be_told() -> None:
-    """And left alone where it is independent of the input."""
+def test_weights_are_fitted_to_noise_that_depends_on_the_input() -> None:
+    """Noise that is independent of the input hardly changes the error."""
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(1, 3, 6))
     leak = 0.1 * rng.normal(size=(6, 6))
 
-    def halves(*, told: bool) -> tuple[list[Noise], float]:
+    def halves(*, dependent: bool) -> tuple[list[Noise], float]:
         x = rng.normal(size=(2, 400, 6))
-        stored = x + (x @ leak if told else 0.05 * rng.normal(size=x.shape))
+        stored = x + (x @ leak if dependent else 0.05 * rng.normal(size=x.shape))
         moments = np.swapaxes(stored, 1, 2) @ stored / 400
         crossed = np.swapaxes(stored - x, 1, 2) @ stored / 400
         found = [Noise(moments[i : i + 1], crossed[i : i + 1]) for i in range(2)]
@@ -333,12 +332,12 @@ def test_weights_are_fitted_to_noise_that_can_be_told() -> None:
         errors = [np.square(stored @ w.T - x @ weights[0].T).sum() for w in (made, weights[0])]
         return found, float(errors[0] / errors[1])
 
-    assert halves(told=True)[1] < 0.1
-    assert halves(told=False)[1] < 1.1
+    assert halves(dependent=True)[1] < 0.1
+    assert halves(dependent=False)[1] < 1.1
 
 
-def test_searched_scales_make_no_more_noise() -> None:
-    """Nor do weights that are compensated, against those rounded to the nearest."""
+def test_searched_scales_make_less_noise() -> None:
+    """Compensated weights also make less noise than weights rounded to the nearest integer."""
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(2, 5, 12))
     inputs = rng.normal(size=(2, 50, 12)) @ rng.normal(size=(2, 12, 12))
@@ -357,7 +356,7 @@ def test_searched_scales_make_no_more_noise() -> None:
 
 
 def test_dead_channels_and_large_biases_do_not_overflow() -> None:
-    """A channel whose weights are almost nothing beside its bias is still what it was."""
+    """Channels with tiny weights beside their bias keep their outputs."""
     make = Builder()
     x = make.input(1, 4, 4, 4)
     weights, bias = make.constant(6, 1, 1, 4), make.constant(6)
@@ -372,8 +371,8 @@ def test_dead_channels_and_large_biases_do_not_overflow() -> None:
         assert np.abs(error).max() < 0.1
 
 
-def test_islands_are_listed_or_refused() -> None:
-    """Neighbouring operators in float share one stretch of it."""
+def test_islands_are_listed_if_allowed_and_else_refused() -> None:
+    """Adjacent float operators are in one island, with conversions only at its borders."""
     make = Builder()
     op = Normalization((2,), 1e-5)
     between = make.add(Unary("logistic"), make.add(op, make.input(1, 3, 4)))
@@ -387,8 +386,8 @@ def test_islands_are_listed_or_refused() -> None:
     assert [island.op for island in found.exceptions] == inside
 
 
-Spoil = Callable[[Array], list[Sample]]
-_SPOILT: dict[str, Spoil] = {
+Damage = Callable[[Array], list[Sample]]
+_DAMAGES: dict[str, Damage] = {
     "no calibration samples": lambda x: [],
     "sample 0 has 2 arrays": lambda x: [(x, x)],
     r"sample 1 of input 'x0' is float32\[1, 1, 3\]": lambda x: [(x,), (x[:, :1],)],
@@ -399,11 +398,11 @@ _SPOILT: dict[str, Spoil] = {
 }
 
 
-@pytest.mark.parametrize("message", _SPOILT)
+@pytest.mark.parametrize("message", _DAMAGES)
 def test_unusable_samples_are_refused(message: str) -> None:
-    """Each with what, where, and which value."""
+    """The message names the sample, the input, the element or the value."""
     make = Builder()
     graph = make.graph(make.add(Unary("relu"), make.input(1, 2, 3)))
     ((x,),) = make.samples(1)
     with pytest.raises(QuantizationError, match=message):
-        quantize(graph, _SPOILT[message](x))
+        quantize(graph, _DAMAGES[message](x))

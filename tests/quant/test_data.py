@@ -1,4 +1,4 @@
-"""Calibration data: what files become, and what is refused."""
+"""Tests of calibration data: the samples that files become, and files that are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Image = pytest.importorskip("PIL.Image", reason="images need the extra `images`"
 
 
 def network(*shapes: tuple[int, ...], dtype: DType = DType.FLOAT32) -> Graph:
-    """A network that does nothing, with inputs of these shapes."""
+    """Return a network without nodes, whose inputs have these shapes."""
     values = tuple(Value(f"x{i}", TensorType(shape, dtype)) for i, shape in enumerate(shapes))
     return Graph("net", values, values, ())
 
@@ -53,7 +53,7 @@ def image(shape: tuple[int, ...]) -> Value:
     return Value("image", TensorType(shape, DType.FLOAT32))
 
 
-def test_images_channels_first_and_last(tmp_path: Path) -> None:
+def test_images_are_read_with_channels_first_and_last(tmp_path: Path) -> None:
     file = photograph(tmp_path / "a.png", pixels())
     settings = Preprocessing(mean=(10.0, 20.0, 30.0), std=(1.0, 2.0, 4.0))
     wanted = (pixels() - np.array([10.0, 20, 30])) / np.array([1.0, 2, 4])
@@ -74,7 +74,7 @@ def test_pixels_are_by_default_between_0_and_1_and_colours_may_be_reversed(tmp_p
     np.testing.assert_array_equal(bgr[..., ::-1], rgb)
 
 
-def test_grey_inputs_take_colour_images(tmp_path: Path) -> None:
+def test_grey_inputs_accept_colour_images(tmp_path: Path) -> None:
     file = photograph(tmp_path / "a.png", np.full((4, 6, 3), 51, np.uint8))
     for shape in ((1, 4, 6, 1), (1, 1, 4, 6), (4, 6)):
         (grey,) = read_images([file], image(shape), Preprocessing())
@@ -113,7 +113,7 @@ def test_cropping_keeps_the_middle(tmp_path: Path) -> None:
         ((1, 1, 256, 3), Preprocessing(layout="nhwc"), "is not an image"),
     ],
 )
-def test_what_is_wrong_about_images(
+def test_images_that_do_not_fit_the_input_are_refused(
     tmp_path: Path, shape: tuple[int, ...], settings: Preprocessing, message: str
 ) -> None:
     file = photograph(tmp_path / "a.png", pixels())
@@ -130,7 +130,7 @@ def test_what_is_wrong_about_images(
         ((0.0,), (1.0, 0.0, 1.0), "--std 0: every channel is divided"),
     ],
 )
-def test_numbers_that_pixels_cannot_be_scaled_by(
+def test_means_and_deviations_that_cannot_be_used_are_refused(
     mean: tuple[float, ...], std: tuple[float, ...], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -138,7 +138,7 @@ def test_numbers_that_pixels_cannot_be_scaled_by(
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
-def test_sounds_of_every_width(tmp_path: Path, width: int) -> None:
+def test_sounds_of_every_sample_width_are_read(tmp_path: Path, width: int) -> None:
     top = 1 << (8 * width - 1)
     numbers = [-top, -top // 2, 0, top // 2, top - 1]
     offset = 128 if width == 1 else 0
@@ -165,7 +165,7 @@ def test_sounds_are_cut_into_frames_and_padded(tmp_path: Path) -> None:
     assert padded(tmp_path / "b.wav", network((1, 3, 1))) == []
 
 
-def test_what_is_wrong_about_sounds(tmp_path: Path) -> None:
+def test_unusable_sounds_are_refused(tmp_path: Path) -> None:
     a = sound(tmp_path / "a.wav", bytes(20))
     b = sound(tmp_path / "b.wav", bytes(20), rate=8000)
     with pytest.raises(QuantizationError, match=r"16000 samples per second.*8000"):
@@ -176,7 +176,7 @@ def test_what_is_wrong_about_sounds(tmp_path: Path) -> None:
         read_waves([a, sound(tmp_path / "d.wav", b"")], image((1, 4)))
     for at, form, number, message in (
         (34, "<H", 64, "64 bits per sample; the maximum is 32"),
-        (16, "<I", 2**32 - 1, "not a readable PCM WAV file"),  # of the header's own chunk
+        (16, "<I", 2**32 - 1, "not a readable PCM WAV file"),  # the size of the format chunk
     ):
         damaged = bytearray(a.read_bytes())
         struct.pack_into(form, damaged, at, number)
@@ -188,7 +188,7 @@ def test_what_is_wrong_about_sounds(tmp_path: Path) -> None:
         read_waves([tmp_path / "c.wav"], image((1, 4)))
 
 
-def test_folders(tmp_path: Path) -> None:
+def test_folders_are_read_and_thinned_out(tmp_path: Path) -> None:
     graph = network((1, 4, 6, 3))
     with pytest.raises(QuantizationError, match="no images"):
         read_folder(tmp_path, graph, Preprocessing())
@@ -213,7 +213,7 @@ def test_folders(tmp_path: Path) -> None:
         read_folder(tmp_path, network((4,), (4,)), Preprocessing())
 
 
-def test_pillow_is_asked_for_by_its_own_name(
+def test_the_error_without_pillow_names_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.png").write_bytes(b"")
@@ -222,7 +222,7 @@ def test_pillow_is_asked_for_by_its_own_name(
         read_folder(tmp_path, network((1, 4, 6, 3)), Preprocessing())
 
 
-def test_samples_are_spread() -> None:
+def test_samples_are_chosen_evenly() -> None:
     assert spread(range(10), None, Path("x")) == list(range(10))
     assert spread(range(10), 10, Path("x")) == list(range(10))
     assert spread(range(10), 3, Path("x")) == [0, 3, 6]
@@ -237,7 +237,7 @@ def good(count: int = 5, shape: tuple[int, ...] = (2, 3)) -> Array:
     return np.random.default_rng(1).normal(size=(count, *shape)).astype(np.float32)
 
 
-def test_arrays_are_read_by_name_in_any_width_of_floats(tmp_path: Path) -> None:
+def test_arrays_of_any_float_type_are_read_by_name(tmp_path: Path) -> None:
     graph = network((2, 3), (4,))
     other = good(shape=(4,))
     path = saved(tmp_path / "a.npz", x0=good().astype(np.float64), input_1=other)
@@ -248,7 +248,7 @@ def test_arrays_are_read_by_name_in_any_width_of_floats(tmp_path: Path) -> None:
     assert len(read_samples(path, graph, count=2)) == 2
 
 
-def wrong(case: str) -> dict[str, Array]:
+def wrong_arrays(case: str) -> dict[str, Array]:
     x = good()
     match case:
         case "shape":
@@ -299,8 +299,8 @@ def wrong(case: str) -> dict[str, Array]:
         ("constant", r"'x0' is 0.25 everywhere in all 5 calibration samples"),
     ],
 )
-def test_wrong_arrays(tmp_path: Path, case: str, message: str) -> None:
-    arrays = wrong(case)
+def test_wrong_arrays_are_refused(tmp_path: Path, case: str, message: str) -> None:
+    arrays = wrong_arrays(case)
     path = saved(tmp_path / "a.npz", **arrays)
     with pytest.raises(QuantizationError, match=message) as caught:
         read_samples(path, network((2, 3)))
@@ -312,19 +312,25 @@ def test_wrong_arrays(tmp_path: Path, case: str, message: str) -> None:
         read_samples(path, network((2, 3)))
 
 
-def test_samples_to_measure_on(tmp_path: Path) -> None:
-    """They need not span a range, and are called what they are."""
-    constant = saved(tmp_path / "a.npz", **wrong("constant"))
+def test_test_samples_are_checked(tmp_path: Path) -> None:
+    """They may be constant, and messages call them test samples."""
+    constant = saved(tmp_path / "a.npz", **wrong_arrays("constant"))
     assert len(read_samples(constant, network((2, 3)), test=True)) == 5
-    path = saved(tmp_path / "b.npz", **wrong("NaN"))
+    path = saved(tmp_path / "b.npz", **wrong_arrays("NaN"))
     with pytest.raises(QuantizationError, match="': test sample 3 of input 'x0' contains nan"):
         read_samples(path, network((2, 3)), test=True)
 
 
-def loud(
+def left_out_and_doubtful(
     count: int, factors: dict[int, float], peaks: bool = False
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Which of so many samples of noise are left out, and which are in doubt."""
+    """Return which samples of random noise are left out, and which are doubtful.
+
+    Args:
+        count: the number of samples.
+        factors: by a sample's index, the factor that makes it louder.
+        peaks: make only one element of these samples loud.
+    """
     x = good(count, (64,))
     for index, factor in factors.items():
         # One large element changes the mean square little.
@@ -335,20 +341,20 @@ def loud(
 
 @pytest.mark.parametrize("count", [8, 12, 15, 40, 128, 500])
 @pytest.mark.parametrize("factor", [3.9, 30.0, 1000.0])
-def test_loud_samples_of_every_number_are_left_out(count: int, factor: float) -> None:
-    """Fewer than one in ten, one at least; by all elements or by one."""
+def test_a_few_loud_samples_are_left_out(count: int, factor: float) -> None:
+    """Fewer than 10 % of the samples are left out, but always one, loud in all elements or one."""
     most = max((count - 1) // 10, 1)
     factors = {3 + 7 * i: factor * (1 + i % 3) for i in range(most)}
-    assert loud(count, factors) == (tuple(factors), ())
-    assert loud(count, factors, peaks=True) == (tuple(factors), ())
+    assert left_out_and_doubtful(count, factors) == (tuple(factors), ())
+    assert left_out_and_doubtful(count, factors, peaks=True) == (tuple(factors), ())
     factors[0] = factor
-    assert loud(count, factors) == ((), tuple(sorted(factors)))
+    assert left_out_and_doubtful(count, factors) == ((), tuple(sorted(factors)))
 
 
 @pytest.mark.quick(every=2)
 @pytest.mark.parametrize(("count", "factor"), [(1, 3.9), (12, 1000.0)])
-def test_loud_samples_cost_nothing(count: int, factor: float) -> None:
-    """On images that the quantizer has not seen."""
+def test_loud_samples_do_not_add_noise(count: int, factor: float) -> None:
+    """Compare on images that the quantizer has not seen."""
     network_ = digits("dscnn_0")
     damaged = list(network_.calibration)
     for index in range(5, 5 + 7 * count, 7):
@@ -360,18 +366,18 @@ def test_loud_samples_cost_nothing(count: int, factor: float) -> None:
     assert sqnr(float(np.square(wanted).sum()), noise) >= 35.0
 
 
-def test_what_varies_by_itself_is_not_left_out() -> None:
-    """Loudness as of recordings, silence, heavy tails, and too few samples to tell."""
+def test_natural_variation_is_not_left_out() -> None:
+    """Loudness varies as in recordings, half or most samples are silent, or samples are few."""
     rng = np.random.default_rng(0)
-    assert loud(4, {1: 30.0}) == ((), ())
-    assert loud(128, {}) == ((), ())
-    silent = loud(128, dict.fromkeys(range(0, 128, 2), 0.0))
-    assert silent == loud(128, dict.fromkeys(range(127), 0.0)) == ((), ())
+    assert left_out_and_doubtful(4, {1: 30.0}) == ((), ())
+    assert left_out_and_doubtful(128, {}) == ((), ())
+    silent = left_out_and_doubtful(128, dict.fromkeys(range(0, 128, 2), 0.0))
+    assert silent == left_out_and_doubtful(128, dict.fromkeys(range(127), 0.0)) == ((), ())
     for spread_ in (rng.lognormal(0.0, 1.0, 128), rng.exponential(1.0, 128)):
-        assert loud(128, dict(enumerate(spread_.tolist()))) == ((), ())
+        assert left_out_and_doubtful(128, dict(enumerate(spread_.tolist()))) == ((), ())
 
 
-def test_numbers_of_samples_that_differ(tmp_path: Path) -> None:
+def test_different_numbers_of_samples_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.npz", x0=good(), x1=good(4))
     with pytest.raises(QuantizationError, match=r"different numbers of samples: \[4, 5\]"):
         read_samples(path, network((2, 3), (2, 3)))
@@ -381,7 +387,7 @@ def test_numbers_of_samples_that_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 nonsense"])
-def test_files_that_are_no_arrays(tmp_path: Path, content: bytes | None) -> None:
+def test_files_without_arrays_are_refused(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "a.npz"
     if content is not None:
         path.write_bytes(content)
@@ -390,7 +396,7 @@ def test_files_that_are_no_arrays(tmp_path: Path, content: bytes | None) -> None
 
 
 def test_batches_are_samples(tmp_path: Path) -> None:
-    """As other tools take them: without an axis of samples of their own."""
+    """As in other tools, the batch axis may be the axis of samples."""
     graph = network((1, 2, 3), (1, 4))
     path = saved(tmp_path / "a.npz", x0=good(), x1=good(shape=(4,)))
     samples = read_samples(path, graph)
@@ -398,7 +404,7 @@ def test_batches_are_samples(tmp_path: Path) -> None:
     assert [sample[1].shape for sample in samples] == [(1, 4)] * 5
 
 
-def test_preprocessing_is_of_images(tmp_path: Path) -> None:
+def test_preprocessing_is_refused_for_arrays_and_sounds(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.npz", x0=good())
     folder = tmp_path / "sounds"
     folder.mkdir()
@@ -413,7 +419,7 @@ def test_one_array_without_a_sample_axis_is_one_sample(tmp_path: Path) -> None:
     assert len(read_samples(tmp_path / "a.npy", network((2, 3)))) == 1
 
 
-def test_labels(tmp_path: Path) -> None:
+def test_labels_are_read(tmp_path: Path) -> None:
     labels = np.array([3, 1, 2])
     np.save(tmp_path / "y.npy", labels[:, None])
     np.savez(tmp_path / "two.npz", x=good(3), y=labels.astype(np.uint8))
@@ -430,14 +436,16 @@ def test_labels(tmp_path: Path) -> None:
             read_labels(str(tmp_path / source))
 
 
-def test_an_image_of_too_many_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_of_too_many_pixels_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     photograph(tmp_path / "a.png", pixels(8, 8))
     monkeypatch.setattr(image_files, "_MOST_PIXELS", 60)
     with pytest.raises(QuantizationError, match="8 x 8 pixels; the maximum is 60"):
         read_images([tmp_path / "a.png"], image((1, 4, 4, 3)), Preprocessing())
 
 
-def test_a_label_that_is_no_vector(tmp_path: Path) -> None:
+def test_a_scalar_label_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", np.asarray(3))
     with pytest.raises(ConfigError, match=r"int64\[\]; give one integer per sample"):
         read_labels(str(tmp_path / "labels.npy"))

@@ -1,4 +1,4 @@
-"""Layers of 16 bits in a quantized network: which are chosen, what they bring, generated C."""
+"""Tests of 16-bit layers in int8 networks: their choice, the saved noise, and generated C."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tests.support.quant_networks import MADE, Builder, digits, made, outputs, s
 _INT16 = frozenset({"int16"})
 
 
-def noise(graph: Graph, quantized: Graph, samples: list[Sample]) -> float:
-    """The outputs' signal-to-quantization-noise ratio in dB."""
+def output_sqnr(graph: Graph, quantized: Graph, samples: list[Sample]) -> float:
+    """Return the outputs' signal-to-quantization-noise ratio in dB."""
     wanted, found = outputs(graph, samples), outputs(quantized, samples)
     return float(10 * np.log10(np.square(wanted).sum() / np.square(wanted - found).sum()))
 
 
-def offset(by: float) -> tuple[Graph, Builder]:
-    """Dense layers; one element of a tensor in the middle stands far from the others, constantly.
+def network_with_outlier(by: float) -> tuple[Graph, Builder]:
+    """Return dense layers of which one tensor has an outlier: an element that is larger by `by`.
 
-    The next layer's biases take off what it adds.
+    The biases of the next layer subtract what the outlier adds.
     """
     make = Builder(3)
     x = make.input(1, 24)
@@ -48,8 +48,8 @@ def offset(by: float) -> tuple[Graph, Builder]:
 _RECIPE = replace(RECIPES["fast"], correct_bias=True)
 
 
-def test_the_layers_around_a_bad_tensor_are_chosen() -> None:
-    graph, make = offset(100.0)
+def test_the_layers_around_an_outlier_become_int16() -> None:
+    graph, make = network_with_outlier(100.0)
     samples, unseen = make.samples(64), make.samples(64)
     plain = quantize(graph, samples, _RECIPE, measure=False)
     found = quantize(graph, samples, _RECIPE, _INT16, measure=False)
@@ -60,25 +60,25 @@ def test_the_layers_around_a_bad_tensor_are_chosen() -> None:
     borders = [n for n in found.graph.nodes if isinstance(n.op, Quantize)]
     assert [n.output.type.dtype for n in borders] == [DType.INT16, DType.INT8]
     assert found.plain is not None
-    before = noise(graph, found.plain, unseen)
-    assert before == noise(graph, plain.graph, unseen)
-    assert noise(graph, found.graph, unseen) > before + 10.0
+    before = output_sqnr(graph, found.plain, unseen)
+    assert before == output_sqnr(graph, plain.graph, unseen)
+    assert output_sqnr(graph, found.graph, unseen) > before + 10.0
 
 
-def test_the_cost_is_known() -> None:
-    graph, make = offset(100.0)
+def test_the_cost_of_an_island_is_reported() -> None:
+    graph, make = network_with_outlier(100.0)
     found = quantize(graph, make.samples(64), _RECIPE, _INT16, measure=False)
     (cost,) = island_costs(found)
     assert cost.brought_db is not None
     assert (cost.layers, cost.macs) == (2, 0.5)
-    # What a layer reads and what it writes, 24 elements each; buffers begin at multiples of 16.
+    # A layer's input and output of 24 elements each; buffers begin at multiples of 16 bytes.
     assert (cost.arena_bytes_int8, cost.arena_bytes) == (2 * 32, 2 * 48)
     assert cost.brought_db == found.steps[-1].sqnr - found.steps[-2].sqnr > 10.0
     assert "2 layers of int16 with 50% of the multiply-accumulates" in str(cost)
 
 
-def test_nothing_is_chosen_where_nothing_is_gained() -> None:
-    """The noise is that of weights, of inputs and of outputs."""
+def test_no_layer_is_chosen_if_none_saves_noise() -> None:
+    """The noise is that of weights, inputs and outputs, which stay 8-bit."""
     network = digits("mlp_0")
     plain = quantize(network.graph, network.calibration, measure=False)
     found = quantize(network.graph, network.calibration, allow=_INT16, measure=False)
@@ -89,7 +89,7 @@ def test_nothing_is_chosen_where_nothing_is_gained() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
 def test_generated_code_equals_the_reference(setup: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every layer that can be is of 16 bits: products, sums, pools, functions, joins."""
+    """All layers with a 16-bit form take it: products, sums, pools, functions, concatenations."""
     monkeypatch.setattr("smelt.quant.mixed_precision._WORTH", -np.inf)
     members: list[Member] = []
     for kind in MADE:
@@ -105,7 +105,7 @@ def test_generated_code_equals_the_reference(setup: str, monkeypatch: pytest.Mon
 
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize("kind", MADE)
-def test_all_layers_of_16_bits_lose_no_more_than_those_of_8(
+def test_16_bit_layers_make_no_more_noise_than_int8(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("smelt.quant.mixed_precision._WORTH", -np.inf)
@@ -113,4 +113,4 @@ def test_all_layers_of_16_bits_lose_no_more_than_those_of_8(
     samples, unseen = make.samples(32), make.samples(32)
     found = quantize(graph, samples, allow=_INT16, measure=False)
     assert found.plain is not None
-    assert noise(graph, found.graph, unseen) > noise(graph, found.plain, unseen) - 0.3
+    assert output_sqnr(graph, found.graph, unseen) > output_sqnr(graph, found.plain, unseen) - 0.3

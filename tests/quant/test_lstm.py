@@ -1,4 +1,4 @@
-"""Float LSTMs quantized: integers by TensorFlow Lite's rules, judged by onnxruntime and LiteRT."""
+"""Tests of LSTMs quantized by TensorFlow Lite's rules, compared with onnxruntime and LiteRT."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 def _model(
     direction: str = "forward", outputs: str = "Y", kind: str = "LSTM", **attributes: Any
 ) -> onnx.ModelProto:
-    """A recurrent layer between two dense ones; of `outputs`, its results, one vector is made."""
+    """Return a dense layer and a recurrent layer whose results `outputs` are concatenated."""
     rng = np.random.default_rng(5)
     ways = 2 if direction == "bidirectional" else 1
     wide = _GATES[kind] * _UNITS
@@ -82,8 +82,8 @@ def _samples(count: int, seed: int = 1) -> list[Sample]:
     return [(rng.normal(size=shape).astype(np.float32),) for _ in range(count)]
 
 
-def _noise(graph: Graph, proto: onnx.ModelProto, samples: list[Sample]) -> float:
-    """dB of the int8 network's output against onnxruntime's of the float one."""
+def _output_sqnr(graph: Graph, proto: onnx.ModelProto, samples: list[Sample]) -> float:
+    """Return the SQNR in dB of the quantized output; onnxruntime computes the float output."""
     runtime, (y,) = session(proto), graph.outputs
     wanted = np.stack([runtime.run(None, {"x": x})[0] for (x,) in samples])
     stored = stored_samples(graph, samples)
@@ -108,10 +108,10 @@ def test_every_layer_is_integer(direction: str, outputs: str, recipe: str) -> No
         kinds = {DType.INT32} if value.is_constant and "bias" in value.name else {DType.INT8}
         assert value.type.dtype in ({DType.INT16} if value in wide else kinds)
     assert {len(node.outputs) for node in layers} == {2 + ("Y" in outputs.split())}
-    assert _noise(found.graph, proto, _samples(16, seed=2)) >= 31.0
+    assert _output_sqnr(found.graph, proto, _samples(16, seed=2)) >= 31.0
 
 
-def test_c_equals_numpy() -> None:
+def test_generated_code_equals_the_reference() -> None:
     graph = quantize(_float(_model("bidirectional", "Y Y_c")), _samples(16), measure=False).graph
     samples = stored_samples(graph, _samples(4, seed=3))
     (found,) = run_together([Member(graph, samples)], SETUPS["host"])
@@ -119,8 +119,8 @@ def test_c_equals_numpy() -> None:
 
 
 @pytest.mark.thorough
-def test_written_as_onnx_it_is_within_a_few_steps() -> None:
-    """ONNX's LSTM keeps its states in real numbers from step to step."""
+def test_the_exported_lstm_differs_by_a_few_steps() -> None:
+    """ONNX's LSTM does not round its states between time steps."""
     original = _float(_model("bidirectional", "Y Y_h"))
     graph = quantize(original, _samples(48), measure=False).graph
     runtime, (y,) = session(onnx.load_from_string(export(graph, original))), graph.outputs
@@ -141,17 +141,17 @@ def test_written_as_onnx_it_is_within_a_few_steps() -> None:
         ({"activations": ["Sigmoid", "Relu", "Tanh"]}, "has no activations sigmoid, relu, tanh"),
     ],
 )
-def test_what_has_no_integer_form_needs_float(options: dict[str, Any], reason: str) -> None:
+def test_layers_without_an_integer_form_need_float(options: dict[str, Any], reason: str) -> None:
     proto = _model(**options)
     with pytest.raises(UnsupportedError, match=reason):
         quantize(_float(proto), _samples(8), measure=False)
     found = quantize(_float(proto), _samples(48), allow=frozenset({"float"}), measure=False)
     assert [island.op.split("(")[0] for island in found.exceptions] == ["Recurrence"]
-    assert _noise(found.graph, proto, _samples(16, seed=2)) >= 31.0
+    assert _output_sqnr(found.graph, proto, _samples(16, seed=2)) >= 31.0
 
 
-def test_left_in_float_it_is_what_it_was() -> None:
-    """The search for layers that are worth floats may take one of those that have integers."""
+def test_an_lstm_in_float_is_the_original_recurrence() -> None:
+    """The search for layers that should be float may choose an LSTM that has an integer form."""
     proto = _model()
     graph = prepare(_float(proto))
     network = FloatNetwork.observed(graph, _samples(16), 0)
@@ -159,12 +159,12 @@ def test_left_in_float_it_is_what_it_was() -> None:
     made = network.in_float(layers).swept(_samples(16), RECIPES["fast"]).graph
     assert "Recurrence(lstm)" in [node.op.name for node in made.nodes]
     assert not any(isinstance(node.op, Lstm) for node in made.nodes)
-    assert _noise(made, proto, _samples(16, seed=2)) >= 31.0
+    assert _output_sqnr(made, proto, _samples(16, seed=2)) >= 31.0
 
 
 @pytest.mark.parametrize("name", ["batch", "clip_of_keras"])
 def test_states_go_on_in_integers(name: str) -> None:
-    """A float TFLite network and its int8 twin, several inferences in a row."""
+    """Compare a float TFLite network with its int8 form over several inferences."""
     layer = LAYERS[name]
     data = layer.file(np.float32)
     samples = [(x,) for x in layer.inputs(np.float32, 64)]

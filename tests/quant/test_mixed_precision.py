@@ -1,4 +1,4 @@
-"""Layers of float where int8 costs accuracy, ranges that are not shared, the better rounding."""
+"""Tests of float layers where int8 is too noisy, of separate ranges, and of recipe `best`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from smelt.quant.quantizer import quantize
 from smelt.quant.ranges.activation_statistics import observe
 from smelt.quant.ranges.shared_ranges import Group, find_groups
 from smelt.quant.recipe import RECIPES
-from tests.quant.test_int16 import noise, offset
+from tests.quant.test_int16 import network_with_outlier, output_sqnr
 from tests.support.graphs import assert_same, compile_graph
 from tests.support.quant_networks import MADE, Builder, digits, made, stored_samples
 
@@ -27,8 +27,8 @@ _BOTH = frozenset({"float", "int16"})
 _CORRECTED = replace(RECIPES["fast"], correct_bias=True)
 
 
-def test_the_layers_around_a_bad_tensor_become_float() -> None:
-    graph, make = offset(300.0)
+def test_the_layers_around_an_outlier_become_float() -> None:
+    graph, make = network_with_outlier(300.0)
     samples, unseen = make.samples(64), make.samples(64)
     plain = quantize(graph, samples, measure=False)
     found = quantize(graph, samples, allow=_FLOAT, measure=False)
@@ -39,10 +39,10 @@ def test_the_layers_around_a_bad_tensor_become_float() -> None:
     ]
     borders = [n.op for n in found.graph.nodes if isinstance(n.op, (Quantize, Dequantize))]
     assert borders == [Dequantize(), Quantize(DType.INT8)]
-    assert noise(graph, found.graph, unseen) > noise(graph, plain.graph, unseen) + 10.0
+    assert output_sqnr(graph, found.graph, unseen) > output_sqnr(graph, plain.graph, unseen) + 10.0
     (cost,) = island_costs(found)
     assert (cost.layers, cost.macs) == (2, 0.5)
-    # Two tensors of 24 floats in place of two of 24 bytes; buffers begin at multiples of 16.
+    # Two tensors of 24 floats instead of 24 bytes; buffers begin at multiples of 16 bytes.
     assert cost.arena_bytes_int8 == 2 * 32
     assert cost.arena_bytes == 2 * 96
     assert cost.brought_db == found.steps[-1].sqnr - plain.sqnr > 10.0
@@ -50,7 +50,7 @@ def test_the_layers_around_a_bad_tensor_become_float() -> None:
 
 
 def test_generated_code_with_islands_equals_the_reference() -> None:
-    graph, make = offset(300.0)
+    graph, make = network_with_outlier(300.0)
     found = quantize(graph, make.samples(64), allow=_FLOAT, measure=False)
     stored = stored_samples(found.graph, make.samples(3))
     ran = run(compile_graph(found.graph), stored).outputs
@@ -58,8 +58,8 @@ def test_generated_code_with_islands_equals_the_reference() -> None:
     assert_same([tuple(outputs) for outputs in ran], expected, "islands")
 
 
-def test_int16_is_preferred_where_it_brings_as_much() -> None:
-    graph, make = offset(100.0)
+def test_int16_is_preferred_if_it_saves_as_much_noise() -> None:
+    graph, make = network_with_outlier(100.0)
     samples = make.samples(64)
     found = quantize(graph, samples, _CORRECTED, _BOTH, measure=False)
     assert {island.dtype for island in found.exceptions} == {"int16"}
@@ -68,8 +68,8 @@ def test_int16_is_preferred_where_it_brings_as_much() -> None:
 
 
 def test_float_is_taken_where_16_bits_do_not_help() -> None:
-    """Without bias correction, what 8-bit weights make of the far element is all of the noise."""
-    graph, make = offset(100.0)
+    """Without bias correction, nearly all noise is that of 8-bit weights times the outlier."""
+    graph, make = network_with_outlier(100.0)
     found = quantize(graph, make.samples(64), RECIPES["fast"], _BOTH, measure=False)
     assert {island.dtype for island in found.exceptions} == {"float32"}
 
@@ -80,8 +80,8 @@ def test_good_networks_stay_int8() -> None:
     assert (found.exceptions, found.plain) == ((), None)
 
 
-def joined() -> tuple[Graph, Builder, Node]:
-    """Two tensors of one size, read by a sum, and joined to their product, which is far wider."""
+def sum_and_concatenation() -> tuple[Graph, Builder, Node]:
+    """Return a sum of two inputs, and a concatenation of their maximum and a far wider product."""
     make = Builder(5)
     a, b = make.input(1, 4, 4, 6), make.input(1, 4, 4, 6)
     greater = make.add(Binary("maximum"), a, b)
@@ -92,8 +92,8 @@ def joined() -> tuple[Graph, Builder, Node]:
     return graph, make, graph.producer[greater]
 
 
-def test_wide_tensors_do_not_make_others_coarse() -> None:
-    graph, make, greater = joined()
+def test_operands_do_not_take_the_range_of_a_far_wider_tensor() -> None:
+    graph, make, greater = sum_and_concatenation()
     samples, unseen = make.samples(64), make.samples(64)
     plan = classify(graph)
     alike, apart = find_groups(graph, plan), find_groups(graph, plan, observe(graph, samples, 0))
@@ -108,11 +108,11 @@ def test_wide_tensors_do_not_make_others_coarse() -> None:
     assert members(apart, b) == (b,)
     assert members(apart, greater.output) == members(apart, graph.outputs[1])
     found = quantize(graph, samples, measure=False)
-    # The sum is of two tensors of 8 bits each over their own ranges, and rounded once more.
-    assert noise(graph, found.graph, unseen) > 35.0
+    # The sum has the noise of two 8-bit operands with their own ranges, and of one more rounding.
+    assert output_sqnr(graph, found.graph, unseen) > 35.0
 
 
-def test_tensors_of_one_size_share_their_range() -> None:
+def test_tensors_of_similar_range_share_it() -> None:
     make = Builder(6)
     a, b = make.input(1, 4, 4, 6), make.input(1, 4, 4, 6)
     both = make.add(Concat(3), a, b)
@@ -123,7 +123,7 @@ def test_tensors_of_one_size_share_their_range() -> None:
 
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize("kind", MADE)
-def test_best_is_no_worse_than_default_on_what_it_is_calibrated_on(kind: str) -> None:
+def test_best_is_no_worse_than_default_on_its_calibration_data(kind: str) -> None:
     graph, make = made(kind)
     samples = make.samples(48)
     best, default = (

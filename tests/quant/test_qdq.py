@@ -1,4 +1,4 @@
-"""Quantized networks written as ONNX, run by onnxruntime."""
+"""Tests of quantized networks that are exported to ONNX and run by onnxruntime."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from tests.support.random_networks import PHASES, members
 from tests.support.tflite_networks import DIGITS
 
 STEPS = {DType.INT8: 1.0, DType.INT16: 2.0, DType.FLOAT32: 0.0}
-"""Integers between roundings of a real number and of fixed-point arithmetic."""
+"""By dtype, most integers by which fixed-point arithmetic differs from rounded real numbers."""
 
 
-def is_written(op: type[Op]) -> bool:
-    """Whether some of the operator's nodes can be written as ONNX."""
+def is_exported(op: type[Op]) -> bool:
+    """Return whether some of the operator's nodes can be exported to ONNX."""
     return op in EMITTERS or op.onnx_form is not Op.onnx_form
 
 
-CASES = [case for case in all_cases() if is_written(type(case.op))]
+CASES = [case for case in all_cases() if is_exported(type(case.op))]
 _ROUGH = ("hard_swish", "logistic", "div")
-"""Kinds whose integer form departs from the function by more than roundings."""
+"""Kinds whose integer form differs from the function by more than rounding."""
 
 REAL = [
     (case, dtype)
@@ -55,7 +55,7 @@ REAL = [
     and not isinstance(case.op, Lstm)
     and not (dtype is DType.INT8 and getattr(case.op, "kind", None) in _ROUGH)
 ]
-"""Cases whose elements stand for real numbers; `test_lstm.py` judges the integer LSTM."""
+"""Cases with elements that represent real numbers; `test_lstm.py` tests the integer LSTM."""
 
 
 def reals(graph: Graph, sample: Sample) -> dict[str, Array]:
@@ -66,7 +66,7 @@ def reals(graph: Graph, sample: Sample) -> dict[str, Array]:
 
 
 def compare(graph: Graph, samples: list[Sample], steps: float, data: bytes | None = None) -> float:
-    """The share of the elements that differ; none may by more than `steps`."""
+    """Return the share of the elements that differ; none may differ by more than `steps`."""
     proto = onnx.load_from_string(data or export(graph, graph))
     onnx.checker.check_model(proto)
     runtime = session(proto)
@@ -88,8 +88,8 @@ def compare(graph: Graph, samples: list[Sample], steps: float, data: bytes | Non
 
 
 @cache
-def served() -> frozenset[type]:
-    """Operators of which a case of floats or of int8 is written."""
+def exported_operators() -> frozenset[type]:
+    """Return the operators with a float32, int8 or int16 case that can be exported."""
     found: set[type] = set()
     for case in CASES:
         for dtype in set(case.dtypes) & set(STEPS):
@@ -128,16 +128,16 @@ def test_layers_of_16_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(found.graph, stored_samples(found.graph, make.samples(3)), STEPS[DType.INT8])
 
 
-def test_every_operator_has_a_case_that_is_written() -> None:
-    assert set(EMITTERS) <= served()
-    assert {type(case.op) for case in CASES} == served()
+def test_every_exported_operator_has_a_case() -> None:
+    assert set(EMITTERS) <= exported_operators()
+    assert {type(case.op) for case in CASES} == exported_operators()
 
 
 @pytest.mark.thorough
 @given(member=members(DType.FLOAT32))
 @settings(max_examples=150, phases=PHASES)
 def test_operators_in_any_order(member: Member) -> None:
-    """Whichever of them hold their images channels first."""
+    """Some of them may have their images with channels first."""
     graph = member.graph
     compare(graph, list(member.samples), 0.0, _export_or_skip(graph))
 
@@ -158,7 +158,7 @@ def digits() -> tuple[Graph, list[Sample]]:
 
 @pytest.mark.quick(recipe=("best",))
 @pytest.mark.parametrize("recipe", ["fast", "best"])
-def test_a_network(recipe: str) -> None:
+def test_a_network_of_digits(recipe: str) -> None:
     original, samples = digits()
     graph = quantize(original, samples, RECIPES[recipe]).graph
     arrays = {value.name: np.stack([x for (x,) in samples]) for value in graph.inputs}
@@ -170,7 +170,7 @@ def test_a_network(recipe: str) -> None:
 @pytest.mark.quick(recipe=("default",))
 @pytest.mark.parametrize("recipe", ["fast", "default", "best"])
 def test_the_logits_of_a_network(recipe: str) -> None:
-    """What softmax makes of a step of them, many of its own, is no measure of the export."""
+    """Softmax makes many steps of one step of a logit, so the logits are compared."""
     whole, samples = digits()
     (last,) = (node for node in whole.nodes if isinstance(node.op, Softmax))
     nodes = tuple(node for node in whole.nodes if node is not last)
@@ -181,7 +181,7 @@ def test_the_logits_of_a_network(recipe: str) -> None:
     assert compare(graph, bind_samples(graph, arrays)[0], 2.0, data) < 0.5
 
 
-def test_weights_are_int8_of_one_scale_a_channel() -> None:
+def test_weights_are_int8_with_a_scale_per_channel() -> None:
     original, samples = digits()
     graph = quantize(original, samples).graph
     proto = onnx.load_from_string(export(graph, original)).graph
@@ -199,7 +199,7 @@ def test_weights_are_int8_of_one_scale_a_channel() -> None:
 
 
 def tables() -> list[tuple[Node, Graph, Graph]]:
-    """Networks whose float function becomes a table, with the float network."""
+    """Return tables that replace a function, with their networks and the float networks."""
     found: list[tuple[Node, Graph, Graph]] = []
     for case in all_cases():
         if not isinstance(case.op, Unary) or DType.FLOAT32 not in case.dtypes or case.plain:
@@ -217,7 +217,7 @@ def tables() -> list[tuple[Node, Graph, Graph]]:
 
 
 @pytest.mark.thorough
-def test_tables_are_written_as_the_functions_that_they_stand_for() -> None:
+def test_tables_are_exported_as_the_functions_that_they_replace() -> None:
     cases = tables()
     assert len(cases) >= 4
     for node, graph, original in cases:
@@ -227,7 +227,7 @@ def test_tables_are_written_as_the_functions_that_they_stand_for() -> None:
         compare(graph, random_samples(graph, 4, 1), 1.0, data)
 
 
-def test_tables_of_unknown_functions_are_looked_up() -> None:
+def test_tables_of_unknown_functions_are_exported_as_lookups() -> None:
     for node, graph, original in tables():
         table = node.input(1)
         if len(set(table.array.tolist())) == 1:
@@ -244,11 +244,11 @@ def test_tables_of_unknown_functions_are_looked_up() -> None:
         assert compare(network, random_samples(network, 4, 1), 0.0, data) == 0.0
 
 
-def test_what_cannot_be_written_is_refused_by_name() -> None:
-    refused = {case.op.name for case in all_cases() if not is_written(type(case.op))}
+def test_an_operator_that_cannot_be_exported_is_named() -> None:
+    refused = {case.op.name for case in all_cases() if not is_exported(type(case.op))}
     assert refused
     case = next(c for c in all_cases() if type(c.op).__name__ == "TopK")
     graph = build(case, DType.FLOAT32)
     with pytest.raises(UnsupportedError, match=r"TopK.*cannot be exported to ONNX"):
         export(graph, graph)
-    assert Recurrence in served()
+    assert Recurrence in exported_operators()

@@ -1,4 +1,4 @@
-"""Tensors that are joined: none has to suffer for another, beside onnxruntime's quantizer."""
+"""Tests of the ranges of concatenated tensors, with the noise of onnxruntime as the measure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from smelt.quant.ranges.activation_statistics import observe
 from smelt.quant.ranges.shared_ranges import Group, find_groups
 from smelt.quant.recipe import RECIPES
 from smelt.samples import Sample
-from tests.quant.test_int16 import noise
+from tests.quant.test_int16 import output_sqnr
 from tests.support.quant_networks import Builder, outputs
 
-_WORSE = 0.5
-"""dB that chance may take."""
+_TOLERANCE = 0.5
+"""dB by which random networks may be worse than onnxruntime's on average."""
 
 
 def dense(make: Builder, x: Value, count: int, activation: Activation = Activation.NONE) -> Value:
@@ -40,7 +40,7 @@ def dense(make: Builder, x: Value, count: int, activation: Activation = Activati
     return make.add(FullyConnected(activation), x, weights, make.constant(count, scale=0.3))
 
 
-def times(make: Builder, x: Value, factor: float) -> Value:
+def multiply(make: Builder, x: Value, factor: float) -> Value:
     by = Value.constant(f"factor{len(make.nodes)}", np.asarray(factor, np.float32))
     return make.add(Binary("mul"), x, by)
 
@@ -50,60 +50,60 @@ def features(make: Builder) -> Value:
 
 
 def heads(make: Builder) -> Value:
-    """Probabilities beside a regression."""
+    """Return probabilities joined to a regression."""
     x = features(make)
     probabilities = make.add(Softmax(), dense(make, x, 10))
-    return make.add(Concat(1), probabilities, times(make, dense(make, x, 4), 5.0))
+    return make.add(Concat(1), probabilities, multiply(make, dense(make, x, 4), 5.0))
 
 
 def logits(make: Builder) -> Value:
-    """Logits beside their probabilities, and what is made of both."""
+    """Return a dense layer of logits joined to their probabilities."""
     x = dense(make, features(make), 10)
     both = make.add(Concat(1), x, make.add(Softmax(2.0), x))
     return dense(make, both, 8)
 
 
 def gate(make: Builder) -> Value:
-    """Probabilities behind a reshape, joined to what is wider."""
+    """Return a dense layer of reshaped probabilities joined to a wider tensor."""
     x = features(make)
     weights = make.add(Reshape((1, 8)), make.add(Softmax(), dense(make, x, 8)))
     return dense(make, make.add(Concat(1), x, weights), 8)
 
 
 def unit(make: Builder) -> Value:
-    """A vector of length one beside another."""
+    """Return a normalized vector joined to another vector."""
     x = features(make)
     normal = make.add(L2Normalization(), dense(make, x, 16))
     return make.add(Concat(1), normal, dense(make, x, 4))
 
 
 def unlike(make: Builder) -> Value:
-    """Two fixed quantizations that meet."""
+    """Return a concatenation of two tensors with different fixed quantizations."""
     x = features(make)
     probabilities = make.add(Softmax(), dense(make, x, 16))
     return make.add(Concat(1), probabilities, make.add(L2Normalization(), dense(make, x, 16)))
 
 
 def boxes(make: Builder) -> Value:
-    """Boxes in pixels beside scores."""
+    """Return boxes in pixels joined to scores."""
     x = features(make)
-    sizes = times(make, dense(make, x, 4, Activation.RELU), 64.0)
+    sizes = multiply(make, dense(make, x, 4, Activation.RELU), 64.0)
     return make.add(Concat(1), sizes, make.add(Unary("logistic"), dense(make, x, 10)))
 
 
 def faint(make: Builder) -> Value:
-    """Features beside the same at a small scale."""
+    """Return a dense layer of features joined to the same features times 0.003."""
     x = features(make)
-    return dense(make, make.add(Concat(1), x, times(make, x, 0.003)), 8)
+    return dense(make, make.add(Concat(1), x, multiply(make, x, 0.003)), 8)
 
 
 def pixels(make: Builder, by: float = 20.0) -> Value:
-    """An input that a convolution reads behind a reshape, joined to what is far wider."""
+    """Return a dense layer of the input joined to a far wider convolution of the input."""
     x = make.input(1, 64)
     image = make.add(Reshape((1, 8, 8, 1)), x)
     kernel, bias = make.constant(4, 3, 3, 1, scale=0.4), make.constant(4, scale=0.3)
     convolved = make.add(Conv2D(padding=((1, 1), (1, 1))), image, kernel, bias)
-    wide = times(make, make.add(Reshape((1, 256)), convolved), by)
+    wide = multiply(make, make.add(Reshape((1, 256)), convolved), by)
     return dense(make, make.add(Concat(1), wide, x), 8)
 
 
@@ -111,7 +111,7 @@ KINDS: Sequence[Callable[[Builder], Value]] = (heads, logits, gate, unit, boxes,
 
 
 def bounded(make: Builder, count: int) -> list[Sample]:
-    """Samples whose elements reach to -1 and 1, and not beyond."""
+    """Return samples with elements between -1 and 1."""
     return [tuple(np.tanh(array) for array in sample) for sample in make.samples(count)]
 
 
@@ -123,10 +123,10 @@ class _Reader(CalibrationDataReader):
         return next(self._feeds, None)
 
 
-def onnxruntime_noise(
+def onnxruntime_sqnr(
     graph: Graph, samples: Sequence[Sample], unseen: list[Sample], folder: Path
 ) -> float:
-    """SQNR in dB of what onnxruntime's static quantizer makes: one scale a channel, min-max."""
+    """Return the SQNR in dB of onnxruntime's static quantizer: per-channel scales, min-max."""
     given, result = folder / "given.onnx", folder / "result.onnx"
     given.write_bytes(export(graph, graph))
     name = graph.inputs[0].name
@@ -146,7 +146,7 @@ def onnxruntime_noise(
 
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize("kind", KINDS)
-def test_joined_tensors_are_no_worse_than_onnxruntimes(
+def test_joined_tensors_have_no_more_noise_than_onnxruntimes(
     kind: Callable[[Builder], Value], tmp_path: Path
 ) -> None:
     gains: list[float] = []
@@ -156,18 +156,17 @@ def test_joined_tensors_are_no_worse_than_onnxruntimes(
         samples, unseen = bounded(make, 128), bounded(make, 100)
         found = quantize(graph, samples, measure=False)
         assert found.exceptions == ()
-        theirs = onnxruntime_noise(graph, samples, unseen, tmp_path)
-        gains.append(noise(graph, found.graph, unseen) - theirs)
-    assert np.mean(gains) >= -_WORSE
+        theirs = onnxruntime_sqnr(graph, samples, unseen, tmp_path)
+        gains.append(output_sqnr(graph, found.graph, unseen) - theirs)
+    assert np.mean(gains) >= -_TOLERANCE
 
 
-def test_unlike_fixed_quantizations_meet() -> None:
-    """The wider one serves both."""
+def test_two_fixed_quantizations_are_joined_in_the_wider_one() -> None:
     make = Builder(11)
     graph = make.graph(unlike(make))
     found = quantize(graph, bounded(make, 128), measure=False)
     assert found.graph.outputs[0].type.quant == Quant.per_tensor(1 / 128, 0)
-    assert noise(graph, found.graph, bounded(make, 100)) > 30.0
+    assert output_sqnr(graph, found.graph, bounded(make, 100)) > 30.0
 
 
 def grouped(graph: Graph, samples: Sequence[Sample]) -> dict[Value, Group]:
@@ -175,8 +174,8 @@ def grouped(graph: Graph, samples: Sequence[Sample]) -> dict[Value, Group]:
     return {value: group for group in groups for value in group.values}
 
 
-def test_a_fixed_quantization_is_shared_where_it_suits() -> None:
-    """Probabilities that are moved, or joined to one another."""
+def test_a_fixed_quantization_is_shared_with_equal_ones() -> None:
+    """Reshaped probabilities, and probabilities joined to others, keep it."""
     make = Builder(12)
     x = features(make)
     first, second = (make.add(Softmax(4.0), dense(make, x, 6)) for _ in range(2))
@@ -186,7 +185,7 @@ def test_a_fixed_quantization_is_shared_where_it_suits() -> None:
     assert group.fixed == Quant.per_tensor(1 / 256, -128)
 
 
-def test_an_operand_is_read_freely_through_moves() -> None:
+def test_a_reshaped_operand_keeps_its_own_range() -> None:
     make = Builder(13)
     result = pixels(make)
     graph = make.graph(result)
@@ -197,8 +196,8 @@ def test_an_operand_is_read_freely_through_moves() -> None:
     assert set(of[x].values) == {x, image}
 
 
-def test_ranges_that_cost_the_outputs_much_are_not_kept() -> None:
-    """Rare peaks are next to nothing in a tensor, and most of its fourth power."""
+def test_ranges_that_add_much_noise_to_the_outputs_are_rejected() -> None:
+    """Rare peaks hardly count in a tensor's error, but dominate the error of its fourth power."""
     make = Builder(14)
     x = make.input(1, 64)
     identity = Value.constant("identity", np.eye(64, dtype=np.float32))
@@ -207,14 +206,14 @@ def test_ranges_that_cost_the_outputs_much_are_not_kept() -> None:
     graph = make.graph(make.add(Binary("mul"), square, square))
     found = quantize(graph, peaked(make, 128), measure=False)
     assert found.recipe.ranges == "minmax"
-    assert noise(graph, found.graph, peaked(make, 100)) > 30.0
+    assert output_sqnr(graph, found.graph, peaked(make, 100)) > 30.0
     other = Builder(11)
     usual = quantize(other.graph(heads(other)), bounded(other, 128), measure=False)
     assert usual.recipe == RECIPES["default"]
 
 
 def peaked(make: Builder, count: int) -> list[Sample]:
-    """Samples of which one element in 370 stands far out."""
+    """Return samples in which one element of 370 is far from the others."""
     return [
         tuple(np.where(np.abs(a) > 3.0, np.sign(a) * 8.0, a).astype(np.float32) for a in sample)
         for sample in make.samples(count)

@@ -1,1 +1,1 @@
-"""From a graph to steps."""
+"""Tests of schedules: the steps, buffers, functions and constants of a graph."""

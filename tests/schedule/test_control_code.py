@@ -1,4 +1,4 @@
-"""Control flow in generated C: what it computes, how it reads, how much memory it takes."""
+"""Tests of control flow in generated C: its results, its text and its memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VECTOR = TensorType((4,), DType.FLOAT32)
 NUMBER = TensorType((), DType.INT64)
 TRUTH = TensorType((), DType.BOOL)
 FEW = (-1, 0, 1, 2, 3, 5)
-"""Numbers of turns that random samples ask for at run time."""
+"""Numbers in random samples: loops that run as often as an input says read them."""
 
 
 # --- random graphs ---------------------------------------------------------------------------
@@ -38,7 +38,18 @@ FEW = (-1, 0, 1, 2, 3, 5)
 
 @dataclass
 class Builder:
-    """A graph in the making: of vectors, truths and numbers, with graphs inside."""
+    """A random graph under construction, which may contain branches and loops.
+
+    Attributes:
+        rng: the source of all random choices.
+        depth: how many levels of branches and loops the graph may still contain.
+        vectors: values of type `VECTOR` that later nodes can read.
+        truths: values of type `TRUTH` that later nodes can read.
+        numbers: values of type `NUMBER` that later nodes can read.
+        inputs: the inputs of the graph.
+        nodes: the nodes so far.
+        names: how many names were given.
+    """
 
     rng: np.random.Generator
     depth: int
@@ -53,13 +64,13 @@ class Builder:
         self.names += 1
         return f"v{self.names}"
 
-    def entry(self, type_: TensorType) -> Value:
+    def add_input(self, type_: TensorType) -> Value:
         value = Value(self.name(), type_)
         self.inputs.append(value)
-        self.known(value)
+        self.record(value)
         return value
 
-    def known(self, value: Value) -> None:
+    def record(self, value: Value) -> None:
         kinds = {VECTOR: self.vectors, TRUTH: self.truths, NUMBER: self.numbers}
         if value.type in kinds:
             kinds[value.type].append(value)
@@ -70,7 +81,7 @@ class Builder:
         origin = Origin(type(op).__name__.upper(), len(self.nodes), outputs[0].name)
         self.nodes.append(Node(op, inputs, outputs, origin))
         for value in outputs:
-            self.known(value)
+            self.record(value)
         return outputs
 
     def pick(self, values: Sequence[Value]) -> Value:
@@ -87,7 +98,7 @@ class Builder:
             return Value.constant(self.name(), np.array(self.rng.random() < 0.5))
         return self.pick(self.truths)
 
-    def grow(self) -> None:
+    def add_random_node(self) -> None:
         kinds = ["unary", "binary", "reshape"]
         if self.depth:
             kinds += ["if", "loop", "while", "if", "loop"]
@@ -107,7 +118,7 @@ class Builder:
     def _if(self) -> None:
         count, taken = self.rng.integers(1, 4), self.rng.integers(1, 4)
         types = [TRUTH, *[VECTOR] * taken]
-        graphs = [inner(self, types, [VECTOR] * count) for _ in range(2)]
+        graphs = [random_subgraph(self, types, [VECTOR] * count) for _ in range(2)]
         operands = [self.truth(), *(self.vector() for _ in range(taken))]
         self.apply(If(*graphs), self.truth(), *operands)
 
@@ -122,7 +133,7 @@ class Builder:
             carried = 1
         types = [NUMBER, *[VECTOR] * (carried + len(scans) + fixed), TRUTH]
         results = [*[TRUTH] * stops, *[VECTOR] * (carried + len(stacks))]
-        body = inner(self, types, results)
+        body = random_subgraph(self, types, results)
         limit = None if bounded else self.pick(self.numbers)
         start = self.truth() if self.rng.random() < 0.3 and not stacks else None
         operands = [self.vector() for _ in range(carried)]
@@ -136,9 +147,9 @@ class Builder:
                 self.apply(Unary("neg"), flat)
 
     def _while(self) -> None:
-        """Truths move up and false follows them, so that there are at most three turns."""
+        """Add a loop of at most three turns: each shifts three conditions and appends a false."""
         types = [*[TRUTH] * 3, VECTOR, VECTOR]
-        condition, body = inner(self, types, [TRUTH]), inner(self, types, types)
+        condition, body = random_subgraph(self, types, [TRUTH]), random_subgraph(self, types, types)
         never = Value.constant("never", np.array(False))
         up = body.inputs[1], body.inputs[2], never
         body = replace(body, outputs=(*up, *body.outputs[3:]))
@@ -153,25 +164,28 @@ class Builder:
         if self.rng.random() < 0.3:
             data = self.rng.uniform(-1, 1, (turns, 4)).astype(np.float32)
             return Value.constant(self.name(), data)
-        return self.entry_outside(TensorType((turns, 4), DType.FLOAT32))
+        return self.add_input_or_constant(TensorType((turns, 4), DType.FLOAT32))
 
-    def entry_outside(self, type_: TensorType) -> Value:
+    def add_input_or_constant(self, type_: TensorType) -> Value:
         if self.depth == OUTERMOST:
-            return self.entry(type_)
+            return self.add_input(type_)
         data = self.rng.uniform(-1, 1, type_.shape).astype(np.float32)
         return Value.constant(self.name(), data)
 
 
 OUTERMOST = 3
+"""Depth of the outermost graph."""
 
 
-def inner(outer: Builder, types: Sequence[TensorType], results: Sequence[TensorType]) -> Graph:
-    """A graph inside."""
+def random_subgraph(
+    outer: Builder, types: Sequence[TensorType], results: Sequence[TensorType]
+) -> Graph:
+    """Return a random graph for a branch or a loop of another graph."""
     builder = Builder(outer.rng, outer.depth - 1)
     for type_ in types:
-        builder.entry(type_)
+        builder.add_input(type_)
     for _ in range(int(outer.rng.integers(4))):
-        builder.grow()
+        builder.add_random_node()
     outputs = tuple(builder.truth() if t == TRUTH else builder.vector() for t in results)
     return Graph(f"inside{outer.names}", tuple(builder.inputs), outputs, tuple(builder.nodes))
 
@@ -179,17 +193,17 @@ def inner(outer: Builder, types: Sequence[TensorType], results: Sequence[TensorT
 def random_graph(seed: int) -> Graph:
     builder = Builder(np.random.default_rng(seed), OUTERMOST)
     for type_ in (VECTOR, VECTOR, TRUTH, TRUTH, NUMBER, NUMBER):
-        builder.entry(type_)
+        builder.add_input(type_)
     while not any(node.op.subgraphs for node in builder.nodes):
         for _ in range(4):
-            builder.grow()
+            builder.add_random_node()
     outputs = dict.fromkeys([*(node.outputs[-1] for node in builder.nodes), builder.vectors[-1]])
     graph = Graph("random", tuple(builder.inputs), tuple(outputs), tuple(builder.nodes))
     return verify(graph, "building it")
 
 
-def few_turns(graph: Graph, count: int, seed: int) -> list[Sample]:
-    """Random samples, with small numbers."""
+def samples_of_few_turns(graph: Graph, count: int, seed: int) -> list[Sample]:
+    """Return random samples whose numbers are those of `FEW`."""
     rng = np.random.default_rng(seed)
     return [
         tuple(
@@ -200,12 +214,12 @@ def few_turns(graph: Graph, count: int, seed: int) -> list[Sample]:
     ]
 
 
-def members(seeds: Sequence[int]) -> list[Member]:
+def random_members(seeds: Sequence[int]) -> list[Member]:
     graphs = [random_graph(seed) for seed in seeds]
-    return [Member(graph, few_turns(graph, 6, 1)) for graph in graphs]
+    return [Member(graph, samples_of_few_turns(graph, 6, 1)) for graph in graphs]
 
 
-def check(setup: str, chosen: Sequence[Member]) -> None:
+def check_outputs(setup: str, chosen: Sequence[Member]) -> None:
     found = run_together(chosen, SETUPS[setup])
     for member, outputs in zip(chosen, found, strict=True):
         expected = [evaluate(member.graph, sample).outputs for sample in member.samples]
@@ -214,21 +228,21 @@ def check(setup: str, chosen: Sequence[Member]) -> None:
 
 @pytest.mark.parametrize("first", range(0, 60, 15))
 def test_random_graphs_on_the_host(first: int) -> None:
-    check("host", members(range(first, first + 15)))
+    check_outputs("host", random_members(range(first, first + 15)))
 
 
 @pytest.mark.quick(setup=("m4",))
 @pytest.mark.qemu
 @pytest.mark.parametrize("setup", ["m0", "m4"])
 def test_random_graphs_on_simulated_cores(setup: str) -> None:
-    check(setup, members(range(200, 210)))
+    check_outputs(setup, random_members(range(200, 210)))
 
 
 @pytest.mark.thorough
 def test_random_graphs_under_sanitizers(tmp_path: Path) -> None:
     graph = combine("all", [random_graph(seed) for seed in range(300, 315)])
     artefact = compile_graph(graph)
-    samples = few_turns(graph, 5, 2)
+    samples = samples_of_few_turns(graph, 5, 2)
     outputs = run_sanitized(artefact, samples, tmp_path / "project")
     assert_same(outputs, [evaluate(graph, s).outputs for s in samples], print_graph(graph))
 
@@ -238,14 +252,14 @@ def test_passes_keep_every_bit(seed: int) -> None:
     graph = random_graph(seed)
     passes = fold_constants, drop_identities, drop_dead_nodes, materialize_results
     optimized = run_passes(graph, passes)
-    for sample in few_turns(graph, 6, 3):
+    for sample in samples_of_few_turns(graph, 6, 3):
         for ours, theirs in zip(
             evaluate(optimized, sample).outputs, evaluate(graph, sample).outputs, strict=True
         ):
             np.testing.assert_array_equal(ours, theirs)
 
 
-# --- how it reads, and what it costs ---------------------------------------------------------
+# --- generated code and its memory -----------------------------------------------------------
 
 
 def parse(text: str) -> Graph:
@@ -253,14 +267,14 @@ def parse(text: str) -> Graph:
 
 
 def invocation(graph: Graph) -> str:
-    """The body of the network's `invoke`, without taps."""
+    """Return the body of the network's `invoke`, without the calls of taps."""
     text = compile_graph(graph).project.files["g_net.c"]
     lines = text[text.index("g_net_invoke(g_net_t *ctx) {") :].splitlines()
     start = lines.index("    uint8_t *const arena = ctx->arena;") + 1
     return "\n".join(x for x in lines[start:] if x.strip() and "STEP_DONE" not in x)
 
 
-def block(text: str) -> str:
+def without_blank_lines(text: str) -> str:
     return "\n".join(line for line in dedent(text).splitlines() if line.strip())
 
 
@@ -283,7 +297,7 @@ TWO_BRANCHES = """
 
 
 def test_branches_write_to_the_result_and_share_memory() -> None:
-    """Input, one temporary, one result: each branch has its own temporary in the same place."""
+    """The arena holds the input, the result and one temporary, whose bytes both branches use."""
     graph = parse(TWO_BRANCHES)
     artefact = compile_graph(graph)
     assert artefact.network.arena_bytes <= 3 * 400 + 16
@@ -295,7 +309,7 @@ def test_branches_write_to_the_result_and_share_memory() -> None:
     assert len({result[0] for result in results}) == 1
 
 
-def test_steps_know_what_they_are_inside() -> None:
+def test_steps_name_the_step_that_encloses_them() -> None:
     steps = compile_graph(parse(TWO_BRANCHES)).schedule.steps
     assert [(s.index, s.inside, s.node.name) for s in steps] == [
         (0, None, "y"),
@@ -306,8 +320,8 @@ def test_steps_know_what_they_are_inside() -> None:
     ]
 
 
-def test_a_loop_over_time_reads() -> None:
-    """No copy but the first: sums work in place, slices are read and written where they are."""
+def test_a_scan_copies_only_its_initial_state() -> None:
+    """The sum is computed in place, and slices are read and written inside the whole tensors."""
     graph = parse(
         """
         input %xs: f32[5,4]
@@ -325,7 +339,7 @@ def test_a_loop_over_time_reads() -> None:
         output %ys
         """
     )
-    assert invocation(graph) == block(
+    assert invocation(graph) == without_blank_lines(
         """
         /* 0: SCAN #3 'h': Loop f32[5,4] -> f32[4], f32[5,4] */
         memcpy(arena + ARENA_OFFSET_h, g_net_copy0_source, 16); /* 'zero' */
@@ -369,26 +383,26 @@ COUNTDOWN = """
     """
 
 
-def test_a_loop_until_a_condition_reads() -> None:
+def test_a_while_loop_breaks_when_its_condition_is_false() -> None:
     text = invocation(parse(COUNTDOWN))
     assert "for (;;) {\n        if (!*(arena + ARENA_OFFSET_a)) {\n            break;" in text
     assert "*(arena + ARENA_OFFSET_a) = *(arena + ARENA_OFFSET_b); /* 'b' */" in text
-    check("host", [Member(parse(COUNTDOWN), few_turns(parse(COUNTDOWN), 6, 0))])
+    check_outputs("host", [Member(parse(COUNTDOWN), samples_of_few_turns(parse(COUNTDOWN), 6, 0))])
 
 
-def test_taps_inside_control_flow_are_not_compared() -> None:
-    """A step inside may run any number of times: what controls it is compared instead."""
+def test_steps_inside_control_flow_are_not_compared() -> None:
+    """Such a step runs any number of times: the results of the branch or loop are compared."""
     graph = random_graph(7)
     artefact = compile_graph(graph)
     assert any(step.inside is not None for step in artefact.schedule.steps)
-    samples = few_turns(graph, 3, 0)
+    samples = samples_of_few_turns(graph, 3, 0)
     values = evaluate(artefact.graph, samples[-1]).values
     assert find_first_difference(artefact, samples, values).startswith("With taps, every step")
     wrong = {v: a if a.dtype.kind != "f" else a + 1 for v, a in values.items()}
     assert "First layer that differs: step" in find_first_difference(artefact, samples, wrong)
 
 
-# --- what is known at compile time -----------------------------------------------------------
+# --- folding of constants --------------------------------------------------------------------
 
 
 def folded(text: str) -> Graph:
@@ -428,8 +442,8 @@ LOOP = """
     """
 
 
-def test_a_loop_learns_what_is_known() -> None:
-    """The limit, that nothing stops it, what does not change, what is constant."""
+def test_folding_specializes_a_loop() -> None:
+    """It uses the constant limit, condition and operand, and does not carry what never changes."""
     graph = folded(LOOP.format(turns=3, more="true"))
     assert kinds(graph) == ["Loop", "Copy"]
     op = graph.nodes[0].op
@@ -447,12 +461,12 @@ def test_a_loop_learns_what_is_known() -> None:
         (9, "false", ["Binary", "Binary", "Copy"]),
     ],
 )
-def test_loops_of_no_turn_or_one_disappear(turns: int, more: str, expected: list[str]) -> None:
+def test_loops_of_zero_or_one_turn_are_replaced(turns: int, more: str, expected: list[str]) -> None:
     assert kinds(folded(LOOP.format(turns=turns, more=more))) == expected
 
 
-def test_an_endless_loop_of_constants_is_not_computed() -> None:
-    """It ends at no time, neither then."""
+def test_an_endless_loop_of_constants_is_not_folded() -> None:
+    """Computing it at compile time would not end either."""
     graph = parse(
         """
         const %go: bool[] = [true]

@@ -1,4 +1,4 @@
-"""Dimensions whose size is known at run time: where they may go, what the code does with them."""
+"""Tests of lengths (dimensions with a size known at run time only): allowed graphs, generated C."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ W, RECURRENT, LAST = STORE
 
 
 def with_length(graph: Graph, length: Length) -> Graph:
-    """The graph with a dimension of its inputs known at run time only."""
+    """Return the graph with a dimension of its inputs that is known at run time only."""
     found = verify(replace(graph, lengths=(length,)), "naming lengths")
     trace(found)
     return found
@@ -160,8 +160,11 @@ NETWORKS = {
 }
 
 
-def falling(graph: Graph) -> list[Sample]:
-    """Every size from the largest to the least: what is beyond a size is from the one before."""
+def samples_of_falling_size(graph: Graph) -> list[Sample]:
+    """Return a sample for each size, from the largest to the smallest.
+
+    Behind the elements of a smaller sample, buffers still contain those of the sample before.
+    """
     (length,) = graph.lengths
     axes, rng = dict(length.axes), np.random.default_rng(5)
     return [
@@ -182,9 +185,9 @@ def expected(graph: Graph, samples: Sequence[Sample]) -> list[tuple[Array, ...]]
 @pytest.mark.parametrize(
     "setup", ["host", *(pytest.param(s, marks=pytest.mark.qemu) for s in ("m0", "m4"))]
 )
-def test_code_computes_what_there_is(setup: str, network: str) -> None:
+def test_outputs_equal_the_reference_at_every_size(setup: str, network: str) -> None:
     graph = parse(NETWORKS[network])
-    samples = falling(graph)
+    samples = samples_of_falling_size(graph)
     found = run(compile_graph(graph, SETUPS[setup]), samples).outputs
     for ours, theirs in zip(found, expected(graph, samples), strict=True):
         assert_same([ours], [theirs], network)
@@ -202,7 +205,7 @@ def test_code_is_clean_under_sanitizers(network: str, tmp_path: Path) -> None:
         extra_cflags=SANITIZERS,
         extra_ldflags=SANITIZERS,
     )
-    samples = falling(graph)
+    samples = samples_of_falling_size(graph)
     with open_device(elf.path, "host") as device:
         for sample, theirs in zip(samples, expected(graph, samples), strict=True):
             set_sizes(device, artefact.graph, sample)
@@ -220,11 +223,10 @@ def test_verification_compares_at_each_size(network: str) -> None:
     assert verify_model(artefact, samples).samples == 6
 
 
-def test_work_follows_the_size() -> None:
-    """On a simulator, which counts instructions."""
+def test_smaller_sizes_execute_fewer_instructions() -> None:
     graph = parse(DENSE)
     artefact = compile_graph(graph, SETUPS["m4"])
-    samples = falling(graph)
+    samples = samples_of_falling_size(graph)
     most, least = (run(artefact, [s]).measured.instructions or 0 for s in (samples[0], samples[-1]))
     assert least < most / 3
 
@@ -259,7 +261,7 @@ int main(void) {
 """
 
 
-def test_the_api_sets_a_size(tmp_path: Path) -> None:
+def test_the_c_api_checks_sizes(tmp_path: Path) -> None:
     compile_graph(parse(DENSE)).write(tmp_path / "project")
     sources = network_sources(tmp_path / "project")
     main = tmp_path / "main.c"
@@ -271,13 +273,13 @@ def test_the_api_sets_a_size(tmp_path: Path) -> None:
     assert done.stdout.split() == ["1"] * 6
 
 
-def test_elementwise_operators_need_no_rows() -> None:
-    """A length may be anywhere in memory of what they take, if it is so in all."""
+def test_elementwise_operators_take_a_length_in_any_dimension() -> None:
+    """A length may be any dimension of their operands, if it is the same in all."""
     names = [node.op.name for node in run_passes(parse(ANYWHERE)).nodes]
     assert names == ["Unary(neg)", "Binary(mul)", "Binary(add)", "Binary(floor_div)"]
 
 
-def test_code_without_lengths_has_no_trace_of_them() -> None:
+def test_code_without_lengths_does_not_mention_them() -> None:
     text = DENSE.replace('length %x 1 "T" 2', "")
     files = compile_graph(parse(text)).with_firmware().project.files
     assert not any("length" in files[name].lower() for name in ("seq_net.c", "seq_net.h", "main.c"))
@@ -286,7 +288,7 @@ def test_code_without_lengths_has_no_trace_of_them() -> None:
 # --- the graph at other sizes ----------------------------------------------------------------
 
 
-def test_a_graph_at_another_size() -> None:
+def test_at_sizes_returns_the_graph_of_one_size() -> None:
     graph = parse(DENSE)
     made, values = at_sizes(graph, {"T": 5})
     shapes = {v.name: values[v].type.shape for v in trace(graph)}
@@ -310,8 +312,8 @@ def test_a_graph_at_another_size() -> None:
         at_sizes(graph, {"T": 1})
 
 
-def test_rows_do_not_depend_on_how_many_there_are() -> None:
-    """The judge of every size is the largest: its first rows are those of a shorter input."""
+def test_rows_do_not_depend_on_their_number() -> None:
+    """The first rows of the largest size equal the rows of a shorter input."""
     graph = parse(DENSE)
     (x,) = random_samples(graph, 1, 2)[0]
     whole = evaluate(graph, [x]).outputs
@@ -321,7 +323,7 @@ def test_rows_do_not_depend_on_how_many_there_are() -> None:
         np.testing.assert_array_equal(part[2], whole[2][:size])
 
 
-def test_text_form_has_lengths() -> None:
+def test_the_text_form_contains_lengths() -> None:
     graph = parse(DENSE)
     assert graph.lengths == (Length("T", 2, 12, ((0, 1),)),)
     assert '  length %x 1 "T" 2' in print_graph(graph).splitlines()
@@ -338,12 +340,12 @@ def test_text_form_has_lengths() -> None:
         (Length("T", 1, 12, ((0, 1), (0, 1))), "dimension 1 of 'x'"),
     ],
 )
-def test_lengths_fit_the_inputs(length: Length, message: str) -> None:
+def test_lengths_that_do_not_fit_the_inputs_are_refused(length: Length, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         with_length(parse(DENSE.replace('length %x 1 "T" 2', "")), length)
 
 
-def test_samples_have_their_own_sizes() -> None:
+def test_samples_determine_the_sizes() -> None:
     graph = parse(DENSE)
     samples, batched = bind_samples(graph, {"x": np.zeros((1, 5, 4), np.float32)})
     assert not batched
@@ -361,7 +363,7 @@ def test_samples_have_their_own_sizes() -> None:
         bind_samples(graph, {"x": np.zeros((1, 1, 4), np.float32)})
 
 
-def test_inputs_of_one_dimension_agree() -> None:
+def test_inputs_of_one_length_must_have_the_same_size() -> None:
     graph = parse(
         """
         input %x: f32[6,2]
@@ -380,7 +382,7 @@ def test_inputs_of_one_dimension_agree() -> None:
         evaluate_at_size(graph, zeros[1:])
 
 
-# --- what is refused -------------------------------------------------------------------------
+# --- refused graphs --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -419,7 +421,7 @@ def test_inputs_of_one_dimension_agree() -> None:
         ),
     ],
 )
-def test_what_needs_all_rows_is_refused(operator: str, message: str) -> None:
+def test_operators_that_cannot_compute_single_rows_are_refused(operator: str, message: str) -> None:
     graph = parse(
         f"""
         input %x: f32[6,3]
@@ -453,7 +455,7 @@ def mean(size: int, divisor: float) -> Graph:
 
 
 def test_a_file_that_computes_with_a_size_is_refused() -> None:
-    """At the largest size all looks well: only another import of the file tells."""
+    """Only an import of the file at another size shows that a constant depends on the size."""
     require_same(mean(8, 3.0), mean(5, 3.0))
     with pytest.raises(
         UnsupportedError, match="computes with the size itself, as in DIV #0 'y'; fix it"
@@ -461,11 +463,11 @@ def test_a_file_that_computes_with_a_size_is_refused() -> None:
         require_same(mean(8, 8.0), mean(5, 5.0))
 
 
-# --- judged by onnxruntime -------------------------------------------------------------------
+# --- compared with onnxruntime ---------------------------------------------------------------
 
 
 def speech_network() -> bytes:
-    """Symbols to numbers: an embedding, a GRU in both directions, a dense layer with softmax."""
+    """Return a model with an embedding, a bidirectional GRU, a dense layer and softmax."""
     rng = np.random.default_rng(7)
     names = ("table", "w", "r", "b", "dense")
     shapes = ((11, 6), (2, 15, 6), (2, 15, 5), (2, 30), (10, 4))
@@ -499,7 +501,7 @@ def speech_network() -> bytes:
 
 
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
-def test_a_recurrent_network_at_every_size(setup: str) -> None:
+def test_a_recurrent_network_equals_onnxruntime_at_every_size(setup: str) -> None:
     data = speech_network()
     imported = load(data, inputs=InputOptions(dims={"T": 9})).graph
     length = Length("T", 1, 9, ((0, 0),))
@@ -512,12 +514,12 @@ def test_a_recurrent_network_at_every_size(setup: str) -> None:
         assert_same([ours], [tuple(theirs)], f"{len(sample[0])} symbols")
 
 
-def test_an_import_at_another_size_is_the_same_graph() -> None:
+def test_imports_at_two_sizes_give_the_same_graph() -> None:
     graphs = [load(speech_network(), inputs=InputOptions(dims={"T": n})).graph for n in (9, 5)]
     require_same(with_length(graphs[0], Length("T", 1, 9, ((0, 0),))), graphs[1])
 
 
-def test_a_window_of_one_row_moves_along_a_length() -> None:
+def test_windows_along_a_length_must_be_one_row_high() -> None:
     graph = parse(
         f"""
         input %x: f32[1,12,3,4]
@@ -528,7 +530,7 @@ def test_a_window_of_one_row_moves_along_a_length() -> None:
         output %y
         """
     )
-    samples = falling(graph)
+    samples = samples_of_falling_size(graph)
     found = run(compile_graph(graph), samples).outputs
     for ours, theirs in zip(found, expected(graph, samples), strict=True):
         assert_same([ours], [theirs], "window")

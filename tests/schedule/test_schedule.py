@@ -1,4 +1,4 @@
-"""From a graph to steps, buffers, functions and constants."""
+"""Tests of the steps, buffers, functions and constants that a graph is scheduled into."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_kept_inputs_live_to_the_end() -> None:
     assert planned(plan).bytes == 32
 
 
-def test_what_is_read_again_is_not_overwritten() -> None:
+def test_operands_that_are_read_again_are_not_overwritten() -> None:
     plan = scheduled(
         """
         input %x: f32[4]
@@ -91,7 +91,7 @@ def test_what_is_read_again_is_not_overwritten() -> None:
     assert planned(plan).bytes == 32
 
 
-def test_an_input_that_is_an_output_survives() -> None:
+def test_an_input_that_is_an_output_is_not_overwritten() -> None:
     plan = scheduled(
         """
         input %x: f32[4]
@@ -105,13 +105,13 @@ def test_an_input_that_is_an_output_survives() -> None:
     assert planned(plan).bytes == 32
 
 
-def test_an_intermediate_output_survives() -> None:
+def test_an_intermediate_output_is_not_overwritten() -> None:
     plan = scheduled(CHAIN.replace("output %b", "output %b\n    output %a"))
     assert buffer(plan, "a").end == 3
     assert overlaps(plan) == {("x", "a")}
 
 
-def test_unused_inputs_are_there_when_they_are_written() -> None:
+def test_unused_inputs_do_not_share_bytes_with_other_inputs() -> None:
     """All inputs are written before the first step, so none may share bytes with another."""
     plan = scheduled(CHAIN.replace("input %x", "input %z: f32[100]\n    input %x"))
     assert (buffer(plan, "z").start, buffer(plan, "z").end) == (0, 1)
@@ -149,7 +149,7 @@ def test_reshaped_values_share_their_buffer() -> None:
     assert overlaps(plan) == {("a", "b")}
 
 
-def test_state_lives_in_a_memory_of_its_own() -> None:
+def test_state_has_its_own_memory() -> None:
     plan = scheduled(
         """
         input %x: f32[4]
@@ -167,7 +167,7 @@ def test_state_lives_in_a_memory_of_its_own() -> None:
         "y": (ARENA,),
     }
     assert (buffer(plan, "s").start, buffer(plan, "s").end) == (0, 3)
-    assert buffer(plan, "t").end == 3  # the next state is copied when all steps are done
+    assert buffer(plan, "t").end == 3  # the next state is copied after the last step
     assert overlaps(plan) == {("x", "t")}
     ((state, name),) = plan.initial_states.items()
     assert state.name == "s"
@@ -212,8 +212,8 @@ def test_equal_constants_are_stored_once() -> None:
     assert list(plan.constants) == [flash[0]]
 
 
-def test_constants_of_equal_bytes_but_another_type_are_two() -> None:
-    """1.0f and 0x3f800000 are the same bytes."""
+def test_constants_of_different_types_are_stored_separately() -> None:
+    """1.0f and 0x3f800000 have the same bytes."""
     plan = scheduled(
         """
         input %x: f32[2]
@@ -232,7 +232,7 @@ def test_constants_of_equal_bytes_but_another_type_are_two() -> None:
 
 
 class Picky(Kernel):
-    """Serves absolute values alone: by another kernel's function, with scratch in addition."""
+    """A kernel that serves only `abs`, with backend c's function and additional scratch."""
 
     op = Unary
 
@@ -249,7 +249,7 @@ class Picky(Kernel):
 
 
 class Recording(Kernel):
-    """Serves nothing, and remembers what it was asked."""
+    """A kernel that refuses every node and records the names of node and target."""
 
     op = Unary
     asked: ClassVar[list[tuple[str, str]]] = []
@@ -266,7 +266,7 @@ def test_backends_are_asked_in_order_and_reasons_are_kept() -> None:
     assert [(step.backend, step.reason) for step in plan.calls] == [("c", "Not today.")] * 2
 
 
-def test_a_node_that_nobody_serves_is_named() -> None:
+def test_the_error_names_a_node_that_no_backend_serves() -> None:
     with pytest.raises(UnsupportedError) as caught:
         scheduled(CHAIN, backends=(Backend("a", (Recording(),)), Backend("b", ())))
     message = str(caught.value)
@@ -290,7 +290,7 @@ def test_scratch_lives_during_its_step() -> None:
 
 
 def test_a_board_limits_the_arena() -> None:
-    """What the stack takes in the same memory is not the arena's."""
+    """The arena cannot use the part of the memory that the stack needs."""
     artefact = compile_model(DIGITS / "digits_int8.tflite", Options(board="microbit"))
     (memory,) = [m for m in artefact.schedule.problem.memories if m.name == ARENA]
     assert memory.size is not None
@@ -299,7 +299,7 @@ def test_a_board_limits_the_arena() -> None:
     assert [m.size for m in free.schedule.problem.memories] == [None]
 
 
-def test_what_does_not_fit_lists_the_largest() -> None:
+def test_the_error_lists_the_largest_tensors_that_do_not_fit() -> None:
     board = Options(board="microbit")
     graph = parse(
         """
@@ -317,7 +317,7 @@ def test_what_does_not_fit_lists_the_largest() -> None:
     assert caught.value.needed == 32_000
 
 
-def test_alignment_is_the_targets() -> None:
+def test_buffers_have_the_alignment_of_the_target() -> None:
     plan = scheduled(CHAIN)
     assert plan.alignment == HOST.target.alignment
     assert all(b.alignment == plan.alignment for b in plan.problem.buffers)

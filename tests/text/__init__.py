@@ -1,1 +1,1 @@
-"""How text is made."""
+"""Tests of the layout of text and of the cache of templates."""

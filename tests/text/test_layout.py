@@ -1,4 +1,4 @@
-"""How lines of C that are too long are broken."""
+"""Tests of how long lines of C are broken."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def test_long_lines_are_broken(name: str) -> None:
 @pytest.mark.parametrize(
     "line", ["x" * 101, f'        "{"x" * 101}\\n"', f"#define X {'x' * 101}", "    f(x);"]
 )
-def test_other_lines_stay(line: str) -> None:
-    """What fits, and what has no place where it could be broken."""
+def test_other_lines_are_not_changed(line: str) -> None:
+    """These lines are short, or have no place to break them."""
     assert laid_out(line) == line
 
 
-def test_comments_are_as_long_as_they_must() -> None:
+def test_comments_take_one_line_if_they_fit() -> None:
     assert comment("a b", "  ") == "  /* a b */"
     assert comment("a " * 60).startswith("/*\n * a a ")

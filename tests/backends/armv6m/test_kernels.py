@@ -143,7 +143,7 @@ def test_host_definitions_as_released_equal_the_reference(target: str, tmp_path:
 @pytest.mark.thorough
 @pytest.mark.parametrize("target", BACKENDS)
 @pytest.mark.parametrize("compiler", READERS)
-def test_compilers_have_nothing_to_say(compiler: str, target: str, tmp_path: Path) -> None:
+def test_compilers_give_no_warnings(compiler: str, target: str, tmp_path: Path) -> None:
     check_read_by(compiler, [entry for _, entry in entries(target)], tmp_path)
 
 
@@ -225,7 +225,7 @@ def test_usual_scales_are_served(shifts: Pair, zero_point: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 90), st.sampled_from(("speed", "size")))
-def test_groups_hold_each_tap_once_and_stay_small(
+def test_groups_contain_each_tap_once_and_are_small(
     seed: int, length: int, optimize: Optimize
 ) -> None:
     weights = np.random.default_rng(seed).integers(-128, 128, (3, length))

@@ -198,7 +198,7 @@ def test_host_definitions_as_released_equal_the_reference(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("compiler", READERS)
-def test_compilers_have_nothing_to_say(compiler: str, tmp_path: Path) -> None:
+def test_compilers_give_no_warnings(compiler: str, tmp_path: Path) -> None:
     check_read_by(compiler, [entry for _, entry in entries()], tmp_path)
 
 

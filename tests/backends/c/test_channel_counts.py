@@ -120,7 +120,7 @@ def compiler(
 @pytest.mark.thorough
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("compiler", COMPILERS[:2], indirect=True)
-def test_a_few_counts(compiler: None) -> None:
+def test_quick_channel_counts_equal_the_reference(compiler: None) -> None:
     check("host", FEW)
 
 
@@ -129,7 +129,7 @@ def test_a_few_counts(compiler: None) -> None:
 @pytest.mark.parametrize("compiler", COMPILERS, indirect=True)
 @pytest.mark.parametrize("first", range(1, MOST + 1, 9))
 @pytest.mark.parametrize("setup", SETUPS)
-def test_every_count(setup: str, first: int) -> None:
+def test_all_channel_counts_equal_the_reference(setup: str, first: int) -> None:
     check(setup, range(first, first + 9))
 
 

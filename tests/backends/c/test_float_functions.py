@@ -141,7 +141,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ctypes.C
 
 @pytest.mark.quick(every=4)
 @pytest.mark.parametrize("name", LIMITS)
-def test_units_in_the_last_place(libraries: Mapping[str, ctypes.CDLL], name: str) -> None:
+def test_functions_are_accurate(libraries: Mapping[str, ctypes.CDLL], name: str) -> None:
     _, limit, low, high = LIMITS[name]
     x = numbers()
     found = computed(libraries["gcc -O2 SMELT_VECTORS"], name, x)
@@ -189,7 +189,9 @@ def test_gelu_and_mish_near_their_tails(libraries: Mapping[str, ctypes.CDLL]) ->
         ("gelu_float", -3e38, -0.0),
     ],
 )
-def test_ends(libraries: Mapping[str, ctypes.CDLL], name: str, x: float, y: float) -> None:
+def test_special_values_of_functions(
+    libraries: Mapping[str, ctypes.CDLL], name: str, x: float, y: float
+) -> None:
     found = computed(libraries["gcc -O2"], name, np.full(16, x, np.float32))
     np.testing.assert_array_equal(bits_of(found), bits_of(np.full(16, y, np.float32)))
 
@@ -245,7 +247,7 @@ def on_host() -> list[list[tuple[Array, ...]]]:
 @pytest.mark.quick(every=2)
 @pytest.mark.qemu
 @pytest.mark.parametrize("setup", ["m0", "m4", pytest.param("m55", marks=pytest.mark.slow)])
-def test_devices_have_the_bits_of_the_host(setup: str) -> None:
+def test_devices_compute_the_same_bits_as_the_host(setup: str) -> None:
     for member, here, there in zip(
         members(), on_host(), run_together(members(), SETUPS[setup]), strict=True
     ):

@@ -106,7 +106,7 @@ def test_vectors_of_elements_equal_onnxruntime() -> None:
 
 
 @pytest.mark.parametrize(("target", "call"), [("cortex-m4", True), ("cortex-m3", False)])
-def test_fused_where_that_is_an_instruction(target: str, call: bool) -> None:
+def test_fma_is_used_only_as_an_instruction(target: str, call: bool) -> None:
     """On other cores `fmaf` would call a function of the C library for every product."""
     for member in members():
         (node,) = member.graph.nodes

@@ -66,7 +66,7 @@ def test_calls_compile_against_the_declarations(
     compile_c(tmp_path / "calls.c", command)
 
 
-def test_every_function_that_is_called_is_declared_and_the_other_way_round() -> None:
+def test_called_functions_equal_declared_functions() -> None:
     declared = set(re.findall(r"\b(arm_\w+_s8\w*)\(", (API / HEADER).read_text()))
     called = {
         name
@@ -151,7 +151,7 @@ def _refusals() -> dict[str, Graph]:
 
 @pytest.mark.parametrize("variant", TARGETS)
 @pytest.mark.parametrize("reason", _refusals())
-def test_what_is_not_exact_is_refused_in_one_sentence(reason: str, variant: str) -> None:
+def test_inexact_layers_are_refused_in_one_sentence(reason: str, variant: str) -> None:
     answer = OURS.find(_refusals()[reason].nodes[0], Request(TARGETS[variant]))
     assert isinstance(answer, Refusal)
     assert reason in answer.reason
@@ -172,7 +172,7 @@ def test_a_refused_layer_goes_to_the_fallback_or_is_an_error() -> None:
     ("stride", "padding", "right"),
     [(1, (1, 1), True), (1, (0, 0), True), (3, (1, 1), False), (1, (2, 0), False)],
 )
-def test_rows_are_taken_where_the_library_pads_them_right(
+def test_rows_are_served_if_the_library_pads_them_correctly(
     stride: int, padding: tuple[int, int], right: bool
 ) -> None:
     window = Window(
@@ -208,7 +208,7 @@ def test_a_missing_library_is_named_with_the_remedy(
 
 
 @pytest.mark.qemu
-def test_make_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_make_names_the_missing_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CMSIS_NN_DIR", raising=False)
     artefact = compile_model(Imported(simple()), options("m4"))
     artefact.write(tmp_path / "project")
@@ -216,7 +216,7 @@ def test_make_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         compile_project(tmp_path / "project", artefact.platform)
 
 
-def test_only_projects_that_call_it_name_it(tmp_path: Path) -> None:
+def test_only_projects_that_call_the_library_name_it(tmp_path: Path) -> None:
     compile_model(Imported(simple()), SETUPS["m4"]).write(tmp_path / "ours")
     compile_model(Imported(simple()), options("m4")).write(tmp_path / "theirs")
     for name in ("Makefile", "CMakeLists.txt", "README.md"):
@@ -246,7 +246,7 @@ def test_cmake_builds_it(variable: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "project/build/net.elf").exists()
 
 
-def test_the_folder_is_checked(tmp_path: Path) -> None:
+def test_the_library_folder_is_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"Include/arm_nnfunctions\.h is missing"):
         BuildGroup(cmsis_nn=tmp_path).build_options()
     (tmp_path / "Include").mkdir()

@@ -112,7 +112,7 @@ def runs_of(graphs: Sequence[Graph], target: Target) -> list[Run]:
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("core", CORES)
-def test_nothing_beside_the_operands_is_read_or_written(core: str, tmp_path: Path) -> None:
+def test_only_operands_are_read_or_written(core: str, tmp_path: Path) -> None:
     built = str(archive(core, tmp_path / "library"))
     flags = ("-isystem", str(library() / "Include"), built)
     runs = runs_of(random_graphs(8, 80, target_of(core)), target_of(core))
@@ -219,7 +219,7 @@ def _convolution_of_an_image(rng: np.random.Generator) -> Window:
     )
 
 
-def test_working_memory_is_what_the_library_asks_for(tmp_path: Path) -> None:
+def test_scratch_equals_the_librarys_request(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     windows = [_convolution_of_an_image(rng) for _ in range(200)]
     windows += [_convolution_of_a_row(rng) for _ in range(200)]

@@ -357,7 +357,7 @@ def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
     ],
     ids=["clang", "g++"],
 )
-def test_compilers_have_nothing_to_say(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_compilers_give_no_warnings(command: tuple[str, ...], tmp_path: Path) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]}")
     (tmp_path / "k.c").write_text(source_of([Entry(case.node, call) for case, call in calls()]))
@@ -412,7 +412,7 @@ def test_random_nodes(seed: int, tmp_path: Path) -> None:
     ],
     ids=["even", "odd, for size", "long, signed"],
 )
-def test_bodies_cost_what_their_kernel_counts(
+def test_instructions_of_bodies_are_counted_correctly(
     served: Case, monkeypatch: pytest.MonkeyPatch, *, alone: bool
 ) -> None:
     """Which decides whether layers share them."""

@@ -297,7 +297,7 @@ def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
     ],
     ids=["clang", "g++"],
 )
-def test_compilers_have_nothing_to_say(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_compilers_give_no_warnings(command: tuple[str, ...], tmp_path: Path) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]}")
     (tmp_path / "k.c").write_text(source_of([Entry(c.node, c.call()) for c in cases()]))
@@ -305,7 +305,7 @@ def test_compilers_have_nothing_to_say(command: tuple[str, ...], tmp_path: Path)
 
 
 @pytest.mark.parametrize("slopes", [(0.4, -0.7), (0.5, 0.0625), (0.25, 0.5)])
-def test_linear_forms_have_the_outputs_asked_for(slopes: tuple[float, float]) -> None:
+def test_linear_forms_give_the_requested_outputs(slopes: tuple[float, float]) -> None:
     grid = np.meshgrid(*[np.arange(-128, 128)] * 2)
     a, b = (x.ravel().astype(np.int64) for x in grid)
     wanted = np.clip(np.floor(slopes[0] * a + slopes[1] * b + 0.37), -100, 90).astype(np.int64)
@@ -321,12 +321,12 @@ def test_linear_forms_have_the_outputs_asked_for(slopes: tuple[float, float]) ->
     np.testing.assert_array_equal(np.clip(np.clip(found, -128, 127), -100, 90), wanted)
 
 
-def test_no_linear_form_is_found_where_there_is_none() -> None:
+def test_no_linear_form_is_found_if_none_exists() -> None:
     x = np.arange(-128, 128, dtype=np.int64)
     assert linear((x,), np.where(x == 3, 90, x // 2), (0.5,), (-128, 127)) is None
 
 
-def test_instructions_wait_for_what_they_need() -> None:
+def test_instructions_wait_for_their_operands() -> None:
     order = scheduled(
         [
             "vldrw.32 q0, [r1], #16",
@@ -351,7 +351,7 @@ def test_instructions_wait_for_what_they_need() -> None:
     assert len(order) == 9
 
 
-def test_what_is_not_served_is_refused_in_a_sentence() -> None:
+def test_refusals_are_sentences() -> None:
     dilated = products("dilated", Conv2D(dilation=(2, 2)), (1, 7, 7, 4), (4, 3, 3, 4), {}).node
     enlarging = dense(1, 4, 4, scale=1e6).node
     for node, word in ((dilated, "dilation"), (enlarging, "shifted left")):

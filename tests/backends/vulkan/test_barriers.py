@@ -183,7 +183,7 @@ def test_networks(network: Network, shim: Path, tmp_path: Path) -> None:
 
 
 @requires_vulkan
-def test_branches_and_steps_in_place(shim: Path, tmp_path: Path) -> None:
+def test_branches_and_steps_in_place_have_barriers(shim: Path, tmp_path: Path) -> None:
     artefact = compile_graph(branches(), ON_GPU)
     program = program_of(artefact)
     assert program is not None
@@ -207,7 +207,7 @@ def _telling_end(artefact: Artefact, range_: AccessRange) -> int:
 
 
 @requires_vulkan
-def test_ranges_hold_shaders_back(shim: Path, tmp_path: Path) -> None:
+def test_shaders_access_only_their_ranges(shim: Path, tmp_path: Path) -> None:
     """Bytes outside a dispatch's ranges are neither read nor written: outputs would differ."""
     artefact = compile_graph(branches(), ON_GPU)
     program = program_of(artefact)
@@ -280,7 +280,7 @@ def test_barriers_of_random_dispatches(drawn: list[list[list[AccessRange]]]) -> 
             assert number in unsafe(touched, without, regions, 128)
 
 
-def test_weights_are_another_memory() -> None:
+def test_weights_need_no_barriers() -> None:
     written = AccessRange(False, 0, 16, False, True)
     read = AccessRange(True, 0, 16, True, False)
     assert not written.conflicts(read)

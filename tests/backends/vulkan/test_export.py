@@ -42,7 +42,7 @@ def test_make(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_an_installed_library(tmp_path: Path) -> None:
+def test_an_installed_library_can_be_linked(tmp_path: Path) -> None:
     need("cmake")
     exported("digits_int8", "cmake", tmp_path / "library", OPTIONS)
     cmake(tmp_path / "library", tmp_path / "build")
@@ -57,14 +57,14 @@ def test_an_installed_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format_", sorted(set(formats()) - {"cmake", "make"}))
-def test_formats_that_cannot_link_the_loader_refuse(format_: str) -> None:
+def test_formats_that_cannot_link_the_loader_are_refused(format_: str) -> None:
     artefact = known("digits_int8").compile(OPTIONS)
     with pytest.raises(ConfigError, match=r"it runs on a GPU.*--format cmake, make supports it"):
         project(artefact, format_)
 
 
 @pytest.mark.parametrize("cpu_fallback", [False, True])
-def test_texts_say_whose_memory_it_is(cpu_fallback: bool, tmp_path: Path) -> None:
+def test_readmes_say_who_owns_the_memory(cpu_fallback: bool, tmp_path: Path) -> None:
     """READMEs say whose memory the arena is, and close devices that failed to open."""
     options = replace(OPTIONS, cpu_fallback=cpu_fallback)
     artefact = exported("digits_int8", "make", tmp_path / "own", options)

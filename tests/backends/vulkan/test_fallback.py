@@ -62,7 +62,7 @@ def test_branches(flags: str, tmp_path: Path) -> None:
     check(compile_graph(branches(), SPARE), tmp_path, flags)
 
 
-def test_layers_that_are_placed(tmp_path: Path) -> None:
+def test_layers_stay_where_place_puts_them(tmp_path: Path) -> None:
     """Layers placed on the CPU stay there; layers placed on the GPU use it if present."""
     *_, first, last = (node.name for node in branches().nodes)
     options = Options(target="vulkan", place={first: "vulkan", last: "c"}, cpu_fallback=True)
@@ -85,7 +85,7 @@ def test_state(tmp_path: Path) -> None:
     assert len({outputs[0] for outputs in found[0]}) == 3
 
 
-def test_without_it_a_gpu_is_needed(tmp_path: Path) -> None:
+def test_without_a_fallback_a_gpu_is_needed(tmp_path: Path) -> None:
     artefact = compile_graph(branches(), Options(target="vulkan", backends=("vulkan",)))
     assert all(step.spare is None for step in artefact.schedule.calls)
     built = build(artefact, tmp_path)
@@ -114,7 +114,7 @@ def smelt(
     ],
     ids=["a GPU", "none", "not that one", "not even one"],
 )
-def test_who_computed_is_told(
+def test_messages_say_which_device_computed(
     smelt: Smelt,
     monkeypatch: pytest.MonkeyPatch,
     drivers: dict[str, str],

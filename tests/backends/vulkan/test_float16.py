@@ -135,7 +135,7 @@ def test_cases(shard: int) -> None:
     check_members([str(c) for c, _ in chosen], members, list(run(artefact, samples).outputs))
 
 
-def test_operators_that_are_stored_so() -> None:
+def test_operators_stored_as_float16() -> None:
     chosen = [member.graph for case, member in cases() if type(case.op).__name__ in STORED]
     assert {type(n.op).__name__ for n in halves(narrowed(combine("all", chosen)))} == STORED
 
@@ -178,7 +178,7 @@ def test_products_of_halves(gpu: str, shim: Path, tmp_path: Path) -> None:
         check_members(names, members, found)
 
 
-def test_large_weights_are_no_halves_to_sum() -> None:
+def test_large_weights_are_not_summed_as_halves() -> None:
     """Sums of a few hundred products would overflow float16 before they decrease."""
     net = Net(1, 32)
     small = net.add(FullyConnected(), net.x, np.ones((8, 32), np.float32))
@@ -257,7 +257,7 @@ def test_layers_left_to_the_cpu(start: int) -> None:
     assert_same(found, expected, f"every other layer from {start}", FLOAT16_TOLERANCE)
 
 
-def test_what_does_not_pay_on_the_gpu_stays_float32() -> None:
+def test_layers_left_to_the_cpu_stay_float32() -> None:
     """The same layers as without float16: conversions are too cheap here to change that."""
     model = shared("models/mlperf_tiny/ic_float32.tflite")
     wide, half = (
@@ -276,7 +276,7 @@ def test_verification() -> None:
     assert verdict.tolerance == FLOAT16_TOLERANCE
 
 
-def test_numbers_that_leave_float16_are_told() -> None:
+def test_overflow_of_float16_is_reported() -> None:
     """Each factor is within the range of float16, and so is the result."""
     net = Net(2, 8)
     large = net.add(FullyConnected(), net.x, np.full((4, 8), 3e4, np.float32))
@@ -289,7 +289,7 @@ def test_numbers_that_leave_float16_are_told() -> None:
         verify_model(artefact, [ones])
 
 
-def test_the_layer_that_leaves_float16_is_named_as_it_is_placed() -> None:
+def test_the_layer_that_overflows_float16_is_named_as_for_place() -> None:
     """Not a layer that reads an infinity that float32 also has; outputs are named as outputs."""
     net = Net(2, 8)
     masked = net.add(Binary("add"), net.x, np.array([0.0, -np.inf] * 4, np.float32))
@@ -304,7 +304,7 @@ def test_the_layer_that_leaves_float16_is_named_as_it_is_placed() -> None:
 
 
 @pytest.mark.parametrize("what", ["index", "truth"])
-def test_what_is_no_measure_must_be_right(what: str) -> None:
+def test_results_without_tolerance_must_be_right(what: str) -> None:
     """Numbers that float16 cannot distinguish."""
     net = Net(1, 8)
     near = net.add(Binary("add"), net.x, np.array([2000.0], np.float32))
@@ -328,7 +328,7 @@ def test_what_is_no_measure_must_be_right(what: str) -> None:
         ("constants", FLOAT16_TOLERANCE),
     ],
 )
-def test_classes_that_are_stored_as_float16_must_be_right(what: str, part: float) -> None:
+def test_classes_stored_as_float16_must_be_right(what: str, part: float) -> None:
     """Also if the CPU's branches and loops made them; real numbers beside them may be close."""
     made = {
         "branches": branching(

@@ -130,7 +130,7 @@ def test_layers_of_the_cpu_are_float32() -> None:
     }
 
 
-def test_conversions_for_the_cpu_are_no_submissions_of_their_own() -> None:
+def test_conversions_for_the_cpu_have_no_submission_of_their_own() -> None:
     """Conversions follow the last GPU layer directly, not before the layer that reads."""
     net = Net(1, 3, 3, 4)
     conv = convolved(net)
@@ -149,7 +149,7 @@ def test_conversions_for_the_cpu_are_no_submissions_of_their_own() -> None:
     ]
 
 
-def test_what_is_priced_is_what_is_made() -> None:
+def test_priced_conversions_equal_inserted_conversions() -> None:
     """For every assignment: through reshapes of inputs, of results, and of float32 tensors."""
     net = Net(1, 3, 3, 4)
     conv = convolved(net)
@@ -200,7 +200,7 @@ def test_biases_stay_float32() -> None:
     assert kinds == [DType.FLOAT16, DType.FLOAT16, DType.FLOAT32]
 
 
-def test_reshapes_are_like_what_they_read() -> None:
+def test_reshapes_have_the_type_of_their_operand() -> None:
     net = Net(1, 3, 3, 4)
     rows = net.add(Reshape((9, 4)), net.x)
     dense = net.add(FullyConnected(), rows, floats(2, 4))
@@ -227,7 +227,7 @@ def test_sums_of_exponentials_stay_float32() -> None:
     assert [found[name] for name in ("unary1", "reduce2", "binary3")] == ["f32"] * 3
 
 
-def test_what_may_be_large_is_so_in_another_shape() -> None:
+def test_reshaped_large_tensors_stay_float32() -> None:
     net = Net(1, 4)
     powers = net.add(Reshape((4,)), net.add(Unary("exp"), net.x))
     graph = narrowed(net.graph(net.add(Unary("neg"), powers)))
@@ -250,7 +250,7 @@ def test_constants(constant: float, stored: list[float] | None) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mul", "div"])
-def test_factors_are_not_cut_as_masks_are(kind: str) -> None:
+def test_factors_are_not_clamped_like_masks(kind: str) -> None:
     for factor, stored in ((7e4, DType.FLOAT32), (6e4, DType.FLOAT16)):
         net = Net(2, 4)
         y = net.add(Binary(kind), net.x, np.array([factor], np.float32))
@@ -266,7 +266,7 @@ def test_constants_that_are_results_stay_float32() -> None:
     assert f"{constant.name}_f16" not in types(found)
 
 
-def test_weights_that_float16_has_not() -> None:
+def test_weights_beyond_float16_stay_float32() -> None:
     net = Net(1, 3, 3, 4)
     assert "f16" not in types(narrowed(net.graph(convolved(net, 1e5)))).values()
 

@@ -112,7 +112,7 @@ def session_in_two_parts(tmp_path_factory: pytest.TempPathFactory) -> Session:
     return compiled(compile_graph(dense(), options), tmp_path_factory.mktemp("two_parts"))
 
 
-def test_every_call_that_can_fail(session: Session, tmp_path: Path) -> None:
+def test_every_failing_call_is_reported(session: Session, tmp_path: Path) -> None:
     """Each call fails in turn: its name and Vulkan's error are printed, and everything is freed."""
     calls = session(cache=tmp_path / "cache").calls
     seen: dict[str, int] = {}
@@ -132,7 +132,7 @@ def test_every_call_that_can_fail(session: Session, tmp_path: Path) -> None:
     assert len(seen) > 20
 
 
-def test_no_memory_for_one_buffer_of_two_networks(session: Session) -> None:
+def test_two_networks_without_memory_for_one_buffer(session: Session) -> None:
     """If the second device cannot be opened, the first is still closed."""
     calls = session().calls
     ended = session(devices=2, FAKE_FAIL=calls - 8, FAKE_RESULT=OUT_OF_MEMORY)
@@ -151,7 +151,7 @@ def test_no_memory_for_one_buffer_of_two_networks(session: Session) -> None:
         (-999, "an unknown error of Vulkan"),
     ],
 )
-def test_names_of_results(session: Session, result: int, name: str) -> None:
+def test_names_of_vulkan_errors(session: Session, result: int, name: str) -> None:
     assert session(FAKE_FAIL=3, FAKE_RESULT=result).said == f"vkCreateDevice: {name}"
 
 
@@ -171,7 +171,9 @@ def test_names_of_results(session: Session, result: int, name: str) -> None:
         ({"FAKE_DEVICES": 0}, "there is no Vulkan device", ""),
     ],
 )
-def test_a_missing_driver(session: Session, fakes: dict[str, int], what: str, result: str) -> None:
+def test_a_missing_driver_is_explained(
+    session: Session, fakes: dict[str, int], what: str, result: str
+) -> None:
     """The message says what is missing, what helps, and everything that Vulkan reports."""
     ended = session(1, None, **fakes)
     assert ended.status == 1
@@ -180,7 +182,7 @@ def test_a_missing_driver(session: Session, fakes: dict[str, int], what: str, re
     )
 
 
-def test_numbers_of_devices(session: Session) -> None:
+def test_device_numbers_are_checked(session: Session) -> None:
     assert session(FAKE_DEVICES=3, DEVICE=2).status == 0
     for number in (3, -2):
         ended = session(FAKE_DEVICES=3, DEVICE=number)
@@ -188,12 +190,14 @@ def test_numbers_of_devices(session: Session) -> None:
         assert ended.said == f"there is no Vulkan device {number}: they are numbered from 0 to 2"
 
 
-def test_more_than_there_is_room_for(session: Session) -> None:
+def test_more_devices_and_extensions_than_arrays_hold(session: Session) -> None:
     """VK_INCOMPLETE is not a failure."""
     assert session(FAKE_DEVICES=40, FAKE_EXTENSIONS=600).status == 0
 
 
-def test_devices_that_are_too_small(session: Session, session_in_two_parts: Session) -> None:
+def test_devices_with_low_limits_are_refused(
+    session: Session, session_in_two_parts: Session
+) -> None:
     """A limit is too small by one byte or one invocation."""
     one, other = session.gpu, session_in_two_parts.gpu
     assert one.arena_bytes > one.weights_bytes
@@ -212,7 +216,7 @@ def test_devices_that_are_too_small(session: Session, session_in_two_parts: Sess
         )
 
 
-def test_every_command_buffer_waits_and_is_waited_for(
+def test_command_buffers_begin_and_end_with_barriers(
     session: Session, session_in_two_parts: Session
 ) -> None:
     """First for earlier submissions; between, if planned; last, so that the host can read."""
@@ -226,7 +230,7 @@ def test_every_command_buffer_waits_and_is_waited_for(
         assert run().recorded == expected
 
 
-def test_what_is_made_once(session: Session, session_in_two_parts: Session) -> None:
+def test_objects_are_created_once(session: Session, session_in_two_parts: Session) -> None:
     """Everything is made before the first inference, which only submits and waits.
 
     There is one memory for arena and weights, one descriptor set, and a recorded command buffer for
@@ -270,13 +274,13 @@ def test_what_is_made_once(session: Session, session_in_two_parts: Session) -> N
 DISCRETE_GPU = 2
 
 
-def test_a_device_that_cannot_store_halves(session: Session) -> None:
+def test_a_device_that_cannot_store_halves_is_refused(session: Session) -> None:
     ended = session(FAKE_HALF_STORAGE=0)
     assert ended.status == 1
     assert "(storageBuffer16BitAccess): build it without --float16" in ended.said
 
 
-def test_arithmetic_of_halves_is_taken_where_it_is_fast(session: Session) -> None:
+def test_halves_are_computed_where_that_is_fast(session: Session) -> None:
     """If the GPU supports it and the options do not decline it."""
     assert session().extensions == 0
     assert session(FAKE_TYPE=DISCRETE_GPU).extensions == 1
@@ -288,7 +292,7 @@ def test_two_networks_at_a_time(session: Session) -> None:
     assert session(devices=2).status == 0
 
 
-def test_a_cache_comes_back_as_it_was(session: Session, tmp_path: Path) -> None:
+def test_a_cache_is_read_back_unchanged(session: Session, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert session(cache=cache, FAKE_CACHE=5000).caches == (0,)
     stored = cache.stat().st_mtime_ns
@@ -297,7 +301,7 @@ def test_a_cache_comes_back_as_it_was(session: Session, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", ["flipped", "cut", "longer", "empty", "huge", "other"])
-def test_a_damaged_cache_is_none(session: Session, damaged: str, tmp_path: Path) -> None:
+def test_a_damaged_cache_is_replaced(session: Session, damaged: str, tmp_path: Path) -> None:
     """The driver never reads the damaged cache, and the next start has a valid one."""
     cache = tmp_path / "cache"
     session(cache=cache, FAKE_CACHE=5000)
@@ -316,11 +320,11 @@ def test_a_damaged_cache_is_none(session: Session, damaged: str, tmp_path: Path)
     assert session(cache=cache, FAKE_CACHE=5000).caches == (5000,)
 
 
-def test_a_cache_that_cannot_be_written(session: Session, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_does_no_harm(session: Session, tmp_path: Path) -> None:
     assert session(cache=tmp_path).status == 0
     assert session(cache=tmp_path / "none" / "cache").status == 0
 
 
-def test_a_cache_that_is_too_large_is_not_kept(session: Session, tmp_path: Path) -> None:
+def test_a_cache_that_is_too_large_is_not_written(session: Session, tmp_path: Path) -> None:
     assert session(cache=tmp_path / "cache", FAKE_CACHE=2_000_000).status == 0
     assert not (tmp_path / "cache").exists()

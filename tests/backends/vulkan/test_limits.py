@@ -68,7 +68,7 @@ LIMITS: dict[str, Callable[[DispatchProgram], int]] = {
 
 @pytest.mark.parametrize("graph", [branches, dense])
 @pytest.mark.parametrize("limit", LIMITS)
-def test_each_limit(
+def test_each_lowered_limit_is_refused(
     limit: str, graph: Callable[[], Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of the two networks has more weights than arena."""
@@ -153,7 +153,7 @@ def backends(artefact: Artefact) -> set[str]:
     return {step.backend for step in artefact.schedule.calls}
 
 
-def test_axes_of_elementwise_operators() -> None:
+def test_elementwise_operators_of_many_axes() -> None:
     """No axis can be merged with the next."""
     for axes, backend in ((MAX_LOOPS, "vulkan"), (MAX_LOOPS + 1, "c")):
         a, b = ([2 if i % 2 == own else 1 for i in range(axes)] for own in (0, 1))
@@ -173,7 +173,7 @@ def test_axes_of_products() -> None:
 
 
 @pytest.mark.parametrize("options", [Options(target="vulkan"), ON_GPU], ids=["default", "vulkan"])
-def test_a_tensor_that_no_device_need_bind(options: Options) -> None:
+def test_a_tensor_above_the_required_range_is_left_to_the_cpu(options: Options) -> None:
     """The CPU computes everything, and the reason is reported."""
     graph = chain(Unary("exp"), Unary("neg"), inputs=(floats("x", 6000, 6000),))
     artefact = compile_graph(graph, options)
@@ -185,7 +185,7 @@ def test_a_tensor_that_no_device_need_bind(options: Options) -> None:
         )
 
 
-def test_an_arena_that_no_device_need_bind() -> None:
+def test_an_arena_above_the_required_range_is_refused() -> None:
     """Each tensor is small enough, but not the arena; the suggested option helps."""
     graph = chain(Transpose((1, 0)), inputs=(floats("x", 5000, 5000),))
     with pytest.raises(UnsupportedError, match=r"200,000,000 bytes, .* with --backends c"):
@@ -194,7 +194,7 @@ def test_an_arena_that_no_device_need_bind() -> None:
     assert backends(artefact) == {"c"}
 
 
-def test_weights_that_no_device_need_bind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_above_the_required_range_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the layer with the most weights, and its remedy helps."""
     needed = gpu_of(compile_graph(dense(), ON_GPU)).weights_bytes
     monkeypatch.setattr(dispatches, "MAX_RANGE", needed - 1)
@@ -203,7 +203,9 @@ def test_weights_that_no_device_need_bind(monkeypatch: pytest.MonkeyPatch) -> No
     assert backends(compile_graph(dense(), replace(ON_GPU, place={"v1": "c"}))) == {"vulkan", "c"}
 
 
-def test_a_device_held_to_the_minima(artefact: Artefact, tmp_path: Path) -> None:
+def test_a_device_limited_to_the_minima_refuses_larger_programs(
+    artefact: Artefact, tmp_path: Path
+) -> None:
     """Optional features of this computer's device are then refused."""
     (sample,) = random_samples(artefact.graph, 1, 0)
     build(artefact, tmp_path)

@@ -106,7 +106,7 @@ def sample(value: Value, rng: np.random.Generator) -> Array:
     return rng.uniform(-2, 2, value.type.shape).astype(np.float32)
 
 
-def test_more_elements_than_one_row_of_workgroups_has() -> None:
+def test_more_elements_than_a_row_of_workgroups() -> None:
     side = 2100
     assert side * side > MOST_INVOCATIONS
     x, y = floats("x", side, 1), floats("y", 1, side)
@@ -151,7 +151,7 @@ def _keeps_what_is_no_number(op: Op) -> bool:
 
 
 @pytest.mark.thorough
-def test_what_is_no_number_stays_none() -> None:
+def test_nan_stays_nan() -> None:
     """NaN inputs give NaN outputs, on the GPU as on the CPU."""
     members: list[Member] = []
     for case in all_cases():

@@ -19,7 +19,7 @@ from tests.support.template_variables import given, looked_up
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
-def test_parameters_are_what_is_printed() -> None:
+def test_parameters_contain_exactly_what_is_printed() -> None:
     texts: dict[tuple[str, Parameters], set[str]] = defaultdict(set)
     parameters: dict[tuple[str, str], set[Parameters]] = defaultdict(set)
     request, gpu = Request(get("vulkan")), backend("vulkan")
@@ -36,7 +36,7 @@ def test_parameters_are_what_is_printed() -> None:
     assert all(len(found) == 1 for found in parameters.values())
 
 
-def test_shared_functions_say_what_they_call() -> None:
+def test_shared_functions_list_what_they_call() -> None:
     for name, text in blocks().items():
         called = called_in(COMMENT.sub("", text)) - {name}
         assert set(needs(name)) == called, name

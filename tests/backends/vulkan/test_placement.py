@@ -90,7 +90,7 @@ def test_no_assignment_is_cheaper(seed: int) -> None:
         assert cost(layers, found, submit_ns, tensors) == least
 
 
-def test_an_island_does_not_pay_a_submission_of_its_own() -> None:
+def test_an_island_must_pay_for_its_submissions() -> None:
     either = (True, True)
     layers = [
         PricedLayer((10.0, 90.0), either),
@@ -144,7 +144,7 @@ def test_measured_times_decide() -> None:
         ("digits_int8", "It would take .* us on the GPU ", "c", "vulkan"),
     ],
 )
-def test_a_layer_that_is_not_where_it_is_fastest_says_what_takes_it_there(
+def test_a_layer_that_is_not_where_it_is_fastest_names_the_option(
     model: str, there: str, here: str, takes: str
 ) -> None:
     path = DIGITS / f"{model}.tflite" if "digits" in model else Network("mlperf_tiny", model).model
@@ -169,7 +169,7 @@ def backends_of(artefact: Artefact) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize(("convert_ns", "conversions"), [(1.5e3, 4), (1e5, 2)])
-def test_conversions_to_float16_are_weighed(convert_ns: float, conversions: int) -> None:
+def test_costs_of_float16_conversions_count(convert_ns: float, conversions: int) -> None:
     """A layer that is faster on the CPU stays on the GPU if its operand would need a conversion."""
     own = [node for node in load(SMALL).graph.nodes if node.macs]
     ways: list[dict[str, str]] = [{}, *({node.name: "c"} for node in own)]
@@ -222,7 +222,9 @@ def test_the_cpu_is_estimated_in_float32() -> None:
 
 
 @pytest.mark.parametrize(("submit_ns", "place"), [(20.0, "vulkan"), (30.0, "c")])
-def test_a_branch_between_two_layers_parts_their_submissions(submit_ns: float, place: str) -> None:
+def test_a_branch_between_two_layers_separates_their_submissions(
+    submit_ns: float, place: str
+) -> None:
     weights = {name: np.full((6, 6), 0.1 * n, np.float32) for n, name in enumerate("vw", 1)}
     branches = {
         f"{name}_branch": graph([node(kind, "a", name)], {}, name)
@@ -244,7 +246,7 @@ def test_a_branch_between_two_layers_parts_their_submissions(submit_ns: float, p
     assert [s.backend for s in found if s.node.macs] == [place, place]
 
 
-def test_partition_shows_what_a_layer_takes_on_both() -> None:
+def test_partition_shows_the_times_on_gpu_and_cpu() -> None:
     def shown(artefact: Artefact) -> str:
         text = StringIO()
         show.partition(Console(file=text), artefact.report, candidates=True)
@@ -258,14 +260,14 @@ def test_partition_shows_what_a_layer_takes_on_both() -> None:
     assert "cycles (estimate)" in shown(compiled(backends=("vulkan", "c")))
 
 
-def test_a_layer_that_is_placed_goes_there() -> None:
+def test_place_decides_where_a_layer_runs() -> None:
     everywhere = compiled(backends=("vulkan", "c")).schedule.calls
     name = next(step.node.name for step in everywhere if step.backend == "vulkan")
     artefact = compiled(tuning=tuned(1e6, 1.0), place={name: "vulkan"})
     assert [s.node.name for s in artefact.schedule.calls if s.backend == "vulkan"] == [name]
 
 
-def test_names_of_layers_are_suggested_that_can_be_placed() -> None:
+def test_suggested_names_are_of_layers_that_can_be_placed() -> None:
     """Except those that only convert to float16 and back."""
 
     def place(name: str) -> Artefact:
@@ -283,7 +285,7 @@ def test_names_of_layers_are_suggested_that_can_be_placed() -> None:
         assert [s.backend for s in place(name).schedule.calls if s.node.name == name] == ["c"]
 
 
-def test_another_cut_is_another_network() -> None:
+def test_the_hash_depends_on_profile_and_tuning() -> None:
     hashes = {
         compiled().network.hash,
         compiled(gpu="videocore7").network.hash,
@@ -311,7 +313,7 @@ def test_another_cut_is_another_network() -> None:
         (Options(target="vulkan", gpu="voodoo"), "unknown GPU 'voodoo'"),
     ],
 )
-def test_options_that_would_not_count(options: Options, complaint: str) -> None:
+def test_options_that_would_be_ignored_are_refused(options: Options, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         compile_model(MODEL, options)
 
@@ -341,7 +343,7 @@ SMALL = DIGITS / "digits_float32.tflite"
         (SMALL, {"backends": ("vulkan", "c"), "float16": True}, ""),
     ],
 )
-def test_options_that_change_nothing_are_told(
+def test_options_without_effect_are_reported(
     model: Path, options: dict[str, object], said: str
 ) -> None:
     artefact = compiled(model, **options)
@@ -368,7 +370,7 @@ def test_options_that_change_nothing_are_told(
         ),
     ],
 )
-def test_that_nothing_is_the_gpus_is_told(
+def test_a_network_without_gpu_layers_is_reported(
     arguments: tuple[str, ...],
     code: int,
     said: str,
@@ -389,7 +391,7 @@ def test_a_tuning_of_another_network_is_refused() -> None:
         compiled(tuning=NOTHING)
 
 
-def test_tuning_is_kept_with_the_project(tmp_path: Path) -> None:
+def test_the_tuning_is_part_of_the_project(tmp_path: Path) -> None:
     tuning = tuned(1.0, 2.0)
     compiled(tuning=tuning).write(tmp_path / "out")
     assert load_tuning(tmp_path / "out" / "tuning.json") == tuning
@@ -435,14 +437,14 @@ def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint:
         Options(board="raspberrypi5", gpu="generic"),
     ],
 )
-def test_a_tuning_goes_with_the_profile_that_it_was_measured_with(options: Options) -> None:
+def test_a_tuning_selects_the_profile_that_it_was_measured_with(options: Options) -> None:
     artefact = compile_model(MODEL, replace(options, tuning=tuned(1.0, 2.0)))
     gpu = artefact.platform.target.device
     assert gpu is not None
     assert gpu.name == "generic"
 
 
-def test_where_a_tuning_goes_is_looked_at_first(
+def test_the_output_of_tune_is_checked_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("smelt.cli.tune.tune_model", None)
@@ -461,12 +463,12 @@ def test_an_unknown_gpu_is_refused() -> None:
         compiled(gpu="videocore")
 
 
-def test_a_target_without_gpu_is_not_tuned() -> None:
+def test_tuning_a_target_without_gpu_is_refused() -> None:
     with pytest.raises(ConfigError, match="target 'cortex-m4' has no GPU to tune for"):
         tune(MODEL, Options(target="cortex-m4"), rounds=1)
 
 
-def test_profiles_prefer_gpus_for_much_work_only() -> None:
+def test_profiles_prefer_gpus_only_for_much_work() -> None:
     """Each profile leaves the smallest layer to the CPU, and takes one of a billion products."""
     (small, *_) = (node for node in load(MODEL).graph.nodes if node.macs)
     for gpu in available():

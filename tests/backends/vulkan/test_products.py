@@ -132,7 +132,7 @@ HOSTILE = (
 
 
 @pytest.mark.quick(every=2)
-def test_hostile_shapes(setup: Options) -> None:
+def test_unusual_shapes_equal_the_reference(setup: Options) -> None:
     """Few and odd channels, one column, large dilations, several images."""
     check([(case, dtype) for case in HOSTILE for dtype in DTYPES], setup)
 
@@ -153,7 +153,7 @@ def test_more_invocations_than_a_row_of_workgroups() -> None:
     assert prod(call.groups) * call.block.local >= 1500 * 1500 // call.block.pixels
 
 
-def test_sums_that_are_no_floats() -> None:
+def test_sums_that_float32_cannot_hold() -> None:
     """2,400 products of bytes can exceed 24 bits, so they are summed as integers."""
     case = dense((1, 2400), (4, 2400))
     member = member_of(case, DType.INT8)
@@ -195,7 +195,7 @@ def test_float_networks(name: str) -> None:
 @pytest.mark.parametrize("zero_point", [-128, 127])
 @pytest.mark.parametrize("bits", [16, 30, 31])
 @pytest.mark.parametrize("op", [Conv2D(), FullyConnected()], ids=["conv", "dense"])
-def test_every_shift(op: Op, bits: int, zero_point: int, setup: Options) -> None:
+def test_every_shift_is_exact(op: Op, bits: int, zero_point: int, setup: Options) -> None:
     """For the largest sums, and one shift more, which gives zero (a dead channel)."""
     shifts, most = np.arange(-1, 34), 2**bits - 1
     biases = np.array([0, 1, -1, most, -most, most // 2, -most // 2])
@@ -224,7 +224,7 @@ def test_every_shift(op: Op, bits: int, zero_point: int, setup: Options) -> None
         assert_same(list(run(each, samples).outputs), expected, each.platform.name)
 
 
-def test_dead_channels_go_by_fours() -> None:
+def test_channels_are_removed_in_groups_of_four() -> None:
     """Layers of a network with many dead channels keep a multiple of four."""
     artefact = compile_model(shared("models/mlperf_tiny/vww_int8.tflite"), SETUP)
     layers = [n for n in artefact.graph.nodes if isinstance(n.op, Conv2D | DepthwiseConv2D)]

@@ -132,7 +132,7 @@ def test_equal_layers_share_a_pipeline(dtype: DType) -> None:
         assert one == same
 
 
-def test_steps_one_by_one(artefact: Artefact, tmp_path: Path) -> None:
+def test_steps_run_one_by_one_with_taps(artefact: Artefact, tmp_path: Path) -> None:
     """With taps, each dispatch is submitted separately, and its result can be read."""
     built, validation = build(artefact, tmp_path), Validation(tmp_path)
     elf = compile_project(tmp_path / "project", artefact.platform, taps=True)
@@ -211,7 +211,7 @@ def test_two_contexts_in_one_process(artefact: Artefact, tmp_path: Path) -> None
     assert [second for _, second in pairs[:-1]] == [first for first, _ in pairs[1:]]
 
 
-def test_a_cache_of_another_driver(artefact: Artefact, tmp_path: Path) -> None:
+def test_a_cache_of_another_driver_is_ignored(artefact: Artefact, tmp_path: Path) -> None:
     """A valid file, but for another driver."""
     built, cache = build(artefact, tmp_path), tmp_path / "cache"
     samples = random_samples(artefact.graph, 1, 0)
@@ -227,7 +227,7 @@ def test_a_cache_of_another_driver(artefact: Artefact, tmp_path: Path) -> None:
     assert cache.read_bytes() == own
 
 
-def test_what_the_driver_keeps(artefact: Artefact, tmp_path: Path) -> None:
+def test_the_drivers_cache_is_beside_the_cache_file(artefact: Artefact, tmp_path: Path) -> None:
     """Mesa's drivers use it beside the cache file, unless the environment names another folder."""
     built, cache, other = build(artefact, tmp_path), tmp_path / "cache", tmp_path / "other"
     samples = random_samples(artefact.graph, 1, 0)
@@ -256,7 +256,7 @@ def _files(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_size for path in files}
 
 
-def test_an_inference_before_those_that_count() -> None:
+def test_a_warm_up_inference_changes_nothing() -> None:
     """It changes neither the state nor the measured latencies."""
     artefact = compile_graph(counter(), ON_GPU)
     assert program_of(artefact) is not None
@@ -267,7 +267,7 @@ def test_an_inference_before_those_that_count() -> None:
     assert len(result.measured.latency.seconds) == len(samples)
 
 
-def test_errors_of_opening(artefact: Artefact, tmp_path: Path) -> None:
+def test_errors_of_opening_end_the_program(artefact: Artefact, tmp_path: Path) -> None:
     """The error message is the program's last output."""
     built = build(artefact, tmp_path)
     wrong = {text: f"SMELT_VULKAN_DEVICE={text}: that is no" for text in ("-1", "one", "", "1x")}
@@ -284,7 +284,7 @@ def test_errors_of_opening(artefact: Artefact, tmp_path: Path) -> None:
             pass
 
 
-def test_a_device_by_its_number(artefact: Artefact) -> None:
+def test_a_device_is_chosen_by_its_number(artefact: Artefact) -> None:
     samples = random_samples(artefact.graph, 1, 0)
     assert_same(
         list(run(artefact, samples, Rig(device_number=0)).outputs),
@@ -297,7 +297,7 @@ def test_a_device_by_its_number(artefact: Artefact) -> None:
         run(compile_graph(branches()), samples, Rig(device_number=0))
 
 
-def test_hints_where_vulkan_is_not_installed(artefact: Artefact, tmp_path: Path) -> None:
+def test_hints_if_vulkan_is_not_installed(artefact: Artefact, tmp_path: Path) -> None:
     project = tmp_path / "project"
     artefact.with_firmware().write(project)
     with pytest.raises(ToolError, match="apt-get install libvulkan-dev"):
@@ -317,7 +317,7 @@ def test_hints_where_vulkan_is_not_installed(artefact: Artefact, tmp_path: Path)
         ({"spirv-val"}, "'spirv-val' is not installed"),
     ],
 )
-def test_compilers_of_shaders(
+def test_either_shader_compiler_suffices(
     hidden: set[str], message: str, artefact: Artefact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Either compiler suffices; without both, or without the validator, the error has a hint."""
@@ -345,7 +345,7 @@ def test_compilers_of_shaders(
 
 
 @pytest.mark.parametrize("hidden", ["", "glslc"])
-def test_a_wrong_shader(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_shader_is_named(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the shader, of several, that the compiler rejects, and the line."""
     find = shutil.which
 
@@ -365,7 +365,7 @@ def test_a_wrong_shader(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("writes", ["", 'echo text > "$out.spv"'])
-def test_what_only_passes_for_a_compiler(
+def test_a_broken_shader_compiler_is_named(
     writes: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """This compiler accepts everything, but writes nothing, or no SPIR-V."""
@@ -418,7 +418,7 @@ def test_portability(network: str, options: Options, tmp_path: Path) -> None:
         ("models/mlperf_tiny/vww_int8.tflite", False),
     ],
 )
-def test_bytes_of_programs(relative: str, float16: bool, tmp_path: Path) -> None:
+def test_program_bytes_are_counted(relative: str, float16: bool, tmp_path: Path) -> None:
     """Counted as `bench vulkan` does: modules, host and CPU layers, but not the weights."""
     artefact = compile_model(shared(relative), Options(target="vulkan", float16=float16))
     gpu = program_of(artefact)
@@ -435,7 +435,7 @@ def test_two_builds_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert program_of(first) is not None
 
 
-def test_nothing_on_the_gpu_needs_no_vulkan(tmp_path: Path) -> None:
+def test_networks_without_gpu_layers_need_no_vulkan(tmp_path: Path) -> None:
     artefact = compile_graph(branches(), Options(target="vulkan", backends=("c",)))
     artefact.write(tmp_path / "project")
     texts = [p.read_text() for p in (tmp_path / "project").glob("*") if p.is_file()]

@@ -96,7 +96,7 @@ def test_large_images_have_blocks_of_few_workgroups(monkeypatch: pytest.MonkeyPa
         assert len(along) < len(call.candidates), gpu.name
 
 
-def test_workgroups_are_whole_vectors() -> None:
+def test_workgroups_are_multiples_of_the_vector_size() -> None:
     for gpu in available():
         assert gpu.local <= 128
         assert not any(local % gpu.blocks.lanes for local in (gpu.local, *gpu.blocks.local))
@@ -107,7 +107,7 @@ def blocks_of(artefact: Artefact) -> list[Block]:
     return [call.block for call in calls if isinstance(call, ShaderCall) and call.block is not None]
 
 
-def test_without_a_device_blocks_are_lavapipes_and_a_board_has_its_own() -> None:
+def test_default_blocks_are_lavapipes_and_boards_have_their_own() -> None:
     """Layers are assigned to it as to any GPU."""
     unsaid, lavapipe = compile_model(MODEL, ON_GPU), replace(ON_GPU, gpu="lavapipe")
     assert blocks_of(unsaid) == blocks_of(compile_model(MODEL, lavapipe))
@@ -121,7 +121,7 @@ def test_without_a_device_blocks_are_lavapipes_and_a_board_has_its_own() -> None
     assert {call.workgroup for call in calls if call.block is None} == {(128, 1, 1)}
 
 
-def test_blocks_of_float16_are_smaller_where_drivers_write_conversions_out() -> None:
+def test_blocks_of_float16_are_smaller_if_drivers_unroll_conversions() -> None:
     """In float32, the same layer has a larger block."""
     graph = build(convolution((1, 16, 16, 16), (32, 1, 1, 16)), DType.FLOAT32)
     for gpu, smaller in (("lavapipe", True), ("nvidia", False)):
@@ -151,7 +151,7 @@ def test_all_blocks_compute_the_same(gpu: str) -> None:
             assert_same(found, wanted, f"{case.graph.name}, try {rank} of {gpu}")
 
 
-def test_a_build_takes_the_block_that_was_measured() -> None:
+def test_a_build_uses_the_measured_block() -> None:
     for key, kind in kinds_of(compile_model(MODEL, ON_GPU)).items():
         for block in worth_measuring(candidates_of(kind))[-3:] if kind.call.candidates else ():
             tuning = with_blocks({key: block, "a layer of another network": block})
@@ -184,7 +184,7 @@ def test_a_block_for_a_layer_that_has_none_is_refused() -> None:
         compile_model(MODEL, replace(ON_GPU, tuning=with_blocks({key: block})))
 
 
-def test_every_size_is_tried_and_every_block_can_be_reached() -> None:
+def test_the_search_reaches_every_block() -> None:
     kinds = kinds_of(compile_model(MODEL, replace(ON_GPU, gpu="intel")))
     for blocks in filter(None, map(candidates_of, kinds.values())):
         tries = worth_measuring(blocks)
@@ -223,7 +223,9 @@ LAPS = {"small": [30.0, 31.0, 29.0, 30.0], "large": [130.0, 131.0, 129.0, 130.0]
         (0.0, [-20.0] * 4, False),
     ],
 )
-def test_more_than_noise_must_be_saved(waits: float, saved: list[float], expected: bool) -> None:
+def test_a_block_must_save_more_than_noise(
+    waits: float, saved: list[float], expected: bool
+) -> None:
     kinds = kinds_of(compile_model(MODEL, ON_GPU))
     small, large = (kind_without_blocks(kinds), next(iter(kinds.values())))
     chosen = {"small": small, "large": large}
@@ -265,7 +267,7 @@ def test_the_fastest_block_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_measured_is_what_the_device_has() -> None:
+def test_layers_are_measured_as_on_the_device() -> None:
     """Every GPU layer is measured once per candidate block; profiles count, not boards."""
     found = tune(MODEL, Options(board="raspberrypi5"), rounds=2)
     kinds = kinds_of(compile_model(MODEL, replace(ON_GPU, gpu="videocore7")))
