@@ -160,7 +160,7 @@ def _consecutive_outputs(graph: Graph, inputs: list[Array]) -> list[Array]:
     return outputs
 
 
-def litert_outputs(data: bytes, inputs: list[Array]) -> list[Array]:
+def litert_in_a_row(data: bytes, inputs: list[Array]) -> list[Array]:
     interpreter: Any = Interpreter(
         model_content=data, experimental_op_resolver_type=OpResolverType.BUILTIN_REF
     )
@@ -178,7 +178,7 @@ def test_float_results_agree_with_litert(name: str) -> None:
     layer = LAYERS[name]
     data, inputs = layer.file(np.float32), layer.inputs(np.float32)
     found = _consecutive_outputs(load(data, name).graph, inputs)
-    for ours, theirs in zip(found, litert_outputs(data, inputs), strict=True):
+    for ours, theirs in zip(found, litert_in_a_row(data, inputs), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
 
 
@@ -194,7 +194,7 @@ def test_int8_results_differ_from_litert_by_at_most_one(name: str) -> None:
     layer = LAYERS[name]
     data, inputs = layer.file(np.int8), layer.inputs(np.int8)
     found = np.stack(_consecutive_outputs(load(data, name).graph, inputs)).astype(np.int64)
-    difference = np.abs(found - np.stack(litert_outputs(data, inputs)))
+    difference = np.abs(found - np.stack(litert_in_a_row(data, inputs)))
     assert difference.max() <= 1
 
 
