@@ -250,7 +250,7 @@ def test_one_function_renders_templates() -> None:
 
 
 def test_templates_of_a_backend_are_used_by_it_only() -> None:
-    """Shared templates are in `templates/lower/` or `templates/text/`; the core names no backend."""
+    """Shared templates are in `templates/lower/` or `templates/text/`; the core uses only these."""
     foreign = [
         f"{path.relative_to(ROOT).as_posix()}: {name}"
         for path in (*modules(), *(ROOT / "templates").rglob("*.j2"))
