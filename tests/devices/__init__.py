@@ -1,1 +1,1 @@
-"""Boards, real ones and simulated: images, flashing, the wire, firmware."""
+"""Real and simulated boards: images, flashing, the wire, firmware."""

@@ -1,4 +1,4 @@
-"""Board files: those that come with Smelt agree with QEMU, and mistakes are explained."""
+"""Board files: Smelt's own agree with QEMU, and mistakes in a user's file are explained."""
 
 import re
 import subprocess
@@ -48,7 +48,7 @@ irq = 3
 
 
 @pytest.mark.parametrize("name", boards.available())
-def test_every_board_makes_a_platform(name: str) -> None:
+def test_every_board_gives_a_platform(name: str) -> None:
     board = boards.load(name)
     platform = board.platform()
     assert board.name == name
@@ -58,20 +58,20 @@ def test_every_board_makes_a_platform(name: str) -> None:
     assert platform.timer.hz == (16_000_000 if board.timer.driver == "nrf5" else board.clock_hz)
 
 
-def test_a_lesser_target_may_be_chosen() -> None:
+def test_a_compatible_target_may_be_chosen() -> None:
     board = boards.load("mps2-an385")
     assert board.platform("cortex-m0").target == targets.get("cortex-m0")
     with pytest.raises(ConfigError, match="'mps2-an385' cannot run code for 'cortex-m4'"):
         board.platform("cortex-m4")
 
 
-def test_an_unknown_board_is_refused_with_the_nearest_name() -> None:
+def test_unknown_boards_are_refused_with_the_nearest_name() -> None:
     for wrong, right in (("mps2-an368", "mps2-an386"), ("rasberrypi5", "raspberrypi5")):
         with pytest.raises(ConfigError, match=rf"'{wrong}'; did you mean '{right}'\?"):
             boards.load(wrong)
 
 
-def test_a_board_file_of_the_users_own(tmp_path: Path) -> None:
+def test_a_board_may_be_a_file_of_the_user(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD)
     platform = boards.load(path).platform()
@@ -84,7 +84,7 @@ def test_a_board_file_of_the_users_own(tmp_path: Path) -> None:
     assert Firmware(platform).linker_script == "firmware/mine.ld"
 
 
-def test_setup_is_done_in_order_and_pins_come_last(tmp_path: Path) -> None:
+def test_setup_steps_keep_their_order_and_pins_follow(tmp_path: Path) -> None:
     rows = """
 setup = [
   { address = 0x4002_3830, set = 0x1, does = "clock" },
@@ -263,7 +263,9 @@ alternate = 7
         ),
     ],
 )
-def test_a_mistake_is_explained(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_mistakes_in_a_board_file_are_explained(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
     assert old in GOOD
     path = tmp_path / "mine.toml"
     path.write_text(GOOD.replace(old, new))
@@ -273,7 +275,7 @@ def test_a_mistake_is_explained(tmp_path: Path, old: str, new: str, message: str
 
 
 @pytest.mark.parametrize("driver", get_args(UartDriver))
-def test_as_many_registers_are_kept_apart_as_a_driver_uses(driver: str) -> None:
+def test_uart_bytes_cover_all_registers_of_the_driver(driver: str) -> None:
     text = files("smelt.templates").joinpath(f"emit/project/uart_{driver}.c").read_text("utf-8")
     used = re.findall(r"SMELT_UART_BASE \+ 0x([0-9a-f]+)u|\bREGISTER\((?:0x)?([0-9a-f]+)u\)", text)
     last = max(int(one or other, 16) for one, other in used)
@@ -284,7 +286,9 @@ def test_as_many_registers_are_kept_apart_as_a_driver_uses(driver: str) -> None:
 @pytest.mark.quick(name=("microbit",))
 @pytest.mark.qemu
 @pytest.mark.parametrize("name", ["microbit", "mps3-an547", "sifive_e"])
-def test_no_firmware_is_smaller_than_what_a_board_must_have(name: str, tmp_path: Path) -> None:
+def test_the_smallest_firmware_is_larger_than_the_required_memory(
+    name: str, tmp_path: Path
+) -> None:
     board = boards.load(name)
     compilable(board)
     x, y = (Value(name, TensorType((1,), DType.FLOAT32)) for name in "xy")
@@ -297,7 +301,7 @@ def test_no_firmware_is_smaller_than_what_a_board_must_have(name: str, tmp_path:
     assert LEAST_DATA < sections[".bss"] + sections.get(".data", 0) < 2 * LEAST_DATA
 
 
-def test_vectors_need_an_alignment_that_grows_with_them(tmp_path: Path) -> None:
+def test_the_alignment_of_vectors_grows_with_their_number(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD.replace("0x0800_0000", "0x0800_0100"))
     assert boards.load(path).memory[0].origin == 0x0800_0100
@@ -306,18 +310,18 @@ def test_vectors_need_an_alignment_that_grows_with_them(tmp_path: Path) -> None:
         boards.load(path)
 
 
-def test_a_path_that_is_none() -> None:
+def test_an_invalid_path_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"board file '\\x00\.toml' cannot be read"):
         boards.load("\0.toml")
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_board_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml cannot be read: No such file"):
         boards.load(tmp_path / "none.toml")
 
 
 SIMULATED = [name for name in boards.available() if boards.load(name).qemu is not None]
-# QEMU puts all of the STM32F405's memory in one place, and a flash into all of its address space.
+# QEMU joins all SRAM of the STM32F405, and fills the whole address space of a flash with memory.
 LARGER_IN_QEMU = {
     "netduinoplus2": {"sram"},
     "sifive_e": {"flash"},
@@ -327,7 +331,7 @@ LARGER_IN_QEMU = {
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("name", SIMULATED)
-def test_memories_are_those_of_qemu(name: str) -> None:
+def test_memories_agree_with_qemu(name: str) -> None:
     board = boards.load(name)
     assert board.qemu is not None
     simulable(board)
@@ -341,7 +345,7 @@ def test_memories_are_those_of_qemu(name: str) -> None:
 
 
 def memory_of_qemu(emulator: str, machine: QemuTable) -> set[tuple[int, int]]:
-    """What lies where, each stretch by itself and joined with those before it."""
+    """Return the memory ranges of a simulated board, each alone and joined with adjacent ones."""
     command = [emulator, "-M", machine.machine, *machine.arguments, "-S"]
     output = subprocess.run(
         [*command, "-display", "none", "-serial", "none", "-monitor", "stdio"],
@@ -351,7 +355,7 @@ def memory_of_qemu(emulator: str, machine: QemuTable) -> set[tuple[int, int]]:
         check=True,
     ).stdout
     ranges: set[tuple[int, int]] = set()
-    # Memory behind a memory protection controller shows as its "upstream" port.
+    # QEMU lists memory behind a memory protection controller as the controller's "upstream" port.
     for found in re.findall(r"(\w{16})-(\w{16}) \(prio \d+, (?:ram|romd|rom|i/o)\)", output):
         first, last = (int(address, 16) for address in found)
         joined = [part for part in ranges if part[1] == first]

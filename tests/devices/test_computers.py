@@ -1,4 +1,4 @@
-"""Boards that are computers with a GPU: their files, and what is built for them."""
+"""Boards that are computers with a GPU: their files, and artefacts for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_computer_builds(name: str) -> None:
     assert found.verified == "never"
 
 
-def test_a_computer_of_the_users(tmp_path: Path) -> None:
+def test_a_computer_may_be_a_file_of_the_user(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text(OWN)
     artefact = compile_model(MODEL, Options(board=str(path)))
@@ -50,7 +50,7 @@ def test_a_computer_of_the_users(tmp_path: Path) -> None:
         (OWN.replace('name = "own"\n', ""), "name: "),
     ],
 )
-def test_a_wrong_file_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+def test_wrong_computer_files_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "own.toml"
     path.write_text(text)
     with pytest.raises(ConfigError) as error:
@@ -63,7 +63,7 @@ def test_another_target_is_refused() -> None:
         compile_model(MODEL, Options(board="raspberrypi5", target="cortex-m4"))
 
 
-def test_it_takes_no_firmware() -> None:
+def test_a_computer_is_no_board_for_firmware() -> None:
     with pytest.raises(ConfigError, match="'raspberrypi5' is a computer"):
         load("raspberrypi5")
 
@@ -76,8 +76,8 @@ def smelt(
 
 
 @pytest.mark.thorough
-def test_figures_are_not_taken_for_the_computers(smelt: Smelt, tmp_path: Path) -> None:
-    """What is measured is measured here, whatever it was built for."""
+def test_measurements_name_the_computer_they_were_taken_on(smelt: Smelt, tmp_path: Path) -> None:
+    """A network for another computer is measured on this one, and the output says so."""
     (tmp_path / "own.toml").write_text(OWN)
     ran = smelt("build", MODEL, "--board", "own.toml", "-o", "out", "--compile")
     assert (ran.code, "this computer, not on own" in ran.out) == (0, True)
@@ -92,7 +92,7 @@ def test_figures_are_not_taken_for_the_computers(smelt: Smelt, tmp_path: Path) -
     assert "this computer" in row
 
 
-def test_boards_are_what_is_measured() -> None:
+def test_the_report_names_where_it_measures() -> None:
     report = compile_model(MODEL, Options(board="mps2-an386")).report
     assert report["measured_on"] == "mps2-an386"
     assert compile_model(MODEL).report["measured_on"] == "this computer"

@@ -1,4 +1,4 @@
-"""Deploying: flash, verify and measure, on boards that QEMU stands in for."""
+"""Deploying: flash, verify and measure, on boards simulated by QEMU."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def smelt(
     return runner(tmp_path, monkeypatch, capfd)
 
 
-def flashable(name: str) -> None:
-    """Skip the test where the board's compiler, simulator or GDB is missing."""
+def require_flashing(name: str) -> None:
+    """Skip the test if the board's compiler, simulator or GDB is missing."""
     board = boards.load(name)
     simulable(board)
     others = {"cortexm": "arm-none-eabi-gdb", "riscv": "riscv64-unknown-elf-gdb"}
@@ -75,31 +75,31 @@ def artefact_for(name: str) -> Artefact:
 
 @contextmanager
 def running(artefact: Artefact, *, pty: bool = False, taps: bool = False) -> Generator[Simulator]:
-    """A simulated board that executes the firmware, for others to speak to."""
+    """Start a simulated board that executes the firmware."""
     assert artefact.board is not None
     with built(artefact, taps=taps) as elf, Simulator(artefact.board, elf.path, pty=pty) as board:
         yield board
 
 
-# The whole way
+# Flash, verify and measure
 
 
 @pytest.mark.quick(name=("mps2-an386", "sifive_e"), pty=(False,))
 @pytest.mark.parametrize("pty", [False, True], ids=["socket", "pty"])
 @pytest.mark.parametrize("name", SIMULATED)
-def test_digits_on_every_board(name: str, pty: bool) -> None:
-    flashable(name)
+def test_digits_is_bit_exact_on_every_simulated_board(name: str, pty: bool) -> None:
+    require_flashing(name)
     artefact = artefact_for(name)
     rig, samples = VirtualRig(pty=pty), random_samples(artefact.graph, 2, 0)
     verdict = verify_model(artefact, samples, rig)
     assert re.fullmatch("bit-exact, 2 samples; [0-9,]+ bytes of .* as built", str(verdict))
     assert verdict.result.measured.instructions
     assert verdict.result.measured.ram
-    assert verdict.result.measured.latency is None  # simulated time is no time
+    assert verdict.result.measured.latency is None  # simulated time says nothing about latency
     timed = time_layers(artefact, samples[0], rig)
     counts = [layer["instructions"] for layer in timed["layers"]]
     tick = 1e9 / timed["timer"]["hz"]
-    # Less what the network does between its layers; each of them is rounded to a tick.
+    # The sum lacks the work between layers, and each layer's count is rounded to a tick.
     whole = verdict.result.measured.instructions
     assert 0.8 * whole - len(counts) * tick < sum(counts) < 1.1 * whole + len(counts) * tick
 
@@ -120,7 +120,10 @@ TOO_SMALL = {
 
 
 def cases() -> Iterator[Any]:
-    """All networks but the largest on one board, two on others; all others take minutes."""
+    """Yield all networks and boards; those that take minutes are marked slow.
+
+    The others are int8 networks on one board, except the largest, and two networks on other boards.
+    """
     for name in SIMULATED:
         for network in TOO_SMALL:
             quick = network.endswith("int8") and name == BOARD and network != "vww_int8"
@@ -133,8 +136,8 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.quick(network=("mlperf_tiny/sww_int8",))
 @pytest.mark.parametrize(("network", "name"), list(cases()))
-def test_mlperf_tiny_on_every_board_that_it_fits(network: Network, name: str) -> None:
-    flashable(name)
+def test_mlperf_tiny_verifies_on_every_board_that_it_fits(network: Network, name: str) -> None:
+    require_flashing(name)
     too_small = name in TOO_SMALL[network.name]
     with pytest.raises(DoesNotFit) if too_small else nullcontext():
         artefact = compile_model(network.model, Options(board=name))
@@ -149,8 +152,8 @@ def test_mlperf_tiny_on_every_board_that_it_fits(network: Network, name: str) ->
         assert all(layer["ticks"] is not None for layer in timed["layers"])
 
 
-def test_the_command(smelt: Smelt) -> None:
-    flashable(BOARD)
+def test_deploy_writes_all_reports(smelt: Smelt) -> None:
+    require_flashing(BOARD)
     done = smelt(
         *("deploy", MODEL, "--board", BOARD, "--simulate", "--layers"),
         *("--json", "a.json", "--html", "a.html", "--junit", "a.xml"),
@@ -178,8 +181,8 @@ def test_the_command(smelt: Smelt) -> None:
     assert 'tests="1" failures="0" errors="0"' in Path("a.xml").read_text()
 
 
-def test_a_wrong_layer_is_named_by_flashing_again() -> None:
-    flashable(BOARD)
+def test_a_wrong_layer_is_found_by_flashing_other_firmware() -> None:
+    require_flashing(BOARD)
     artefact = artefact_for(BOARD)
     said: list[str] = []
     rig = VirtualRig(say=said.append)
@@ -188,7 +191,9 @@ def test_a_wrong_layer_is_named_by_flashing_again() -> None:
     assert sum(line.startswith("$ ") for line in said) == 2
 
 
-def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_verification_is_in_all_reports(
+    smelt: Smelt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise VerifyError("sample 0: everything differs")
 
@@ -219,19 +224,21 @@ def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch
         (["--board", "nucleo-f446re", "--runner", "dfu"], "has no runner 'dfu'"),
     ],
 )
-def test_options_that_contradict_each_other(smelt: Smelt, arguments: list[str], words: str) -> None:
+def test_contradicting_options_are_refused(smelt: Smelt, arguments: list[str], words: str) -> None:
     done = smelt("deploy", MODEL, *arguments)
     assert done.code == 1
     assert words in done.err
     assert "Traceback" not in done.err
 
 
-def _anywhere(name: str) -> str:
+def _fake_which(name: str) -> str:
     return f"/bin/{name}"
 
 
-def test_a_boot_loader_has_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", _anywhere)
+def test_a_board_with_a_boot_loader_needs_the_port_of_the_firmware(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shutil, "which", _fake_which)
     artefact = artefact_for("nano-33-ble")
     with pytest.raises(ConfigError, match="give the firmware's serial port with --on"):
         flashing_rig(artefact, FlashOptions(), None, print)
@@ -243,12 +250,12 @@ def test_a_boot_loader_has_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
-# Over a port, as to a board
+# Over a port, as with a real board
 
 
 @pytest.mark.quick(pty=(False,))
 @pytest.mark.parametrize("pty", [False, True], ids=["socket", "pty"])
-def test_verify_and_profile_over_a_port(smelt: Smelt, pty: bool) -> None:
+def test_verify_and_profile_work_over_a_port(smelt: Smelt, pty: bool) -> None:
     simulable(boards.load(BOARD))
     artefact = artefact_for(BOARD)
     with running(artefact, pty=pty) as simulator:
@@ -267,7 +274,7 @@ def test_verify_and_profile_over_a_port(smelt: Smelt, pty: bool) -> None:
     assert all(layer["seconds"] > 0 for layer in layers)
 
 
-def test_a_wrong_layer_needs_firmware_that_tells() -> None:
+def test_a_wrong_layer_is_not_named_by_firmware_without_step_reports() -> None:
     simulable(boards.load(BOARD))
     artefact = artefact_for(BOARD)
     wrong = with_wrong_weights(artefact, 2)
@@ -281,7 +288,12 @@ def test_a_wrong_layer_needs_firmware_that_tells() -> None:
 
 @dataclass(frozen=True)
 class SpoilingRig(Rig):
-    """Spoils one byte in 20 of what a device says of its steps, `limit` times at most."""
+    """A rig that damages every 20th byte received from firmware with taps.
+
+    Attributes:
+        limit: largest number of damaged bytes.
+        damaged: positions of the damaged bytes.
+    """
 
     limit: int = 1
     damaged: list[int] = field(default_factory=list[int])
@@ -309,7 +321,9 @@ class SpoilingRig(Rig):
         (10**6, "that differs could not be found: the output of"),
     ],
 )
-def test_bytes_lost_in_the_search_do_not_hide_that_outputs_differ(limit: int, words: str) -> None:
+def test_bytes_damaged_in_the_search_do_not_hide_that_outputs_differ(
+    limit: int, words: str
+) -> None:
     artefact = digits()
     rig = SpoilingRig(limit=limit)
     with pytest.raises(VerifyError, match=words):
@@ -318,10 +332,15 @@ def test_bytes_lost_in_the_search_do_not_hide_that_outputs_differ(limit: int, wo
 
 
 class Proxy:
-    """A TCP connection in between that spoils single bytes on their way."""
+    """A TCP proxy that damages single bytes."""
 
     def __init__(self, target: str, spoil: Callable[[int, bytes], bytes]) -> None:
-        """Connect to `target`; `spoil` gets the number of a byte from the board, and the byte."""
+        """Listen at `port` and forward to `target`.
+
+        Args:
+            target: URL `socket://HOST:PORT` of the board.
+            spoil: maps the number of a byte from the board, and the byte, to the bytes to forward.
+        """
         host, port = target.removeprefix("socket://").split(":")
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = f"socket://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -352,7 +371,7 @@ class Proxy:
             pass
 
 
-def test_bytes_that_a_port_loses_cost_time_only() -> None:
+def test_lost_bytes_are_sent_again() -> None:
     simulable(boards.load(BOARD))
     artefact = artefact_for(BOARD)
     lost: list[int] = []
@@ -370,10 +389,10 @@ def test_bytes_that_a_port_loses_cost_time_only() -> None:
     assert len(lost) == 4
 
 
-# What goes wrong with ports
+# Failures of ports
 
 
-def test_a_port_that_another_program_has() -> None:
+def test_a_port_in_use_by_another_program_is_refused() -> None:
     simulable(boards.load(BOARD))
     with (
         running(artefact_for(BOARD), pty=True) as simulator,
@@ -384,7 +403,7 @@ def test_a_port_that_another_program_has() -> None:
         pass
 
 
-def test_a_port_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_port_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_PORT_S", 2)
     with (
         Simulator(boards.load(BOARD), None, pty=True) as halted,
@@ -395,14 +414,16 @@ def test_a_port_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("word", [b"log: nothing new\r\n", b"\xff\x00\x80", b"m-ready\r\n"])
-def test_a_port_where_another_program_talks(monkeypatch: pytest.MonkeyPatch, word: bytes) -> None:
+def test_a_port_with_another_protocol_times_out(
+    monkeypatch: pytest.MonkeyPatch, word: bytes
+) -> None:
     monkeypatch.setattr(session, "_SOCKET_S", 2)
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def talk() -> None:
             client, _ = listener.accept()
-            with client, suppress(OSError):  # who hangs up has heard enough
+            with client, suppress(OSError):  # the other side closes the connection
                 while not over.wait(0.05):
                     client.sendall(word)
 
@@ -418,7 +439,7 @@ def test_a_port_where_another_program_talks(monkeypatch: pytest.MonkeyPatch, wor
         thread.join()
 
 
-def test_a_network_with_state_starts_afresh_for_everyone() -> None:
+def test_each_session_starts_with_the_initial_state() -> None:
     simulable(boards.load(BOARD))
     artefact = compile_model(Imported(counter()), Options(board=BOARD))
     with running(artefact) as simulator:
@@ -428,7 +449,7 @@ def test_a_network_with_state_starts_afresh_for_everyone() -> None:
 
 
 @pytest.mark.thorough
-def test_ctrl_c_ends_the_simulator_too() -> None:
+def test_ctrl_c_ends_the_simulator() -> None:
     simulable(boards.load(BOARD))
     command = [sys.executable, "-m", "smelt", "simulate", str(MODEL), "--board", BOARD]
     with subprocess.Popen(
@@ -440,7 +461,7 @@ def test_ctrl_c_ends_the_simulator_too() -> None:
         assert process.wait(300) == 0
     host, number = port.split(":")
     deadline = time.monotonic() + 300
-    while True:  # its UART goes with it
+    while True:  # until the simulator's UART is closed
         try:
             socket.create_connection((host, int(number)), 1).close()
         except OSError:
@@ -449,7 +470,7 @@ def test_ctrl_c_ends_the_simulator_too() -> None:
         time.sleep(0.1)
 
 
-def test_a_network_that_does_not_fit_is_reported_too(smelt: Smelt) -> None:
+def test_a_network_that_does_not_fit_is_in_the_reports(smelt: Smelt) -> None:
     options = ("--max-arena", "1", "--json", "a.json", "--junit", "a.xml")
     done = smelt("deploy", MODEL, "--board", "stm32f0-none", "--simulate", *options)
     assert done.code == 1
@@ -467,8 +488,8 @@ def test_other_firmware_is_refused() -> None:
         pass
 
 
-def test_a_reset_in_the_middle(tmp_path: Path) -> None:
-    flashable(BOARD)
+def test_a_reset_during_a_run_is_detected(tmp_path: Path) -> None:
+    require_flashing(BOARD)
     artefact = artefact_for(BOARD)
     monitor = tmp_path / "monitor"
     board = boards.load(BOARD)
@@ -524,7 +545,7 @@ def test_energy_is_in_the_report(smelt: Smelt, tmp_path: Path) -> None:
         ("true", "the meter 'true'"),
     ],
 )
-def test_a_meter_that_fails(command: str, words: str) -> None:
+def test_failing_meters_are_reported(command: str, words: str) -> None:
     with pytest.raises(ToolError, match=words):
         measure(command)
 
@@ -535,7 +556,7 @@ def test_a_meter_must_answer_with_a_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", ["sleep 60", "while read word; do :; done"])
-def test_a_meter_that_does_not_answer(script: str, tmp_path: Path) -> None:
+def test_a_silent_meter_times_out(script: str, tmp_path: Path) -> None:
     (tmp_path / "meter.sh").write_text(f"#!/bin/sh\n{script}\n")
     with pytest.raises(ToolError, match="has not replied to `stop` for 1 s: it must write a line"):
         measure(f"sh {tmp_path / 'meter.sh'}", timeout_s=1)
@@ -551,8 +572,10 @@ def test_a_meter_that_does_not_answer(script: str, tmp_path: Path) -> None:
         ("while read word; do [ $word = start ] || yes 0.5; done", "wrote '0.5' unexpectedly"),
     ],
 )
-def test_a_meter_that_writes_without_end(script: str, words: str, tmp_path: Path) -> None:
-    """What it says is not kept, and it ends with what it has started."""
+def test_a_meter_that_writes_without_end_is_stopped(
+    script: str, words: str, tmp_path: Path
+) -> None:
+    """Its output is not kept in memory, and its child processes end with it."""
     child = tmp_path / "child"
     text = f"#!/bin/sh\nyes '\033[2Jnoise' >&2 &\necho $! > {child}\n{script}\n"
     (tmp_path / "meter.sh").write_text(text)
@@ -567,28 +590,28 @@ def test_a_meter_that_writes_without_end(script: str, words: str, tmp_path: Path
         time.sleep(0.05)
 
 
-def test_a_device_that_announces_more_than_the_network_has(
+def test_a_device_that_reports_too_large_outputs_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would be read for as long as it likes."""
+    """Otherwise, reading its outputs would not end."""
     simulable(boards.load(BOARD))
     artefact = artefact_for(BOARD)
     (sample,) = random_samples(artefact.graph, 1, 0)
     real = device_info._read_info
 
     def lying(lines: Sequence[str]) -> DeviceInfo:
-        told = real(lines)
-        return replace(told, outputs=(replace(told.outputs[0], bytes=10**12),))
+        info = real(lines)
+        return replace(info, outputs=(replace(info.outputs[0], bytes=10**12),))
 
     monkeypatch.setattr(device_info, "_read_info", lying)
     with pytest.raises(DeviceError, match=r"reports outputs of \[1000000000000\] bytes"):
         run(artefact, [sample], Rig("qemu"))
 
 
-# A simulated board for others
+# A simulated board for other programs
 
 
-def test_simulate_names_a_port_and_a_gdb_server(smelt: Smelt) -> None:
+def test_simulate_prints_the_port_and_the_gdb_server(smelt: Smelt) -> None:
     simulable(boards.load(BOARD))
     done = smelt("simulate", "--board", BOARD, "--pty", "--seconds", "0.1")
     assert done.code == 0, done.err

@@ -1,4 +1,4 @@
-"""A farm: many boards side by side, through executors of several kinds."""
+"""A farm: verification on many boards in parallel, by several kinds of executors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.tflite_networks import DIGITS
 MODEL = DIGITS / "digits_int8.tflite"
 BOARDS = ("mps2-an386", "microbit")
 
-needs_boards = pytest.mark.qemu
+needs_qemu = pytest.mark.qemu
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def job(board: str = "host", **changes: Any) -> Job:
     return replace(Job(str(MODEL), board, samples=2), **changes)
 
 
-def test_outcomes_are_plain_data() -> None:
+def test_jobs_and_outcomes_can_be_pickled() -> None:
     done = verify_job(pickle.loads(pickle.dumps(job())))
     assert done.passed
     assert done.message.startswith("bit-exact, 2 samples; ")
@@ -54,7 +54,7 @@ def test_outcomes_are_plain_data() -> None:
     assert pickle.loads(pickle.dumps(done)) == done
 
 
-def test_a_model_may_travel_as_bytes_and_with_samples() -> None:
+def test_a_job_may_contain_model_and_samples() -> None:
     given, expected = images(3)
     inputs, right = {"input_0": given}, {"output_0": expected}
     done = verify_job(job(model=MODEL.read_bytes(), inputs=inputs, expect=right))
@@ -68,7 +68,7 @@ def test_a_model_may_travel_as_bytes_and_with_samples() -> None:
     assert not done.report["verification"]["passed"]
 
 
-def test_what_goes_wrong_on_one_board_leaves_the_others() -> None:
+def test_a_failure_on_one_board_does_not_affect_others() -> None:
     jobs = [job(), job("no-such-board"), job("mps2-an386", on="socket://127.0.0.1:1")]
     with ThreadPoolExecutor(2) as executor:
         done = {outcome.board: outcome for outcome in verify_jobs(jobs, executor)}
@@ -79,7 +79,7 @@ def test_what_goes_wrong_on_one_board_leaves_the_others() -> None:
 
 
 class Dying(Executor):
-    """One whose workers die."""
+    """An executor whose workers die."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         del fn, args, kwargs
@@ -88,13 +88,13 @@ class Dying(Executor):
         return future
 
 
-def test_a_worker_that_dies_is_an_outcome() -> None:
+def test_a_dead_worker_gives_a_failed_outcome() -> None:
     (outcome,) = verify_jobs([job()], Dying())
     assert not outcome.passed
     assert outcome.message == "the worker failed: the worker's machine is gone"
 
 
-def test_junit() -> None:
+def test_junit_counts_failures_and_errors() -> None:
     text = junit(
         "net",
         [
@@ -119,8 +119,8 @@ def test_junit() -> None:
     assert broken.find("error") is not None
 
 
-@needs_boards
-def test_the_command(smelt: Smelt) -> None:
+@needs_qemu
+def test_verify_with_boards_verifies_all_of_them(smelt: Smelt) -> None:
     for name in BOARDS:
         simulable(boards.load(name))
     names = ",".join((*BOARDS, "host"))
@@ -137,7 +137,7 @@ def test_the_command(smelt: Smelt) -> None:
     assert 'tests="3" failures="0" errors="0"' in Path("a.xml").read_text()
 
 
-def test_one_that_fails_makes_the_command_fail(smelt: Smelt) -> None:
+def test_one_failed_board_makes_the_command_fail(smelt: Smelt) -> None:
     boards = "host,host=/dev/none"
     done = smelt("verify", MODEL, "--boards", boards, "--samples", "1", "--junit", "a.xml")
     assert done.code == 1
@@ -159,7 +159,7 @@ def test_one_that_fails_makes_the_command_fail(smelt: Smelt) -> None:
         (["--jobs", "2"], "--jobs needs --boards"),
     ],
 )
-def test_options_that_contradict_each_other(smelt: Smelt, arguments: list[str], words: str) -> None:
+def test_contradicting_options_are_refused(smelt: Smelt, arguments: list[str], words: str) -> None:
     done = smelt("verify", MODEL, *arguments)
     assert done.code == 1
     assert words in done.err
@@ -167,7 +167,7 @@ def test_options_that_contradict_each_other(smelt: Smelt, arguments: list[str], 
 
 
 @pytest.mark.thorough
-def test_dask_serves_as_executor() -> None:
+def test_dask_may_be_the_executor() -> None:
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
@@ -181,14 +181,14 @@ def test_dask_serves_as_executor() -> None:
 
 
 @pytest.mark.thorough
-@needs_boards
+@needs_qemu
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize(
     ("number", "status"),
     [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)],
 )
-def test_a_farm_that_ends_leaves_nobody_behind(tmp_path: Path, number: int, status: int) -> None:
-    """Told to end, or killed without a word: its workers, and their QEMUs, end too."""
+def test_a_farm_that_ends_leaves_no_processes(tmp_path: Path, number: int, status: int) -> None:
+    """After SIGTERM and SIGKILL, the workers and their QEMUs end too."""
     for name in BOARDS:
         simulable(boards.load(name))
     names = ",".join((*BOARDS, "mps2-an385", "mps2-an500", "host"))
@@ -203,11 +203,13 @@ def test_a_farm_that_ends_leaves_nobody_behind(tmp_path: Path, number: int, stat
             cwd=DIGITS.parents[1],
         ) as process,
     ):
-        assert within(900, lambda: len(holders(said)) >= 4)  # two workers and what Python adds
-        time.sleep(2)  # they have something to do
+        assert within(
+            900, lambda: len(holders(said)) >= 4
+        )  # this process, two workers, resource tracker
+        time.sleep(2)  # let the workers begin their jobs
         process.send_signal(number)
         assert process.wait(900) == status
-    if number == signal.SIGTERM:  # who ends by itself has waited for its own
+    if number == signal.SIGTERM:  # after it, the process waits for its workers
         assert set(holders(said).values()) <= {"resource tracker"}
     assert within(900, lambda: not holders(said))
 
@@ -220,14 +222,14 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
 
 
 def holders(file: Path) -> dict[str, str]:
-    """The processes that have a file open: what each of them is, by its number.
+    """Return the processes that have a file open: their command lines by process id.
 
-    Python's resource tracker is one of them: it ends when it sees that the process which started
-    it has ended, so a moment after that. One that is ending has no command line any more.
+    Python's resource tracker, listed as "resource tracker", ends shortly after the process that
+    started it. A process that is ending has no command line any more, and is not returned.
     """
     found: dict[str, str] = {}
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it may be gone while we look
+        with contextlib.suppress(OSError):  # the process may end meanwhile
             command = (process / "cmdline").read_bytes().decode()
             if command and any(links_to(path, file) for path in (process / "fd").iterdir()):
                 tracker = "multiprocessing.resource_tracker" in command

@@ -1,4 +1,4 @@
-"""Firmware around a hand-written network is compiled in all ways, and simulated."""
+"""Builds of firmware for a hand-written network: compilers, CMake, errors, simulation."""
 
 import os
 import shutil
@@ -30,12 +30,12 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 @pytest.mark.quick(every=6)
 @pytest.mark.parametrize("name", QEMU)
-def test_flash_of_the_network_leaves_the_firmware_out(build: Build, name: str) -> None:
+def test_flash_of_the_network_excludes_the_firmware(build: Build, name: str) -> None:
     place = build(name, taps=False)
     full = place.elf
     larger = build(name, MLPERF, taps=False).elf
     assert larger.sections[".bss"] > full.sections[".bss"]
-    # RISC-V's linker shortens calls of what is near, which depends on what lies between.
+    # RISC-V's linker shortens calls of near functions, so the size depends on the distance.
     relaxed = 128 if place.platform.target.is_riscv else 0
     assert abs(larger.flash_network.total - full.flash_network.total) <= relaxed
     network = full.flash_network
@@ -56,7 +56,7 @@ def test_flash_of_the_network_leaves_the_firmware_out(build: Build, name: str) -
 
 
 @pytest.mark.qemu
-def test_what_does_not_fit_is_said_with_numbers(build: Build) -> None:
+def test_a_network_that_does_not_fit_is_refused_with_sizes(build: Build) -> None:
     with pytest.raises(
         DoesNotFit, match=r"memory 'ram' of microbit: .* only 16,384 are available"
     ) as error:
@@ -67,7 +67,7 @@ def test_what_does_not_fit_is_said_with_numbers(build: Build) -> None:
 
 @pytest.mark.parametrize("name", ["microbit", "virt-riscv32"])
 @pytest.mark.parametrize(("one", "other"), [("len", "origin"), ("l", "org"), ("length", "o")])
-def test_a_memory_may_be_called_by_a_word_of_the_linkers(
+def test_a_memory_may_be_named_like_a_linker_keyword(
     tmp_path: Path, name: str, one: str, other: str
 ) -> None:
     board = boards.load(name)
@@ -98,14 +98,14 @@ def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         boards.compile_project(tmp_path, platform)
 
 
-def test_the_compilers_complaint_is_shown(build: Build) -> None:
+def test_errors_of_the_compiler_are_shown(build: Build) -> None:
     with pytest.raises(ToolError, match=r"(?s)make in .* failed:.*nonsense"):
         build("host", extra_cflags="-include nonsense.h")
 
 
 @pytest.mark.quick(every=6)
 @pytest.mark.parametrize("name", ["host", *QEMU])
-def test_cmake_builds_the_same(tmp_path: Path, name: str) -> None:
+def test_cmake_builds_a_working_program(tmp_path: Path, name: str) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("not on PATH: cmake")
     board_name, _, target = name.partition(":")
@@ -134,7 +134,7 @@ def test_a_target_alone_gives_a_library(tmp_path: Path, target: str) -> None:
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("optimize", ["size", "ram"])
-def test_small_code_works_too(tmp_path: Path, optimize: str) -> None:
+def test_firmware_optimized_for_size_and_ram_works(tmp_path: Path, optimize: str) -> None:
     board = boards.load("microbit")
     assert optimize in ("size", "ram")
     write_project(tmp_path, board.platform(), "size" if optimize == "size" else "ram")
@@ -143,9 +143,7 @@ def test_small_code_works_too(tmp_path: Path, optimize: str) -> None:
         assert device.run(inputs(SAMPLE))[0][0] == expected_output(SAMPLE)
 
 
-def test_another_compiler_finds_nothing_to_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clang_compiles_without_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("clang") is None:
         pytest.skip("not on PATH: clang")
     monkeypatch.setenv("CC", "clang")
@@ -153,7 +151,7 @@ def test_another_compiler_finds_nothing_to_say(
     boards.compile_project(tmp_path, HOST, taps=True)
 
 
-def test_devices_that_cannot_be(build: Build, tmp_path: Path) -> None:
+def test_invalid_devices_are_refused(build: Build, tmp_path: Path) -> None:
     with (
         pytest.raises(ConfigError, match="--on qemu needs a --board"),
         boards.open_device(tmp_path / "x.elf", "qemu"),
@@ -172,7 +170,7 @@ def test_devices_that_cannot_be(build: Build, tmp_path: Path) -> None:
 
 
 @pytest.mark.qemu
-def test_qemus_own_words_are_shown(tmp_path: Path) -> None:
+def test_errors_of_qemu_are_shown(tmp_path: Path) -> None:
     elf = tmp_path / "broken.elf"
     elf.write_bytes(b"no ELF")
     board = boards.load("mps2-an386")
@@ -199,7 +197,7 @@ def test_the_uart_is_a_socket_that_pyserial_opens(build: Build) -> None:
 
 
 @pytest.mark.qemu
-def test_a_second_program_on_a_socket_is_told_why_nothing_answers(
+def test_a_second_client_of_a_socket_is_told_that_it_is_in_use(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = build("mps2-an386", MLPERF, taps=True)
@@ -218,7 +216,7 @@ def test_a_second_program_on_a_socket_is_told_why_nothing_answers(
 
 
 @pytest.mark.qemu
-def test_qemu_does_not_outlive_us(build: Build, tmp_path: Path) -> None:
+def test_qemu_ends_with_the_process_that_started_it(build: Build, tmp_path: Path) -> None:
     place = build("mps2-an386", taps=True)
     script = (
         "import sys, time\n"
@@ -246,7 +244,7 @@ def test_qemu_does_not_outlive_us(build: Build, tmp_path: Path) -> None:
 
 
 def running(argument: str) -> bool:
-    """Whether a QEMU has this argument."""
+    """Return whether a QEMU process has this argument."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             arguments = path.read_bytes().split(b"\0")

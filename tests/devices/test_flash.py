@@ -1,4 +1,4 @@
-"""Flashing: every runner of every board, by programs that only pretend to; drives; ports."""
+"""Flashing: all runners of all boards with fake programs, drives, ports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LINES = {
 
 @pytest.fixture
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
-    """An empty folder of programs, which is all that is on PATH."""
+    """Return an empty folder of fake programs, and make it the only one on PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -57,7 +57,7 @@ def table_of(board: Board, runner: str) -> FlashTable:
 
 
 def firmware(folder: Path, board: Board) -> Path:
-    """A little ELF in the board's memory for code."""
+    """Write a small ELF with `CONTENT` in the board's memory for code."""
     memory = board.platform().memory_of("code")
     assert memory is not None
     return write_elf(folder / "net.elf", {memory.origin: CONTENT})
@@ -73,13 +73,15 @@ def quiet(line: str) -> None:
     del line
 
 
-def test_every_runner_that_a_board_may_name_is_there() -> None:
+def test_every_runner_of_board_files_is_implemented() -> None:
     variants = {"gdb-cortexm", "gdb-riscv", "gdb-probe"}
     assert set(get_args(Runner)) == set(PROGRAMS) - variants | {"uf2", "drag", "gdb"}
 
 
 @pytest.mark.parametrize(("name", "runner"), TABLES)
-def test_every_runner_of_every_board(name: str, runner: str, tmp_path: Path, fakes: Fakes) -> None:
+def test_every_runner_flashes_its_board(
+    name: str, runner: str, tmp_path: Path, fakes: Fakes
+) -> None:
     for program in PROGRAMS.values():
         fakes.add(program.names[0])
     board = boards.load(name)
@@ -116,7 +118,7 @@ def test_every_runner_of_every_board(name: str, runner: str, tmp_path: Path, fak
         assert called == [word.replace("|", " ") for word in line.split(" ")]
 
 
-def test_esptool_makes_an_image_and_writes_it(tmp_path: Path, fakes: Fakes) -> None:
+def test_esptool_converts_and_writes_an_image(tmp_path: Path, fakes: Fakes) -> None:
     fakes.add("esptool")
     board = boards.load("nucleo-f446re")
     table = FlashTable(runner="esptool", target="esp32c3", offset=0x10000)
@@ -136,10 +138,15 @@ def test_esptool_makes_an_image_and_writes_it(tmp_path: Path, fakes: Fakes) -> N
 
 @dataclass(frozen=True)
 class Case:
-    """How a program ends, and what is to be read about it."""
+    """A fake program.
+
+    Attributes:
+        script: shell script that it executes.
+        message: pattern of the expected error.
+    """
 
     script: str
-    says: str
+    message: str
 
 
 @pytest.mark.parametrize(
@@ -150,15 +157,15 @@ class Case:
         Case("kill -9 $$", r"was ended by signal 9\. It wrote no output\.$"),
     ],
 )
-def test_a_failure_is_explained(case: Case, tmp_path: Path, fakes: Fakes) -> None:
+def test_the_error_shows_exit_status_and_output(case: Case, tmp_path: Path, fakes: Fakes) -> None:
     board = boards.load("nucleo-f446re")
     fakes.add("st-flash", case.script)
     (step,) = plan(firmware(tmp_path, board), board, table_of(board, "st-flash"))
-    with pytest.raises(ToolError, match=case.says):
+    with pytest.raises(ToolError, match=case.message):
         step.run(600, quiet)
 
 
-def test_output_is_shown_as_it_comes_and_hints_follow_failures(
+def test_output_is_shown_line_by_line_and_failures_give_a_hint(
     tmp_path: Path, fakes: Fakes
 ) -> None:
     board = boards.load("nucleo-f446re")
@@ -170,7 +177,7 @@ def test_output_is_shown_as_it_comes_and_hints_follow_failures(
     assert said == ["erasing", "writing"]
 
 
-def test_what_a_program_says_does_nothing_to_the_terminal(tmp_path: Path, fakes: Fakes) -> None:
+def test_escape_sequences_in_output_are_removed(tmp_path: Path, fakes: Fakes) -> None:
     board = boards.load("nucleo-f446re")
     fakes.add("st-flash", r"printf '\033[2J\033]0;mine\007era\033[31msing\n'; exit 1")
     (step,) = plan(firmware(tmp_path, board), board, table_of(board, "st-flash"))
@@ -192,7 +199,7 @@ def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path, fakes:
         time.sleep(0.05)
 
 
-def test_a_program_that_takes_too_long_is_ended(tmp_path: Path, fakes: Fakes) -> None:
+def test_a_program_that_takes_too_long_is_killed(tmp_path: Path, fakes: Fakes) -> None:
     board = boards.load("nucleo-f446re")
     fakes.add("st-flash", "exec /bin/sleep 600")
     (step,) = plan(firmware(tmp_path, board), board, table_of(board, "st-flash"))
@@ -200,7 +207,7 @@ def test_a_program_that_takes_too_long_is_ended(tmp_path: Path, fakes: Fakes) ->
         step.run(1, quiet)
 
 
-def test_a_program_that_hangs_is_killed_on_windows_too(
+def test_a_program_that_hangs_is_killed_by_taskkill_on_windows(
     tmp_path: Path, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "killpg")
@@ -213,7 +220,7 @@ def test_a_program_that_hangs_is_killed_on_windows_too(
     assert fakes.calls()[-1][:4] == ["taskkill", "/F", "/T", "/PID"]
 
 
-def test_a_mismatch_is_a_failure_though_gdb_says_success(tmp_path: Path, fakes: Fakes) -> None:
+def test_a_mismatch_reported_by_gdb_is_an_error(tmp_path: Path, fakes: Fakes) -> None:
     board = boards.load("mps2-an386")
     fakes.add("gdb-multiarch", "echo 'Section .text, range 0x0 -- 0x8: MIS-MATCHED!'")
     (step,) = plan(firmware(tmp_path, board), board, GDB, server="localhost:3333")
@@ -221,7 +228,7 @@ def test_a_mismatch_is_a_failure_though_gdb_says_success(tmp_path: Path, fakes: 
         step.run(600, quiet)
 
 
-def test_gdb_speaks_to_a_probe_as_to_a_probe(tmp_path: Path, fakes: Fakes) -> None:
+def test_gdb_uses_the_commands_of_a_black_magic_probe(tmp_path: Path, fakes: Fakes) -> None:
     board = boards.load("nucleo-f446re")
     fakes.add("arm-none-eabi-gdb")
     elf = firmware(tmp_path, board)
@@ -252,7 +259,7 @@ def test_gdb_resets_a_chip_before_it_loads(name: str, tmp_path: Path, fakes: Fak
     (called,) = fakes.calls()
     target = called.index("target extended-remote a:1")
     resets = [called.index(f"monitor {word}") for word in ("reset halt", "system_reset")]
-    assert [called[at - 1] for at in resets] == ["-ex", "-ex"]  # an error ends no script
+    assert [called[at - 1] for at in resets] == ["-ex", "-ex"]  # an error here must not end GDB
     assert target < min(resets) < max(resets) < called.index("-x")
     assert elf.with_suffix(".gdb").read_text().startswith("load\ncompare-sections\n")
 
@@ -274,7 +281,7 @@ def test_the_first_runner_that_is_installed_is_chosen(fakes: Fakes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("board", "runner", "server", "says"),
+    ("board", "runner", "server", "message"),
     [
         ("mps2-an386", None, None, "has no flashing program"),
         ("pico", "jlink", None, "choose from uf2, picotool, openocd, pyocd, gdb"),
@@ -282,14 +289,14 @@ def test_the_first_runner_that_is_installed_is_chosen(fakes: Fakes) -> None:
         ("pico", "uf2", "a:1", "--gdb needs runner 'gdb', not 'uf2'"),
     ],
 )
-def test_a_runner_must_be_the_boards(
-    board: str, runner: str | None, server: str | None, says: str
+def test_a_runner_must_be_one_of_the_board(
+    board: str, runner: str | None, server: str | None, message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         choose(boards.load(board), runner, server)
 
 
-def test_what_a_plan_needs_is_asked_for(tmp_path: Path, fakes: Fakes) -> None:
+def test_missing_programs_and_options_are_refused(tmp_path: Path, fakes: Fakes) -> None:
     nucleo, nano = boards.load("nucleo-f446re"), boards.load("nano-33-ble")
     elf = firmware(tmp_path, nucleo)
     with pytest.raises(ToolError, match=r"'st-flash' is not installed.*stlink-tools"):
@@ -303,7 +310,9 @@ def test_what_a_plan_needs_is_asked_for(tmp_path: Path, fakes: Fakes) -> None:
         plan(elf, nucleo, GDB, server="nowhere")
 
 
-def test_drives_are_found_by_their_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drives_are_found_by_the_file_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pico = boards.load("pico")
     elf = firmware(tmp_path, pico)
     mounts = tmp_path / "mounts"
@@ -326,7 +335,7 @@ def test_drives_are_found_by_their_mark(tmp_path: Path, monkeypatch: pytest.Monk
 
 @dataclass
 class FakePort:
-    """As pyserial lists them."""
+    """A port as pyserial lists it."""
 
     device: str
     vid: int | None = None

@@ -1,4 +1,4 @@
-"""UF2, Intel HEX and flat binaries of ELFs, read by parsers of the tests' own and by objcopy."""
+"""UF2, Intel HEX and flat binaries of ELFs, compared with independent parsers and objcopy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAMILY = 0xE48B_FF56
 
 @st.composite
 def layouts(draw: st.DrawFn) -> dict[int, bytes]:
-    """A few segments, with and without gaps, near the places where addresses carry."""
+    """Draw a few segments, with and without gaps, near addresses where the upper 16 bits change."""
     address = draw(st.sampled_from([0, 0x1000_0000, 0x0800_FF00, 0x1FFF_FFE0]))
     segments: dict[int, bytes] = {}
     for size in draw(st.lists(st.integers(1, 700), min_size=1, max_size=4)):
@@ -63,7 +63,7 @@ def test_hex_stores_the_segments_and_nothing_else(segments: dict[int, bytes]) ->
 
 
 @given(layouts())
-def test_a_binary_is_all_bytes_from_the_first_to_the_last(segments: dict[int, bytes]) -> None:
+def test_a_binary_contains_all_bytes_from_first_to_last_address(segments: dict[int, bytes]) -> None:
     image = image_of(segments)
     expected = memory_of(segments)
     assert image.address == min(expected)
@@ -86,7 +86,7 @@ def test_segments_are_read_at_their_load_addresses(tmp_path: Path) -> None:
         ({0x100: b"first", 0x103: b"second"}, "two segments overlap at 0x00000103"),
     ],
 )
-def test_what_cannot_be_an_image_is_refused(
+def test_elfs_without_or_with_overlapping_segments_are_refused(
     tmp_path: Path, segments: dict[int, bytes], message: str
 ) -> None:
     with pytest.raises(ToolError, match=message):
@@ -99,7 +99,7 @@ def test_a_file_that_is_no_elf_is_refused(tmp_path: Path) -> None:
         Image.of(tmp_path / "a.elf")
 
 
-def test_a_binary_does_not_span_memories() -> None:
+def test_a_binary_that_would_span_two_memories_is_refused() -> None:
     image = image_of({0x0800_0000: b"flash", 0x2000_0000: b"ram"})
     with pytest.raises(ToolError, match="the second is at 0x20000000"):
         image.binary()
@@ -107,13 +107,13 @@ def test_a_binary_does_not_span_memories() -> None:
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", ["pico", "mps2-an386"])
-def test_objcopy_makes_the_same_of_firmware(board: str, tmp_path: Path) -> None:
+def test_binary_and_hex_of_firmware_agree_with_objcopy(board: str, tmp_path: Path) -> None:
     with built(digits(Options(board=board))) as elf:
         image = Image.of(elf.path)
         for form, name in (("binary", "bin"), ("ihex", "hex")):
             command = ["arm-none-eabi-objcopy", "-O", form, str(elf.path)]
             subprocess.run([*command, str(tmp_path / name)], check=True)
     assert image.binary() == (tmp_path / "bin").read_bytes()
-    # Gaps between the sections of a segment are the linker's zeros, which objcopy leaves out.
+    # Gaps between sections of a segment are zeros from the linker, which objcopy omits.
     stored: Memory = read_hex((tmp_path / "hex").read_bytes())
     assert read_hex(image.intel_hex()).items() >= stored.items()

@@ -1,4 +1,4 @@
-"""What is flashed: the example network for every board, looked at as the chip's ROM and core do."""
+"""Flashed images of the example network for all boards, read as the chip's ROM and core do."""
 
 from __future__ import annotations
 
@@ -39,12 +39,19 @@ PARTS: dict[str, Part] = {
     ".smelt_arena": "arena",
 }
 BOOT_BYTES = 256
-"""Of the RP2040's second stage, which lies before everything else."""
+"""Size of the RP2040's second boot stage, which precedes everything else in the image."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """An ELF: where its sections lie, and what the memories hold after flashing."""
+    """An ELF.
+
+    Attributes:
+        entry: address of the entry point.
+        sections: address and size by name of the section.
+        loads: address and content of each flashed segment.
+        symbols: address by name.
+    """
 
     entry: int
     sections: Mapping[str, tuple[int, int]]
@@ -71,12 +78,12 @@ class Image:
 
     @cached_property
     def first(self) -> bytes:
-        """What lies at the lowest address that is flashed."""
+        """Return the content of the flashed segment at the lowest address."""
         return min(self.loads)[1]
 
     @property
     def regions(self) -> list[Region]:
-        """What `firmware/regions.c` says of them."""
+        """Return the regions that `firmware/regions.c` reports: code, weights, initial data."""
         code, weights = (
             Region(self.symbols[f"smelt_{name}_start"], self._size(name))
             for name in ("code", "weights")
@@ -95,13 +102,13 @@ class Image:
 
 @pytest.mark.quick(name=("hifive1-revb", "microbit-v2", "nucleo-f446re", "pico"))
 @pytest.mark.parametrize("name", boards.available())
-def test_the_image_is_what_the_chip_expects(name: str) -> None:
+def test_the_image_has_the_layout_that_the_chip_expects(name: str) -> None:
     board = boards.load(name)
     compilable(board)
     with built(digits(Options(board=name))) as elf:
         image = Image.of(elf.path)
         gaps = sum(len(data) for _, data in image.loads) - elf.flash_elf
-        assert 0 <= gaps < 16  # before the weights
+        assert 0 <= gaps < 16  # alignment of the weights
         assert elf.contents.missing(image.regions) is None
     check_places(board, image)
     if board.startup == "riscv":
@@ -115,7 +122,7 @@ def test_the_image_is_what_the_chip_expects(name: str) -> None:
 
 
 def check_places(board: Board, image: Image) -> None:
-    """Every section is in the memory of its part, and what is flashed is in code and weights."""
+    """Assert that sections are in the memories of their parts, and segments in code or weights."""
     platform = board.platform()
     for name, (address, size) in image.sections.items():
         memory = platform.memory_of(PARTS.get(name, "code"))
@@ -150,7 +157,7 @@ def check_vectors(board: Board, image: Image) -> None:
     assert reset == image.symbols["Reset_Handler"] | 1 == image.entry
     uart = others[16 - 2 + board.uart.irq]
     assert uart == image.symbols["smelt_uart_interrupt"] | 1
-    # The vector table's register takes multiples of the table's size, rounded up to a power of two.
+    # The table's alignment is its size, rounded up to a power of two.
     assert address % (4 << (count - 1).bit_length()) == 0
 
 
@@ -163,7 +170,7 @@ def check_riscv_start(board: Board, image: Image) -> None:
 
 
 def check_second_stage(stage: bytes) -> None:
-    """The ROM's checksum, by zlib's CRC-32, which takes and gives its bits in the other order."""
+    """Check the ROM's checksum by zlib's CRC-32, which has the opposite bit order."""
     mirrored = bytes(reverse(byte, 8) for byte in stage[:-4])
     assert struct.unpack("<I", stage[-4:])[0] == reverse(~binascii.crc32(mirrored), 32)
 
@@ -173,7 +180,7 @@ def reverse(number: int, bits: int) -> int:
 
 
 def check_image_block(start: bytes) -> None:
-    """As the RP2350's ROM reads it: markers, items of so many words, a ring of blocks."""
+    """Check the block that the RP2350's ROM reads: marker, image type, end, link, marker."""
     words = struct.unpack(f"<{len(start) // 4}I", start)
     first = words.index(0xFFFFDED3)
     kind, size, flags = (
@@ -196,7 +203,7 @@ _CONSTANT = re.compile(r"^ +(0x[0-9a-f]{8}), /\* (\w+).* \*/$", re.MULTILINE)
 
 
 @pytest.mark.qemu
-def test_the_second_stages_comments_are_its_code(tmp_path: Path) -> None:
+def test_the_second_stage_equals_its_assembled_comments(tmp_path: Path) -> None:
     template = files("smelt.templates").joinpath("emit/project/boot_rp2040.c").read_text("utf-8")
     code, constants = _CODE.findall(template), _CONSTANT.findall(template)
     assert (len(code), len(constants)) == (21, 5)
@@ -218,12 +225,12 @@ HEADERS = {
     "cortexm": "/usr/lib/arm-none-eabi/include",
     "riscv": "/usr/lib/picolibc/riscv64-unknown-elf/include",
 }
-"""Of the C libraries that clang, which has none for such cores, borrows."""
+"""Headers of the C libraries that clang uses, as it has none for these cores."""
 
 
 @pytest.mark.quick(name=("nucleo-f446re",))
 @pytest.mark.parametrize("name", boards.available())
-def test_another_compiler_takes_the_firmware(name: str, tmp_path: Path) -> None:
+def test_clang_compiles_the_firmware(name: str, tmp_path: Path) -> None:
     board = boards.load(name)
     headers = Path(HEADERS[board.startup])
     if shutil.which("clang") is None or not headers.exists():
@@ -231,7 +238,7 @@ def test_another_compiler_takes_the_firmware(name: str, tmp_path: Path) -> None:
     platform = board.platform()
     write_project(tmp_path, platform)
     triple = "riscv32-unknown-elf" if board.startup == "riscv" else "arm-none-eabi"
-    flags = [flag for flag in platform.target.arch_flags if not flag.startswith(_OF_GCC)]
+    flags = [flag for flag in platform.target.arch_flags if not flag.startswith(_GCC_ONLY)]
     command = ["clang", f"--target={triple}", *flags, "-std=c99", "-Os", *WARNINGS]
     command += ["-isystem", str(headers), "-I.", "-Ifirmware", "-c"]
     sources = ["main.c", *Firmware(platform).sources]
@@ -241,4 +248,4 @@ def test_another_compiler_takes_the_firmware(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-_OF_GCC = ("-fno-if-conversion2", "-fno-tree-loop-vectorize", "-mfpu=auto")
+_GCC_ONLY = ("-fno-if-conversion2", "-fno-tree-loop-vectorize", "-mfpu=auto")

@@ -1,4 +1,4 @@
-"""What lies in a device's memory is what was built: every flipped bit is found, and named."""
+"""Comparison of a device's memory with the build: every flipped bit is found and located."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ BOARDS = [pytest.param(name, marks=pytest.mark.qemu) for name in ("mps2-an385", 
 
 
 def file_offset(elf: Path, run: int) -> int:
-    """Where a byte that the program uses at an address lies in the file."""
+    """Return the position in the file of the byte that the program uses at address `run`."""
     with elf.open("rb") as file:
         for section in ELFFile(file).iter_sections():
             start, allocated = section["sh_addr"], section["sh_flags"] & SH_FLAGS.SHF_ALLOC
             if allocated and start <= run < start + section["sh_size"]:
                 return section["sh_offset"] + run - start
-    raise AssertionError(f"nothing lies at {run:#x}")
+    raise AssertionError(f"no section contains {run:#x}")
 
 
 def flipped(elf: ElfInfo, run: int, bit: int, to: Path) -> Path:
-    """A copy of the program with one bit of one byte flipped."""
+    """Write a copy of the program to `to`, with one bit of the byte at address `run` flipped."""
     data = bytearray(elf.path.read_bytes())
     data[file_offset(elf.path, run)] ^= 1 << bit
     shutil.copy(elf.path, to)
@@ -66,7 +66,7 @@ def running(artefact: Artefact, program: Path) -> Generator[Device]:
         yield device
 
 
-def judge(artefact: Artefact, elf: ElfInfo, program: Path) -> ComparedMemory:
+def compared(artefact: Artefact, elf: ElfInfo, program: Path) -> ComparedMemory:
     with running(artefact, program) as device:
         return compare_memory(artefact, elf, device, loaded=True)
 
@@ -84,48 +84,48 @@ def read(program: Path) -> Contents:
 @pytest.mark.quick(model=("digits_int8",))
 @pytest.mark.parametrize("model", MODELS)
 def test_a_flipped_bit_of_any_array_is_found_and_named(model: str, tmp_path: Path) -> None:
-    """The first, the last and a random byte of every array, a random bit of each."""
+    """Flip a random bit of the first, the last and a random byte of every array."""
     artefact, chance = digits(model=model), random.Random(model)
     names = list(stored_arrays(artefact.network, artefact.schedule))
     assert len(names) > 6
     with built(artefact) as elf:
-        assert judge(artefact, elf, elf.path).arrays == len(names)
+        assert compared(artefact, elf, elf.path).arrays == len(names)
         for name in names:
             array = symbol_of(elf, name)
             for place in {0, array.bytes - 1, chance.randrange(array.bytes)}:
                 bit = chance.randrange(8)
                 wrong = flipped(elf, array.run + place, bit, tmp_path / "wrong")
                 with pytest.raises(VerifyError) as found:
-                    judge(artefact, elf, wrong)
+                    compared(artefact, elf, wrong)
                 assert f": byte {place:,} of array '{name}' (0x" in str(found.value)
                 assert f"'{name}' is: {artefact.schedule.constant_comments[name]}" in str(
                     found.value
                 )
-                # Where the file was changed before anyone looked at it, the network knows it.
+                # If the file itself has the flipped bit, the comparison with the network finds it.
                 changed = replace(elf, contents=read(wrong))
                 with pytest.raises(VerifyError, match=f"^array '{name}' in the firmware"):
-                    judge(artefact, changed, wrong)
+                    compared(artefact, changed, wrong)
 
 
 @pytest.mark.quick(board=("mps2-an385",))
 @pytest.mark.parametrize("board", BOARDS)
-def test_flipped_bits_on_a_simulated_board(board: str, tmp_path: Path) -> None:
-    """Weights in their own section, code, and the initial values of variables."""
+def test_flipped_bits_on_a_simulated_board_are_found(board: str, tmp_path: Path) -> None:
+    """Flip bits of the first and last array, and of code."""
     artefact = digits(Options(board=board))
     names = list(stored_arrays(artefact.network, artefact.schedule))
     with built(artefact) as elf:
-        assert judge(artefact, elf, elf.path).bytes > 20_000
+        assert compared(artefact, elf, elf.path).bytes > 20_000
         for name in (names[0], names[-1], f"{artefact.network.name}_invoke"):
             symbol = symbol_of(elf, name)
             wrong = flipped(elf, symbol.run + symbol.bytes - 1, 5, tmp_path / "wrong")
             kind = "function" if name.endswith("_invoke") else "array"
             place = rf"byte {symbol.bytes - 1:,} of {kind} '{name}'"
             with pytest.raises(VerifyError, match=place):
-                judge(artefact, elf, wrong)
+                compared(artefact, elf, wrong)
 
 
 def test_a_flipped_bit_of_code_is_found(tmp_path: Path) -> None:
-    """Random bytes of what is neither written nor needed to answer: functions of the network."""
+    """Flip random bits of the network's functions, which the device does not need to reply."""
     artefact, chance = digits(), random.Random(4)
     with built(artefact) as elf:
         functions = [
@@ -138,14 +138,14 @@ def test_a_flipped_bit_of_code_is_found(tmp_path: Path) -> None:
             place = chance.randrange(symbol.bytes)
             wrong = flipped(elf, symbol.run + place, chance.randrange(8), tmp_path / "wrong")
             with pytest.raises((VerifyError, DeviceError)) as found:
-                judge(artefact, elf, wrong)
+                compared(artefact, elf, wrong)
             if isinstance(found.value, VerifyError):
                 assert f"function '{symbol.name}'" in str(found.value)
 
 
 @pytest.mark.slow
-def test_random_flips_of_everything_that_is_loaded(tmp_path: Path) -> None:
-    """Some keep the program from starting or answering, which is found too."""
+def test_random_flips_of_all_loaded_bytes_are_found(tmp_path: Path) -> None:
+    """If the program does not start or reply because of a flipped bit, that is an error too."""
     artefact, chance = digits(), random.Random(5)
     with built(artefact) as elf:
         fixed = [section for section in elf.contents.sections if section.fixed]
@@ -154,7 +154,7 @@ def test_random_flips_of_everything_that_is_loaded(tmp_path: Path) -> None:
             run = section.run + chance.randrange(len(section.data))
             wrong = flipped(elf, run, chance.randrange(8), tmp_path / "wrong")
             with pytest.raises(SmeltError):
-                judge(artefact, elf, wrong)
+                compared(artefact, elf, wrong)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -174,7 +174,7 @@ def test_an_edit_before_compilation_is_found_and_named(model: str) -> None:
         verify_model(wrong, random_samples(artefact.graph, 1, 0))
 
 
-def test_weights_in_a_binary_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_weights_in_a_binary_file_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "BINARY_FROM", 0)
     artefact = digits()
     assert verify_model(artefact, random_samples(artefact.graph, 1, 0)).memory.arrays > 10
@@ -187,7 +187,7 @@ def test_weights_in_a_binary_file(monkeypatch: pytest.MonkeyPatch) -> None:
         verify_model(replace(artefact, project=project), random_samples(artefact.graph, 1, 0))
 
 
-def test_a_network_without_constants() -> None:
+def test_a_network_without_constants_is_compared_too() -> None:
     artefact = compile_graph(unary_chain())
     memory = verify_model(artefact, random_samples(artefact.graph, 1, 0)).memory
     assert memory.arrays == 0
@@ -195,22 +195,24 @@ def test_a_network_without_constants() -> None:
 
 
 @requires_vulkan
-def test_shaders_are_arrays_too(tmp_path: Path) -> None:
+def test_flipped_bits_of_shaders_are_found(tmp_path: Path) -> None:
     artefact = compile_graph(dense(), ON_GPU)
     names = list(stored_arrays(artefact.network, artefact.schedule))
     shaders = [name for name in names if "_spirv_" in name]
     assert shaders
     with built(artefact) as elf:
-        assert judge(artefact, elf, elf.path).arrays == len(names)
+        assert compared(artefact, elf, elf.path).arrays == len(names)
         wrong = flipped(elf, symbol_of(elf, shaders[-1]).run + 40, 0, tmp_path / "wrong")
         changed = replace(elf, contents=read(wrong))
         with pytest.raises(VerifyError, match=f"^array '{shaders[-1]}' .*the first is element 10,"):
-            judge(artefact, changed, elf.path)
+            compared(artefact, changed, elf.path)
 
 
 @pytest.mark.parametrize("spoil", [flip_a_bit, drop_a_byte, double_a_byte])
-def test_a_bad_line_costs_time_only(spoil: Callable[[bytes, int], bytes], tmp_path: Path) -> None:
-    """A command to compute a CRC is damaged on its way, and then an answer on its way back."""
+def test_damaged_messages_are_repeated(
+    spoil: Callable[[bytes, int], bytes], tmp_path: Path
+) -> None:
+    """A command to compute a CRC is damaged, and then a reply."""
     artefact = digits()
     name = next(iter(artefact.schedule.constants))
     with built(artefact) as elf:
@@ -244,7 +246,7 @@ def test_progress_reaches_the_end() -> None:
     assert seen[-1][0] == memory.bytes
 
 
-def test_another_build_is_refused_unless_it_is_meant() -> None:
+def test_another_build_is_refused_without_any_build() -> None:
     artefact = digits()
     with (
         built(artefact, taps=True) as other,
@@ -261,8 +263,8 @@ def test_another_build_is_refused_unless_it_is_meant() -> None:
                 compare_memory(artefact, elf, device, loaded=True, any_build=any_build)
 
 
-def test_regions_that_are_told_wrongly_do_not_turn_the_comparison_off() -> None:
-    """As by a flipped bit in the code that tells of them: a bit of each number, and none at all."""
+def test_wrongly_reported_regions_are_refused() -> None:
+    """The device reports no regions, or a flipped bit in an address or size of one."""
     artefact = digits()
     with built(artefact) as elf, running(artefact, elf.path) as device:
         right = device.info
@@ -270,7 +272,7 @@ def test_regions_that_are_told_wrongly_do_not_turn_the_comparison_off() -> None:
         for index, region in enumerate(right.regions):
             needed = [s for s in elf.contents.sections if s.fixed and s.address >= region.address]
             if not any(s.end <= region.address + region.bytes for s in needed):
-                continue  # nothing lies there that would be compared
+                continue  # no compared section is in this region
             for bit in (0, 3, 12, 31):
                 for wrong in (
                     Region(region.address ^ 1 << bit, region.bytes),
@@ -278,8 +280,8 @@ def test_regions_that_are_told_wrongly_do_not_turn_the_comparison_off() -> None:
                 ):
                     regions.append((*right.regions[:index], wrong, *right.regions[index + 1 :]))
         assert len(regions) > 8
-        for told in regions:
-            device.__dict__["info"] = replace(right, regions=told)
+        for reported in regions:
+            device.__dict__["info"] = replace(right, regions=reported)
             with pytest.raises(VerifyError, match=OTHER_REGIONS):
                 compare_memory(artefact, elf, device, loaded=False)
         device.__dict__["info"] = right
@@ -290,12 +292,14 @@ def test_regions_that_are_told_wrongly_do_not_turn_the_comparison_off() -> None:
     ("on", "flash", "loads"),
     [(None, False, True), ("/dev/x", False, False), ("/dev/x", True, True)],
 )
-def test_who_loads_the_firmware(on: str | None, flash: bool, loads: bool) -> None:
+def test_a_rig_loads_firmware_on_the_host_or_by_flashing(
+    on: str | None, flash: bool, loads: bool
+) -> None:
     assert Rig(on, (lambda _: None) if flash else None).loads(digits()) == loads
 
 
 def contents() -> Contents:
-    """A function at 0x100, an array inside of it, and variables whose values lie at 0x200."""
+    """Return a function at 0x100, an array in it, and a variable with initial value at 0x200."""
     sections = (
         Section(".text", 0x100, 0x100, bytes(range(16)), fixed=True),
         Section(".data", 0x200, 0x8000, bytes(4), fixed=True),
@@ -309,7 +313,7 @@ def contents() -> Contents:
     return Contents(sections, symbols)
 
 
-def test_bytes_have_names() -> None:
+def test_bytes_are_located_by_symbol_or_section() -> None:
     it = contents()
     assert it.place(it.sections[0], 3)[1] == "byte 3 of function 'outer'"
     assert it.place(it.sections[0], 7)[1] == "byte 3 of array 'inner'"
@@ -320,7 +324,7 @@ def test_bytes_have_names() -> None:
     assert it.array("nothing") is None
 
 
-def test_sections_that_no_region_holds() -> None:
+def test_missing_returns_the_first_section_outside_all_regions() -> None:
     it = contents()
     text, data = it.sections[:2]
     assert it.missing([Region(0x100, 16), Region(0x200, 4)]) is None

@@ -1,4 +1,4 @@
-"""`smelt mlperf-tiny`: firmware that speaks with the benchmark's runner over a pseudo-terminal."""
+"""`smelt mlperf-tiny`: firmware for the benchmark's runner, over a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ READY_S = 900
 
 @dataclass(frozen=True)
 class Firmware:
-    """A network of the benchmark, compiled, and the folder of its project."""
+    """A compiled network of the benchmark, and the folder of its project."""
 
     network: Network
     artefact: Artefact
@@ -69,7 +69,7 @@ class Firmware:
         return self.artefact.graph.inputs[0]
 
     def sent(self, index: int) -> bytes:
-        """A golden sample as the benchmark's data sets have it."""
+        """Return the bytes of a golden sample in the format of the benchmark's data set."""
         sample = self.network.golden["input_0"][index]
         if self.id == "ad01":
             return real(self.input.type, sample).astype("<f4").tobytes()
@@ -77,7 +77,10 @@ class Firmware:
         return bytes(b ^ 0x80 for b in data) if self.id in ("vww01", "ic01") else data
 
     def results(self, index: int) -> list[float]:
-        """What TFLite Micro computes of it, as the benchmark's runner is told."""
+        """Return TFLite Micro's results for a sample, as the device reports them to the runner.
+
+        For ad01, that is the mean squared difference between output and input.
+        """
         golden = self.network.golden
         output = real(self.artefact.graph.outputs[0].type, golden["tflm_0"][index])
         if self.id != "ad01":
@@ -90,7 +93,7 @@ Build = Callable[[str], Firmware]
 
 
 def real(type_: TensorType, array: Array) -> Array:
-    """The real numbers that a tensor stands for."""
+    """Return a tensor's real numbers."""
     if type_.quant is None:
         return array
     return (array.astype(np.int32) - type_.zero_point) * np.float32(type_.scale)
@@ -98,7 +101,7 @@ def real(type_: TensorType, array: Array) -> Array:
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Firmware of a shared network, made once a module."""
+    """Return a function that builds the firmware of a network, once per module."""
     made: dict[str, Firmware] = {}
 
     def make(name: str) -> Firmware:
@@ -123,11 +126,11 @@ def smelt(
 
 
 class Host:
-    """The runner's side of the line, as far as its protocol goes."""
+    """The host's side of the runner's protocol."""
 
     def __init__(self, port: str) -> None:
         self._port = serial.Serial(port, 115_200, timeout=0.1)
-        while self._port.read(64):  # the end of what was said to another
+        while self._port.read(64):  # discard replies to an earlier client
             pass
 
     def __enter__(self) -> Host:
@@ -137,7 +140,7 @@ class Host:
         self._port.close()
 
     def command(self, text: str) -> list[str]:
-        """The lines of the answer before `m-ready`."""
+        """Send a command and return the lines of the reply before `m-ready`."""
         self._port.write(f"{text}%".encode())
         received, deadline = b"", time.monotonic() + READY_S
         while not received.endswith(b"m-ready\r\n"):
@@ -148,14 +151,14 @@ class Host:
         return lines
 
     def load(self, data: bytes) -> None:
-        """Send an input, 31 bytes a command."""
+        """Send an input in commands of 31 bytes."""
         assert self.command(f"db load {len(data)}") == [f"m-[Expecting {len(data)} bytes]"]
         chunks = [data[i : i + 31].hex() for i in range(0, len(data), 31)]
         answers = [self.command(f"db {chunk}") for chunk in chunks]
         assert answers == [[]] * (len(chunks) - 1) + [["m-load-done"]]
 
     def infer(self, count: int, warm_ups: int) -> tuple[int, list[float]]:
-        """Microseconds, and the results."""
+        """Run inferences; return their duration in microseconds, and the last results."""
         *head, start, stop, done, results = self.command(f"infer {count} {warm_ups}")
         assert head == [f"m-warmup-start-{warm_ups}", "m-warmup-done", f"m-infer-start-{count}"]
         assert done == "m-infer-done"
@@ -167,7 +170,7 @@ class Host:
 
 @contextmanager
 def simulated(firmware: Firmware) -> Generator[str]:
-    """The pseudo-terminal of a simulated board that has started."""
+    """Simulate a board, and yield its pseudo-terminal when the firmware has started."""
     with Simulator(firmware.board, firmware.elf, pty=True, clocked=True) as simulator:
         with boards.open_device(None, simulator.port, firmware.board) as device:
             assert device.info.hash == firmware.artefact.network.hash
@@ -175,7 +178,7 @@ def simulated(firmware: Firmware) -> Generator[str]:
 
 
 def assert_equal(firmware: Firmware, results: list[float], expected: list[float]) -> None:
-    """Equal to three decimals; a sum of 640 float32 may also be rounded on the way."""
+    """Assert that results equal to three decimals; sums of 640 float32 (ad01) also up to 1e-5."""
     relative = 1e-5 if firmware.id == "ad01" else 0
     assert results == pytest.approx(expected, rel=relative, abs=0.00051)
 
@@ -183,7 +186,7 @@ def assert_equal(firmware: Firmware, results: list[float], expected: list[float]
 @pytest.mark.quick(name=("ad_int8", "sww_int8"))
 @pytest.mark.qemu
 @pytest.mark.parametrize("name", IDS)
-def test_the_runners_exchange_gives_the_reference_kernels_results(build: Build, name: str) -> None:
+def test_the_protocol_gives_the_results_of_tflite_micro(build: Build, name: str) -> None:
     firmware = build(name)
     with simulated(firmware) as port, Host(port) as host:
         assert host.command("name") == ["m-name-dut-[smelt]"]
@@ -203,11 +206,10 @@ def test_the_runners_exchange_gives_the_reference_kernels_results(build: Build, 
 
 
 @pytest.mark.qemu
-def test_a_long_window_takes_less_time_than_the_board_says(build: Build) -> None:
-    """The runner's own window is 10 s, and it waits for 30 s, whatever else the computer does.
+def test_simulation_is_faster_than_the_board(build: Build) -> None:
+    """The runner measures for 10 s of the board's time, and waits at most 30 s of real time.
 
-    Measured is the processor's time, not the clock on the wall, so QEMU must not sleep meanwhile to
-    be no quicker than the board.
+    The test measures QEMU's processor time, so QEMU must not sleep to match the board's speed.
     """
     firmware = build("ad_int8")
     with simulated(firmware) as port, Host(port) as host:
@@ -228,7 +230,7 @@ def test_a_long_window_takes_less_time_than_the_board_says(build: Build) -> None
 
 @pytest.mark.quick(every=6)
 @pytest.mark.parametrize("name", IDS)
-def test_the_id_is_found(name: str) -> None:
+def test_the_benchmark_is_found_from_the_network(name: str) -> None:
     graph = compile_model(Network("mlperf_tiny", name).model, Options(board=BOARD)).graph
     assert benchmark_of(graph, name).id == IDS[name]
     assert benchmark_of(graph, "network").id == IDS[name]
@@ -248,7 +250,7 @@ def test_the_id_is_found(name: str) -> None:
         ("ic_float32", "ic01 sends 3,072 bytes of an image, .* --quantize int8"),
     ],
 )
-def test_a_float_network_is_refused_where_the_data_set_is_quantized(
+def test_float_networks_are_refused_for_quantized_data_sets(
     smelt: Smelt, name: str, message: str
 ) -> None:
     model = Network("mlperf_tiny", name).model
@@ -258,7 +260,7 @@ def test_a_float_network_is_refused_where_the_data_set_is_quantized(
     assert not Path("out").exists()
 
 
-def test_what_is_no_network_of_the_benchmark_is_refused(smelt: Smelt) -> None:
+def test_other_networks_and_wrong_options_are_refused(smelt: Smelt) -> None:
     model = DIGITS / "digits_int8.tflite"
     for arguments, message in (
         ((), "give -o DIR, --flash or --simulate"),
@@ -285,7 +287,7 @@ def test_channels_first_images_and_other_outputs_are_refused() -> None:
         benchmark_of(_with(graph, outputs=(1, 100)), "ic")
 
 
-def test_bytes_that_mean_something_else_to_the_network_are_told() -> None:
+def test_a_quantization_that_differs_from_the_data_set_is_printed() -> None:
     model = Network("mlperf_tiny", "kws_int8").model
     graph = compile_model(model, Options(board=BOARD)).graph
     own = "490 int8 features: x means 0.584703 * (x - 83)"
@@ -303,7 +305,7 @@ def _with(
     outputs: tuple[int, ...] | None = None,
     quant: Quant | None = None,
 ) -> Graph:
-    """A graph's interface with other types; its nodes are not looked at, so it has none."""
+    """Return a graph without nodes that has the inputs and outputs of `graph` with other types."""
     x, y = graph.inputs[0].type, graph.outputs[0].type
     first = TensorType(inputs or x.shape, x.dtype, quant or x.quant)
     last = TensorType(outputs or y.shape, y.dtype, y.quant)
@@ -311,7 +313,7 @@ def _with(
 
 
 @pytest.mark.qemu
-def test_the_project_remembers_what_it_is(build: Build) -> None:
+def test_the_project_rebuilds_the_same_firmware(build: Build) -> None:
     firmware = build("kws_int8")
     linked = firmware.elf.read_bytes()
     must("make", "clean", cwd=firmware.folder)
@@ -328,7 +330,7 @@ def test_the_project_remembers_what_it_is(build: Build) -> None:
     )
 
 
-def test_build_with_the_protocol_writes_the_same_project(smelt: Smelt) -> None:
+def test_build_with_protocol_mlperf_writes_the_same_project(smelt: Smelt) -> None:
     model = Network("mlperf_tiny", "kws_int8").model
     options = ("--board", BOARD, "--protocol", "mlperf")
     assert smelt("build", model, "-o", "out", *options).code == 0
@@ -337,7 +339,7 @@ def test_build_with_the_protocol_writes_the_same_project(smelt: Smelt) -> None:
     assert {name: Path("out", name).read_text() for name in files} == files
 
 
-def test_the_runner_is_told_how_the_board_is_found(smelt: Smelt) -> None:
+def test_devices_yaml_contains_the_usb_identities_of_the_board(smelt: Smelt) -> None:
     compilable(boards.load("pico"))
     model = Network("mlperf_tiny", "kws_int8").model
     done = smelt("mlperf-tiny", model, "--board", "pico", "-o", "out")
@@ -371,7 +373,7 @@ NEEDS = ("yaml", "sklearn", "matplotlib", "serial", "usb")
 
 @pytest.fixture(scope="module")
 def official() -> Path:
-    """The folder of the benchmark's runner."""
+    """Return the folder of the benchmark's runner."""
     checkout = os.environ.get("SMELT_MLPERF_TINY")
     if not checkout:
         pytest.skip("SMELT_MLPERF_TINY names no checkout of github.com/mlcommons/tiny")
@@ -382,7 +384,7 @@ def official() -> Path:
 
 
 def write_data(firmware: Firmware, folder: Path, samples: Sequence[int]) -> list[int]:
-    """A data set in the benchmark's format, of golden samples; their classes, all there are."""
+    """Write golden samples as a data set in the benchmark's format; return their labels."""
     folder.mkdir(parents=True)
     sliding = firmware.id == "ad01"
     classes = 2 if sliding else BENCHMARKS[firmware.id].outputs
@@ -390,7 +392,7 @@ def write_data(firmware: Firmware, folder: Path, samples: Sequence[int]) -> list
     rows: list[str] = []
     for sample, label in zip(samples, labels, strict=True):
         data = firmware.sent(sample)
-        # For ad01 two windows, the second of them 512 bytes further.
+        # ad01 has two windows per file; the second starts 512 bytes after the first.
         (folder / f"{sample}.bin").write_bytes(data + data[:512] if sliding else data)
         rows.append(f"{sample}.bin,{classes},{label}" + (",2560,512" if sliding else ""))
     (folder / "y_labels.csv").write_text("\n".join(rows) + "\n")
@@ -398,7 +400,7 @@ def write_data(firmware: Firmware, folder: Path, samples: Sequence[int]) -> list
 
 
 def run_official(official: Path, firmware: Firmware, mode: str, script: Path, work: Path) -> str:
-    """What the runner prints, started as docs/mlperf-tiny.md says."""
+    """Run the runner as docs/mlperf-tiny.md describes, and return its output."""
     page = (ROOT / "docs" / "mlperf-tiny.md").read_text()
     launcher = work / "on_port.py"
     launcher.write_text(page.split("```python\n")[1].split("```")[0])

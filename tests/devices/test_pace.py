@@ -1,4 +1,4 @@
-"""A simulated board's time is its own: what it is not let compute in does not count."""
+"""Timeouts of simulated boards count only the time in which the simulator could run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tests.support.board_tools import simulable
 from tests.support.projects import digits
 
 LIMIT_S = 0.5
-"""That a device has in these tests which says nothing."""
+"""Timeout for a silent device."""
 PATIENCE_S = 10.0
-"""That one has which QEMU is stopped under for longer: on a busy computer GDB takes seconds."""
+"""Timeout while QEMU is stopped for longer; on a busy computer, GDB takes seconds."""
 
 pytestmark = [
     pytest.mark.qemu,
-    pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="only Linux tells"),
+    pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc"),
 ]
 
 
@@ -55,7 +55,7 @@ def process_of(port: str) -> int:
 
 @contextmanager
 def stopped(port: str, seconds: float = 2 * PATIENCE_S) -> Generator[None]:
-    """Whatever serves the port is stopped at once, and goes on after some seconds."""
+    """Stop the process that serves the port, and continue it after some seconds."""
     number = process_of(port)
     os.kill(number, signal.SIGSTOP)
     timer = threading.Timer(seconds, os.kill, (number, signal.SIGCONT))
@@ -68,7 +68,7 @@ def stopped(port: str, seconds: float = 2 * PATIENCE_S) -> Generator[None]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("pty", [False, True], ids=["socket", "pty"])
-def test_a_device_that_is_not_let_run_is_waited_for(
+def test_a_stopped_device_does_not_time_out(
     artefact: Artefact, pty: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "_SOCKET_S", PATIENCE_S)
@@ -86,7 +86,7 @@ def test_a_device_that_is_not_let_run_is_waited_for(
 
 
 @pytest.mark.thorough
-def test_a_gdb_server_that_is_not_let_run_is_waited_for(
+def test_a_stopped_gdb_server_does_not_time_out(
     artefact: Artefact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shutil.which("gdb-multiarch") is None:
@@ -101,10 +101,8 @@ def test_a_gdb_server_that_is_not_let_run_is_waited_for(
     assert any("matched" in line for line in said)
 
 
-def test_a_device_that_says_nothing_is_given_up(
-    artefact: Artefact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It waits for GDB, and would not compute if it were let."""
+def test_a_silent_device_times_out(artefact: Artefact, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulated board waits for GDB, so it uses no processor time although it could."""
     monkeypatch.setattr(session, "_SOCKET_S", LIMIT_S)
     assert artefact.board is not None
     with (
@@ -115,7 +113,7 @@ def test_a_device_that_says_nothing_is_given_up(
         pass
 
 
-def test_who_is_no_simulator_has_the_clock_on_the_wall() -> None:
+def test_ports_without_simulator_use_real_time() -> None:
     for port in ("/dev/ttyACM0", "COM5", "socket://example.org:1", "socket://nowhere"):
         assert pace_of(port) is None
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -125,7 +123,7 @@ def test_who_is_no_simulator_has_the_clock_on_the_wall() -> None:
         assert pace.part_of(3.5) == 3.5
 
 
-def test_as_much_as_it_computes_counts(artefact: Artefact) -> None:
+def test_time_in_which_the_simulator_is_stopped_does_not_count(artefact: Artefact) -> None:
     assert artefact.board is not None
     with Simulator(artefact.board, None) as simulator:
         pace = pace_of(simulator.port)
@@ -139,7 +137,7 @@ def test_as_much_as_it_computes_counts(artefact: Artefact) -> None:
         os.kill(number, signal.SIGCONT)
 
 
-def test_a_mute_gdb_server_is_named(artefact: Artefact, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_gdb_server_is_named(artefact: Artefact, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("gdb-multiarch") is None:
         pytest.skip("not on PATH: gdb-multiarch")
     monkeypatch.setattr(runners, "_MUTE_S", LIMIT_S)

@@ -1,4 +1,4 @@
-"""Ports that are no plain serial ports: servers of RFC 2217, slow terminal servers."""
+"""Ports over a network: RFC 2217 servers and slow terminal servers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.tflite_networks import DIGITS
 MODEL = DIGITS / "digits_int8.tflite"
 BOARD = "mps2-an386"
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:serial")  # its own
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:serial")  # pyserial's own
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def smelt(
 
 @contextmanager
 def running(artefact: Artefact) -> Generator[Simulator]:
-    """A simulated board whose firmware can tell of single steps."""
+    """Start a simulated board with firmware that reports single steps."""
     assert artefact.board is not None
     simulable(artefact.board)
     with built(artefact, taps=True) as elf, Simulator(artefact.board, elf.path) as board:
@@ -57,12 +57,12 @@ def running(artefact: Artefact) -> Generator[Simulator]:
 
 
 @pytest.mark.qemu
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins nothing")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs sched_setaffinity")
 @pytest.mark.parametrize("problem", [None, PermissionError, ValueError])
-def test_a_simulator_keeps_to_one_core(
+def test_a_simulator_uses_one_core(
     problem: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """We keep to those that we had, and where that is forbidden so does it."""
+    """Our own cores do not change; if setting them is forbidden, the simulator uses the same."""
     board, before, started = boards.load(BOARD), os.sched_getaffinity(0), list[set[int]]()
     simulable(board)
     popen = subprocess.Popen[bytes]
@@ -87,7 +87,7 @@ def test_a_simulator_keeps_to_one_core(
 
 @pytest.mark.thorough
 @pytest.mark.qemu
-def test_verify_and_profile_through_a_server_of_rfc_2217(smelt: Smelt) -> None:
+def test_verify_and_profile_work_through_an_rfc_2217_server(smelt: Smelt) -> None:
     with running(digits(Options(board=BOARD))) as simulator:
         port = f"rfc2217://{rfc2217(simulator.port).address}"
         verify = ("verify", MODEL, "--board", BOARD, "--on", port, "--samples", "3")
@@ -110,8 +110,8 @@ def test_verify_and_profile_through_a_server_of_rfc_2217(smelt: Smelt) -> None:
 @pytest.mark.thorough
 @pytest.mark.qemu
 @pytest.mark.parametrize("bytes_per_s", [pytest.param(11_520, marks=pytest.mark.slow), 3000])
-def test_layers_are_timed_and_told_apart_over_a_slow_line(bytes_per_s: int) -> None:
-    """The second is slower than its baud rate says: a terminal server's other side."""
+def test_layers_are_timed_and_compared_over_a_slow_line(bytes_per_s: int) -> None:
+    """3000 bytes/s are slower than the baud rate, as behind a terminal server."""
     model = shared("models/mlperf_tiny/sww_int8.tflite")
     artefact = compile_model(model, Options(board=BOARD))
     (sample,) = random_samples(artefact.graph, 1, 0)
@@ -128,8 +128,8 @@ def test_layers_are_timed_and_told_apart_over_a_slow_line(bytes_per_s: int) -> N
 
 
 @pytest.mark.qemu
-def test_pieces_are_as_small_as_the_line_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes seconds to arrive is no silence of the device."""
+def test_slow_lines_get_smaller_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An input that takes longer than the timeout to arrive must not cause one."""
     monkeypatch.setattr(session, "_SOCKET_S", 2)
     artefact = compile_model(shared("models/mlperf_tiny/ic_int8.tflite"), Options(board=BOARD))
     (sample,) = random_samples(artefact.graph, 1, 0)
@@ -144,7 +144,7 @@ def test_pieces_are_as_small_as_the_line_is_slow(monkeypatch: pytest.MonkeyPatch
             assert device.retries == 0
 
 
-def test_a_server_that_is_none_of_rfc_2217() -> None:
+def test_a_server_without_rfc_2217_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = f"rfc2217://127.0.0.1:{listener.getsockname()[1]}?timeout=0.5"
         with pytest.raises(DeviceError, match=r"cannot open port rfc2217://.*RFC2217"):
@@ -156,7 +156,7 @@ def test_a_server_that_is_none_of_rfc_2217() -> None:
 @pytest.mark.parametrize(
     "error", [NotImplementedError("no such setting"), OSError("gone"), TypeError("closed")]
 )
-def test_whatever_pyserial_raises_is_explained(
+def test_exceptions_of_pyserial_become_device_errors(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Firmware that replaces firmware while it runs, as often as a developer's day has flashes."""
+"""Flashing repeatedly while other firmware runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ detach
 """
 
 
-def flash_again_and_again(name: str) -> None:
+def assert_repeated_flashing_works(name: str) -> None:
     board = boards.load(name)
     simulable(board)
     if shutil.which("gdb-multiarch") is None:
@@ -55,8 +55,8 @@ def flash_again_and_again(name: str) -> None:
 
 @pytest.mark.quick(name=("mps2-an386",))
 @pytest.mark.parametrize("name", ["netduinoplus2", "mps2-an386", "sifive_e"])
-def test_a_server_that_resets_the_chip(name: str) -> None:
-    flash_again_and_again(name)
+def test_repeated_flashing_works_if_the_server_resets_the_chip(name: str) -> None:
+    assert_repeated_flashing_works(name)
 
 
 @pytest.mark.thorough
@@ -67,15 +67,15 @@ def test_a_server_that_resets_the_chip(name: str) -> None:
         *(pytest.param(n, marks=pytest.mark.slow) for n in ("mps2-an505", "microbit", "sifive_e")),
     ],
 )
-def test_a_server_that_does_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Firmware is begun with whatever state the firmware before has left."""
+def test_repeated_flashing_works_without_reset(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The firmware starts with the registers that the firmware before it left."""
     kind = f"gdb-{boards.load(name).startup}"
     program = PROGRAMS[kind]
     (command,) = program.commands
     without = tuple(word.replace("monitor ", "echo ") for word in command)
     assert without != command
     monkeypatch.setitem(PROGRAMS, kind, replace(program, commands=(without,)))
-    flash_again_and_again(name)
+    assert_repeated_flashing_works(name)
 
 
 @pytest.mark.quick(name=("mps2-an505",))
@@ -92,7 +92,9 @@ def test_a_start_from_inside_a_handler_resets_the_chip(name: str, tmp_path: Path
         script.write_text(INSIDE_A_HANDLER.format(server=simulator.gdb))
         command = ["gdb-multiarch", "-nx", "-batch", "-x", str(script), str(elf.path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as gdb:
-            with connected(elf, artefact, simulator.port) as device:  # whose first byte interrupts
+            with connected(
+                elf, artefact, simulator.port
+            ) as device:  # its first byte causes the interrupt
                 device.run(device_inputs(artefact.graph, sample))
             assert gdb.stdout is not None
             assert " in smelt_uart_interrupt ()" in gdb.stdout.read()

@@ -1,4 +1,4 @@
-"""What startup does to a board's registers, with memory of this computer at their addresses."""
+"""Registers of a board after startup, executed on this computer with memory at their addresses."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.support.fake_project import write_project
 
 pytestmark = pytest.mark.skipif(
     computer.system() != "Linux" or computer.machine() != "x86_64" or not shutil.which("gcc"),
-    reason="needs gcc on Linux, x86-64, where such addresses are free",
+    reason="needs gcc on Linux, x86-64, where these addresses are free",
 )
 
-# Register by register, as the board's firmware leaves them: those of the setup, then the UART's.
+# A program that executes the setup of board and UART, and prints the registers at its arguments.
 MAIN = """
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -82,12 +82,12 @@ def test_registers_are_set_up(name: str, tmp_path: Path) -> None:
 
 
 def run(folder: Path, name: str, addresses: list[int]) -> dict[str, int]:
-    """What each address holds in the end, and the interrupt that was turned on."""
+    """Return the value of each register after startup, and the enabled interrupt as `irq`."""
     platform = boards.load(name).platform()
     write_project(folder, platform)
     (folder / "main.c").write_text(MAIN)
     sources = [path for path in Firmware(platform).sources if re.search(r"/(board|uart_)", path)]
-    # Casts between 32-bit numbers and pointers are the point here.
+    # The firmware casts 32-bit numbers to pointers.
     casts = ["-Wno-int-to-pointer-cast", "-fno-pie", "-no-pie", "-fno-strict-aliasing"]
     command = ["gcc", "-O1", "-Wall", "-Werror", *casts, "-Ifirmware", "main.c", *sources]
     subprocess.run([*command, "-o", "registers"], cwd=folder, check=True)
@@ -96,12 +96,12 @@ def run(folder: Path, name: str, addresses: list[int]) -> dict[str, int]:
         [str(folder / "registers"), *arguments], capture_output=True, text=True, check=False
     )
     if done.returncode == 77:
-        pytest.skip("something else of this process is at a board's addresses")
+        pytest.skip("the process uses a board's addresses for something else")
     assert done.returncode == 0
     return {key: int(value) for key, value in (line.split() for line in done.stdout.splitlines())}
 
 
-# Offsets of the registers that the baud rate is in.
+# Offsets of the registers that contain the baud rate.
 BAUD_REGISTERS = {
     "16550": (0x0,),
     "cmsdk": (0x10,),
@@ -114,7 +114,7 @@ BAUD_REGISTERS = {
 
 
 def baud_rate(uart: Uart, registers: list[int]) -> float:
-    """As the reference manuals compute it."""
+    """Return the baud rate by the formula of the chip's reference manual."""
     (first, *rest), clock = registers, uart.clock_hz
     match uart.driver:
         case "stm32v1" | "cmsdk":
@@ -127,9 +127,8 @@ def baud_rate(uart: Uart, registers: list[int]) -> float:
             return clock / (first + 1)
         case "nrf5":
             return first * 16_000_000 / 2**32
-        case (
-            "16550"
-        ):  # its divisor is less than 256; what would lie above is another register's now
+        case "16550":
+            # The divisor is below 256. Its upper byte is another register by now.
             return clock / (16 * (first & 0xFF))
         case driver:
             raise AssertionError(driver)

@@ -1,4 +1,4 @@
-"""The firmware, end to end, around a hand-written network: on the host and on every QEMU board."""
+"""The firmware with a hand-written network, end to end, on the host and all QEMU boards."""
 
 import math
 import signal
@@ -38,7 +38,7 @@ def place(request: pytest.FixtureRequest, build: Build) -> Place:
 
 
 @pytest.mark.quick(place=("host", "mps2-an386", "sifive_e"))
-def test_an_inference_gives_what_the_network_computes(place: Place) -> None:
+def test_inferences_return_the_outputs_of_the_network(place: Place) -> None:
     with place.open() as device:
         assert device.info.name == "fake"
         assert device.info.arena_bytes == 96
@@ -77,7 +77,7 @@ def test_instructions_are_counted(build: Build, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.qemu
-def test_the_count_survives_wraps_of_the_timer(build: Build) -> None:
+def test_instructions_are_counted_across_wraps_of_the_timer(build: Build) -> None:
     turns = 400_000_000  # SysTick wraps after 671 million instructions
     with build("mps2-an386", taps=True).open() as device:
         counted = device.run(inputs(turns=turns))[1].instructions
@@ -87,7 +87,7 @@ def test_the_count_survives_wraps_of_the_timer(build: Build) -> None:
 
 @pytest.mark.quick(name=("mps2-an386", "sifive_e"))
 @pytest.mark.parametrize("name", QEMU)
-def test_the_stack_is_measured(build: Build, name: str) -> None:
+def test_the_used_stack_is_measured(build: Build, name: str) -> None:
     with build(name, taps=True).open() as device:
         shallow = device.run(inputs())[1].stack_bytes
         deep = device.run(inputs(mishap=DEEP_STACK))[1].stack_bytes
@@ -116,8 +116,10 @@ def test_a_crash_on_the_host_is_reported(build: Build) -> None:
         device.run(inputs(mishap=UNDEFINED_INSTRUCTION))
 
 
-def test_a_program_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing is named: the program, or a place for what it says and for what is built."""
+def test_a_program_that_cannot_start_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the missing program, or the missing folder for temporary files."""
     with pytest.raises(DeviceError, match="none cannot be executed: No such file or directory"):
         ProcessStream(tmp_path / "none")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
@@ -167,7 +169,7 @@ def test_steps_are_timed(build: Build) -> None:
 
 
 @pytest.mark.parametrize("name", ["host", *QEMU])
-def test_the_benchmarks_transcript(build: Build, name: str) -> None:
+def test_the_commands_of_mlperf_tiny_are_answered(build: Build, name: str) -> None:
     with build(name, MLPERF).open() as device:
         assert device.command("name") == ["m-name-dut-[smelt]"]
         assert device.command("profile") == [
@@ -181,7 +183,7 @@ def test_the_benchmarks_transcript(build: Build, name: str) -> None:
             "m-buffer-00-01-02-03-04-05-06-07",
             "m-buffer-08-09-0a-0b-0c-0d-0e-0f",
         ]
-        # The second input still asks for nothing; the first is destroyed and loaded again.
+        # `db` sets only the first input; `infer` restores it after it was overwritten.
         device.load(1, inputs()[1])
         lines = device.command("infer 1 0")
         assert lines[:3] == ["m-warmup-start-0", "m-warmup-done", "m-infer-start-1"]
@@ -192,7 +194,7 @@ def test_the_benchmarks_transcript(build: Build, name: str) -> None:
         assert device.command("results") == [f"m-results-[{results}]"]
 
 
-def test_the_device_introduces_itself(build: Build) -> None:
+def test_the_device_greets_at_start(build: Build) -> None:
     stream = ProcessStream(build("host", MLPERF).elf.path)
     try:
         stream.send(b"timestamp%")
@@ -206,7 +208,7 @@ def test_the_device_introduces_itself(build: Build) -> None:
     assert lap.startswith("m-lap-us-")
 
 
-def test_firmware_for_no_benchmark_knows_none_of_its_commands(build: Build) -> None:
+def test_firmware_without_benchmark_has_no_benchmark_commands(build: Build) -> None:
     with build("host", taps=True).open() as device:
         for command in ("name", "db load 16", "infer 1"):
             assert device.command(command) == [f"e-[Unknown command: {command}]"]

@@ -1,4 +1,4 @@
-"""What goes wrong on a line to the firmware of a hand-written network, and what comes of it."""
+"""Errors on the line to firmware with a hand-written network, and wrong commands."""
 
 import re
 import struct
@@ -82,7 +82,9 @@ LOAD_USAGE = "Usage: smelt load INDEX OFFSET BYTES CRC CHECK"
         ("infer 1 1", "e-[Load an input first: db load 16]"),
     ],
 )
-def test_a_wrong_command_is_answered(sanitized: ProcessStream, command: str, answer: str) -> None:
+def test_wrong_commands_are_answered_by_an_error(
+    sanitized: ProcessStream, command: str, answer: str
+) -> None:
     assert ask(sanitized, command.encode("latin-1") + b"%") == [answer]
 
 
@@ -93,7 +95,7 @@ def sanitized_place(build: Build) -> Place:
 
 @pytest.fixture
 def sanitized(sanitized_place: Place) -> Iterator[ProcessStream]:
-    """The firmware under sanitizers, its greeting read."""
+    """Yield a process of the firmware with sanitizers, after its greeting."""
     stream = ProcessStream(sanitized_place.elf.path)
     assert ask(stream, b"")[-1] == "m-init-done"
     yield stream
@@ -101,14 +103,14 @@ def sanitized(sanitized_place: Place) -> Iterator[ProcessStream]:
 
 
 @pytest.fixture(scope="module")
-def sanitized_walker(build: Build) -> Place:
+def sanitized_taps(build: Build) -> Place:
     return build("host", MLPERF, taps=True, extra_cflags=SANITIZED, extra_ldflags=SANITIZED)
 
 
 @pytest.fixture
-def walking(sanitized_walker: Place) -> Iterator[ProcessStream]:
-    """The same with taps, waiting after the first step."""
-    stream = ProcessStream(sanitized_walker.elf.path)
+def waiting(sanitized_taps: Place) -> Iterator[ProcessStream]:
+    """Yield a process of the firmware with taps, which waits after the first step."""
+    stream = ProcessStream(sanitized_taps.elf.path)
     assert ask(stream, b"")[-1] == "m-init-done"
     assert ask(stream, b"smelt step 0 0%")[1].startswith("m-step-[1 0 16 ")
     yield stream
@@ -116,7 +118,7 @@ def walking(sanitized_walker: Place) -> Iterator[ProcessStream]:
 
 
 def ask(stream: Stream, data: bytes, answers: int = 1) -> list[str]:
-    """The lines of the answer, before the last `m-ready`."""
+    """Send data, and return the lines that the firmware writes before the last `m-ready`."""
     stream.send(data)
     text = b""
     while text.count(b"m-ready\r\n") < answers:
@@ -142,24 +144,26 @@ def ask(stream: Stream, data: bytes, answers: int = 1) -> list[str]:
         ("", "e-[Unknown command: ]"),
     ],
 )
-def test_a_wrong_command_while_a_step_waits(
-    walking: ProcessStream, command: str, answer: str
+def test_wrong_commands_while_a_step_waits_are_answered_by_an_error(
+    waiting: ProcessStream, command: str, answer: str
 ) -> None:
-    assert ask(walking, command.encode() + b"%") == [answer]
+    assert ask(waiting, command.encode() + b"%") == [answer]
 
 
-def test_a_new_session_ends_the_wait_after_a_step(walking: ProcessStream) -> None:
-    last, ready, *info = ask(walking, b"smelt info%", answers=2)
+def test_a_new_session_ends_the_wait_after_a_step(waiting: ProcessStream) -> None:
+    last, ready, *info = ask(waiting, b"smelt info%", answers=2)
     assert re.fullmatch(r"m-invoke-\[ticks \d+ stack \d+ status 3 count 1 [0-9a-f]{8}\]", last)
     assert (ready, info[0]) == ("m-ready", "m-info-[version 4]")
-    assert ask(walking, b"smelt step 0 0%") == ["e-[No such step waits]"]
+    assert ask(waiting, b"smelt step 0 0%") == ["e-[No such step waits]"]
 
 
-def test_a_repeated_command_is_answered_again_and_obeyed_once(walking: ProcessStream) -> None:
-    again = ask(walking, b"smelt step 0 0%")
+def test_a_repeated_step_command_is_answered_again_but_executed_once(
+    waiting: ProcessStream,
+) -> None:
+    again = ask(waiting, b"smelt step 0 0%")
     assert [line.split()[:3] for line in again] == [["m-invoke-begin"], ["m-step-[1", "0", "16"]]
-    assert ask(walking, b"smelt step 0 1%")[1].startswith("m-step-[2 1 4 ")
-    assert ask(walking, b"smelt step 0 1%")[1].startswith("m-step-[2 1 4 ")
+    assert ask(waiting, b"smelt step 0 1%")[1].startswith("m-step-[2 1 4 ")
+    assert ask(waiting, b"smelt step 0 1%")[1].startswith("m-step-[2 1 4 ")
 
 
 WORDS = st.sampled_from(
@@ -170,9 +174,9 @@ WORDS = st.sampled_from(
 
 @settings(max_examples=100)
 @given(st.lists(st.one_of(WORDS, st.binary(max_size=20)), max_size=30).map(b"".join))
-def test_noise_neither_hangs_nor_overruns(sanitized_walker: Place, noise: bytes) -> None:
-    # "smelt load" that took hold would swallow the rest as its bytes: they are all sent.
-    stream = ProcessStream(sanitized_walker.elf.path)
+def test_noise_neither_hangs_nor_overruns(sanitized_taps: Place, noise: bytes) -> None:
+    # If the noise contains a valid "smelt load", it reads up to 16 bytes: send as many.
+    stream = ProcessStream(sanitized_taps.elf.path)
     try:
         stream.send(noise + b"%" + bytes(16) + b"%" + bytes(16) + b"%smelt info%")
         text = b""
@@ -185,7 +189,7 @@ def test_noise_neither_hangs_nor_overruns(sanitized_walker: Place, noise: bytes)
 
 
 Spoil = Callable[[int, bytes], bytes]
-"""Gets the number of a message, or of bytes before some that came, and the bytes."""
+"""Maps the number of a message or received byte, and the bytes, to the damaged bytes."""
 
 
 def undamaged(number: int, data: bytes) -> bytes:
@@ -194,10 +198,21 @@ def undamaged(number: int, data: bytes) -> bytes:
 
 
 class FaultyStream:
-    """Spoils some of what is sent, by message, or of what comes, byte by byte."""
+    """A stream that damages sent messages or received bytes.
+
+    Attributes:
+        sent: number of messages sent.
+        came: number of bytes received.
+    """
 
     def __init__(self, device: Device, sent: Spoil = undamaged, came: Spoil = undamaged) -> None:
-        """Stand between the device and its stream."""
+        """Insert this stream between the device and its stream.
+
+        Args:
+            device: its stream is replaced.
+            sent: damages a message that is sent.
+            came: damages a byte that is received.
+        """
         line = device._line  # pyright: ignore[reportPrivateUsage]
         self._stream, line.stream = line.stream, self
         self._spoil_sent, self._spoil_came = sent, came
@@ -237,7 +252,7 @@ IMPATIENT = "-DSMELT_LOAD_TIMEOUT_MS=100u"
 @pytest.mark.parametrize("spoil", SPOILS)
 @pytest.mark.parametrize("message", range(8))
 @pytest.mark.parametrize("name", ["host", pytest.param("mps2-an386", marks=pytest.mark.qemu)])
-def test_a_bad_line_to_the_device_costs_time_only(
+def test_a_damaged_message_to_the_device_is_repeated(
     build: Build, name: str, message: int, spoil: Callable[[bytes, int], bytes]
 ) -> None:
     def spoil_one(number: int, data: bytes) -> bytes:
@@ -252,7 +267,7 @@ def test_a_bad_line_to_the_device_costs_time_only(
 
 
 def assert_computes(device: Device, count: int) -> None:
-    """One inference, which must be the network's `count`-th: its last output is its state."""
+    """Assert that an inference is correct and the `count`-th, as its last output says."""
     outputs, _ = device.run(inputs(SAMPLE))
     assert outputs[0] == expected_output(SAMPLE)
     assert struct.unpack("<i", outputs[2]) == (count,)
@@ -265,7 +280,7 @@ def assert_computes(device: Device, count: int) -> None:
     st.integers(0, 30),
     st.none() | st.integers(0, 400),
 )
-def test_any_byte_may_be_bad_and_inferences_happen_once(
+def test_inferences_happen_once_whichever_byte_is_damaged(
     build: Build,
     spoil: Callable[[bytes, int], bytes],
     message: int,
@@ -284,8 +299,8 @@ def test_any_byte_may_be_bad_and_inferences_happen_once(
         assert_computes(device, 2)
 
 
-def test_a_damaged_index_spoils_no_other_input(build: Build) -> None:
-    """The command for input 1 arrives as one for input 0, which has been loaded by then."""
+def test_a_damaged_index_does_not_overwrite_another_input(build: Build) -> None:
+    """The command for input 1 arrives as a command for input 0, which is already loaded."""
 
     def redirect(number: int, data: bytes) -> bytes:
         del number
@@ -306,7 +321,7 @@ def test_a_damaged_byte_of_an_output_is_read_again(build: Build) -> None:
     done: list[int] = []
 
     def spoil_first(number: int, data: bytes) -> bytes:
-        """The first byte behind the first line that announces some."""
+        """Damage the first byte after the first `m-raw` line."""
         heard.extend(data)
         line = heard.find(b"m-raw-[")
         end = -1 if line < 0 else heard.find(b"\r\n", line)
@@ -323,14 +338,14 @@ def test_a_damaged_byte_of_an_output_is_read_again(build: Build) -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "1 2", "1 3 ab", "2 1 ab", "1 2 ab cd"])
-def test_what_answers_something_else_is_lost(answer: str) -> None:
+def test_replies_to_another_command_are_refused(answer: str) -> None:
     assert words("1 2 ab", (1, 2), 1) == ["ab"]
     with pytest.raises(Lost, match="is the reply to another command"):
         words(answer, (1, 2), 1)
 
 
-def test_an_error_of_something_earlier_while_a_load_is_under_way(build: Build) -> None:
-    """The device comes to wait for bytes all the same, and is sent as many before anything else."""
+def test_a_late_error_during_a_load_does_not_desynchronize(build: Build) -> None:
+    """The device waits for the bytes nevertheless, so as many are sent before the next command."""
     messages: list[bytes] = []
     told: list[bytes] = []
 
@@ -354,7 +369,7 @@ def test_an_error_of_something_earlier_while_a_load_is_under_way(build: Build) -
     assert device.retries > 0
 
 
-def test_a_device_that_dies_while_it_computes(build: Build) -> None:
+def test_a_device_that_falls_silent_times_out(build: Build) -> None:
     with build("host", taps=False).open() as device:
         FaultyStream(device, came=lambda number, data: data if number < 60 else b"")
         device._line.timeout_s = 1  # pyright: ignore[reportPrivateUsage]
@@ -363,7 +378,7 @@ def test_a_device_that_dies_while_it_computes(build: Build) -> None:
     assert error.value.kind == "DeviceError"
 
 
-def test_a_device_that_starts_anew_is_noticed(build: Build) -> None:
+def test_a_greeting_during_a_run_means_a_restart(build: Build) -> None:
     greeting = b"m-timestamp-mode-performance\r\nm-init-done\r\nm-ready\r\n"
 
     def interrupt(number: int, data: bytes) -> bytes:
@@ -375,7 +390,7 @@ def test_a_device_that_starts_anew_is_noticed(build: Build) -> None:
             device.run(inputs(SAMPLE))
 
 
-def test_another_count_of_inferences_means_another_start(build: Build) -> None:
+def test_an_unexpected_count_of_inferences_means_a_restart(build: Build) -> None:
     with build("host", taps=False).open() as device:
         device.run(inputs(SAMPLE))
         device._count = 7  # pyright: ignore[reportPrivateUsage]
@@ -383,7 +398,7 @@ def test_another_count_of_inferences_means_another_start(build: Build) -> None:
             device.run(inputs(SAMPLE))
 
 
-def test_a_line_that_stays_bad_is_given_up(build: Build) -> None:
+def test_a_message_that_is_always_damaged_is_an_error(build: Build) -> None:
     def spoil(_: int, data: bytes) -> bytes:
         return flip_a_bit(data, 0) if data.startswith(SAMPLE[:1]) else data
 
@@ -393,7 +408,7 @@ def test_a_line_that_stays_bad_is_given_up(build: Build) -> None:
             device.load(0, SAMPLE)
 
 
-def test_a_wrong_size_is_refused_at_once(build: Build) -> None:
+def test_wrong_sizes_are_refused_before_sending(build: Build) -> None:
     with build("host", taps=True).open() as device:
         with pytest.raises(DeviceError, match="input 0 has 16 bytes, not 3"):
             device.load(0, bytes(3))
@@ -403,10 +418,10 @@ def test_a_wrong_size_is_refused_at_once(build: Build) -> None:
 
 
 class Flood:
-    """Says the same for ever."""
+    """A stream that returns the same data forever."""
 
     def __init__(self, data: bytes) -> None:
-        """Says `data`."""
+        """Return `data` at each `receive`."""
         self.data, self.said = data, 0
 
     def send(self, data: bytes) -> None:
@@ -421,15 +436,15 @@ class Flood:
         pass
 
 
-def test_a_line_without_end_is_not_kept() -> None:
+def test_an_endless_line_is_refused() -> None:
     flood = Flood(b"x" * 1000)
     with pytest.raises(Lost, match="more than 65,536 bytes came without the end of a line"):
         Line(flood, 1000, 115_200).read_line()
     assert flood.said < 70_000
 
 
-def test_a_fault_outside_of_inferences_tells_of_damage() -> None:
-    """A flipped byte in what runs at start is not found by comparing memory."""
+def test_a_fault_outside_of_inferences_suggests_damaged_firmware() -> None:
+    """Comparing memory cannot find a flipped bit in startup code that faults."""
     device = Device(Flood(b"e-[fault 3 at 0x00000124]\r\n"))
     with pytest.raises(DeviceError, match=r"fault 3 at 0x00000124, outside .* damaged .* flash it"):
         _ = device.info

@@ -1,4 +1,4 @@
-"""The wire under pressure: commands while the firmware is busy, bad lines, programs that hang."""
+"""The wire under stress: commands while the firmware is busy, bad lines, programs that hang."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ BOARDS = (
     *("mps2-an385", "mps2-an505", "mps3-an547", "microbit"),
     *("netduinoplus2", "lm3s6965evb", "virt-riscv32", "sifive_e"),
 )
-"""At least one for every driver of a UART that QEMU simulates."""
+"""At least one board for each UART driver that QEMU simulates."""
 COMMANDS = 40
-"""After an inference has begun: far more bytes than the firmware's queue has."""
+"""Number of commands sent during an inference: far more bytes than the firmware's queue has."""
 
 
 def slow_network() -> Graph:
@@ -61,7 +61,7 @@ def test_nothing_is_lost_during_an_inference(board: str, tmp_path: Path) -> None
         try:
             answer = b""
             while b"m-ready" not in answer and (more := stream.receive(60)):
-                answer += more  # a UART takes nothing before it is turned on
+                answer += more  # a UART receives nothing before it is turned on
             stream.send(sent)
             while answer.count(b"m-reset-done") < COMMANDS and (more := stream.receive(60)):
                 answer += more
@@ -73,10 +73,10 @@ def test_nothing_is_lost_during_an_inference(board: str, tmp_path: Path) -> None
 
 
 class SpoilingStream:
-    """Loses, doubles or spoils one byte in so many, in both directions."""
+    """A stream that drops, doubles or flips a bit of one byte in `one_in`, in both directions."""
 
     def __init__(self, stream: Stream, one_in: int, seed: int) -> None:
-        """Stand before `stream`."""
+        """Wrap `stream`."""
         self._stream, self._one_in, self._random = stream, one_in, random.Random(seed)
         self.damaged = 0
 
@@ -85,7 +85,7 @@ class SpoilingStream:
 
     def receive(self, timeout_s: float) -> bytes:
         data = self._stream.receive(timeout_s)
-        return self._spoil(data) or data[:1]  # nothing would be silence
+        return self._spoil(data) or data[:1]  # an empty result would mean a timeout
 
     def close(self) -> None:
         self._stream.close()
@@ -107,7 +107,7 @@ def image(count: int) -> bytes:
 
 
 def spoiling(device: Device) -> SpoilingStream:
-    """From now on one byte in 300 is bad."""
+    """Damage one byte in 300 of the device's line from now on."""
     line = device._line  # pyright: ignore[reportPrivateUsage]
     line.stream = stream = SpoilingStream(line.stream, 300, seed=6)
     return stream
@@ -115,7 +115,7 @@ def spoiling(device: Device) -> SpoilingStream:
 
 @pytest.mark.quick(on=("host",))
 @pytest.mark.parametrize("on", ["host", pytest.param("qemu", marks=pytest.mark.qemu)])
-def test_a_large_image_crosses_a_bad_line(on: str, tmp_path: Path) -> None:
+def test_a_large_input_is_transferred_over_a_bad_line(on: str, tmp_path: Path) -> None:
     board = None if on == "host" else load("mps2-an386")
     if board is not None:
         simulable(board)
@@ -133,7 +133,7 @@ def test_a_large_image_crosses_a_bad_line(on: str, tmp_path: Path) -> None:
     assert device.retries > 50
 
 
-def test_outputs_of_layers_cross_a_bad_line(tmp_path: Path) -> None:
+def test_outputs_of_layers_are_transferred_over_a_bad_line(tmp_path: Path) -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", Options(board="host"))
     artefact.write(tmp_path)
     elf = compile_project(tmp_path, artefact.platform, taps=True).path
@@ -151,8 +151,8 @@ def test_outputs_of_layers_cross_a_bad_line(tmp_path: Path) -> None:
     assert device.retries > 10
 
 
-def test_a_program_may_end_by_itself(tmp_path: Path) -> None:
-    """A GPU's driver still writes to its cache when the last answer has come."""
+def test_a_program_gets_time_to_end(tmp_path: Path) -> None:
+    """For example, a GPU's driver writes its cache after the last reply."""
     last = f"cat; exec 1>&-; head -c 300000 /dev/zero >&2; sleep 0.5; echo whole > {tmp_path}/left"
     script(tmp_path / "program", last)
     ProcessStream(tmp_path / "program").close()
@@ -167,14 +167,14 @@ def test_a_program_that_does_not_end_is_killed(tmp_path: Path) -> None:
         os.kill(int((tmp_path / "id").read_text()), 0)
 
 
-def test_a_child_of_a_program_does_not_hold_us_up(tmp_path: Path) -> None:
+def test_a_running_child_of_a_program_does_not_block_close(tmp_path: Path) -> None:
     script(tmp_path / "program", f"sleep 600 & echo $! > {tmp_path / 'id'}; cat")
     ProcessStream(tmp_path / "program").close()
-    os.kill(int((tmp_path / "id").read_text()), signal.SIGKILL)  # it goes on until then
+    os.kill(int((tmp_path / "id").read_text()), signal.SIGKILL)  # it still ran
 
 
-def test_a_program_that_closes_its_output_is_told_apart(tmp_path: Path) -> None:
-    """It may have said much: the end of that is shown."""
+def test_a_running_program_that_closed_its_output_is_reported(tmp_path: Path) -> None:
+    """The error shows the end of its output."""
     script(tmp_path / "program", "head -c 300000 /dev/zero | tr '\\0' x >&2; exec sleep 30 >&-")
     stream = ProcessStream(tmp_path / "program")
     try:

@@ -1,4 +1,4 @@
-"""Large networks: the weights are a binary file that an assembler file includes."""
+"""Weights of large networks, which are in a binary file that an assembler file includes."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ BOARD = pytest.param("mps2-an386", marks=pytest.mark.qemu)
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every network counts as a large one."""
+    """Make every network a large one."""
     monkeypatch.setattr(weights, "BINARY_FROM", 0)
 
 
 def both_forms(
     monkeypatch: pytest.MonkeyPatch, options: Options | None = None, model: str = "digits_int8"
 ) -> tuple[Artefact, Artefact]:
-    """The example network with its weights as C text, and with its weights in a binary file."""
+    """Return the example network with its weights as C text, and in a binary file."""
     text = digits(options, model)
     monkeypatch.setattr(weights, "BINARY_FROM", 0)
     return text, digits(options, model)
 
 
 def symbols(file: Path, nm: str = "nm") -> dict[str, str]:
-    """Size by name of what an object defines."""
+    """Return the symbols that an object defines, with their sizes by name."""
     listing = subprocess.check_output([nm, "-P", "--defined-only", str(file)], text=True)
     return {line.split()[0]: line.split()[3] for line in listing.splitlines()}
 
 
-def answers(elf: Path, artefact: Artefact) -> None:
-    """The example network's program gives the right answer."""
+def assert_program_is_correct(elf: Path, artefact: Artefact) -> None:
+    """Assert that the example network's program returns the right output."""
     inputs, expected = images(1)
     hash_ = artefact.network.hash
     with open_device(elf, artefact.on, artefact.board, expected_hash=hash_) as device:
@@ -109,7 +109,7 @@ def test_states_start_from_the_binary_file() -> None:
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("tool", ["make", "cmake"])
 @pytest.mark.parametrize("board", [None, BOARD])
-def test_builds_outside_the_project(tool: str, board: str | None, tmp_path: Path) -> None:
+def test_projects_build_from_another_folder(tool: str, board: str | None, tmp_path: Path) -> None:
     if shutil.which(tool) is None:
         pytest.skip(f"no {tool}")
     artefact = digits(Options(board=board))
@@ -121,7 +121,7 @@ def test_builds_outside_the_project(tool: str, board: str | None, tmp_path: Path
         must("cmake", "-S", str(project), "-B", str(build), cwd=tmp_path)
         must("cmake", "--build", str(build), "-j2", cwd=tmp_path)
     elf = build / "digits_int8.elf"
-    answers(elf, artefact)
+    assert_program_is_correct(elf, artefact)
     if board is not None:
         listing = subprocess.check_output(["arm-none-eabi-readelf", "-SW", str(elf)], text=True)
         (line,) = (line for line in listing.splitlines() if ".smelt_weights" in line)
@@ -131,7 +131,7 @@ def test_builds_outside_the_project(tool: str, board: str | None, tmp_path: Path
 
 @pytest.mark.qemu
 @pytest.mark.usefixtures("large")
-def test_library_without_a_board(tmp_path: Path) -> None:
+def test_a_library_without_board_contains_the_weights(tmp_path: Path) -> None:
     artefact = digits(Options(target="cortex-m0"))
     artefact.with_firmware().write(tmp_path / "project")
     must("make", cwd=tmp_path / "project")
@@ -158,7 +158,7 @@ def test_a_changed_binary_file_is_built_again(tool: str, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("large")
-def test_the_same_bytes_and_a_licence(tmp_path: Path) -> None:
+def test_the_binary_file_is_reproducible_and_in_the_readme(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         digits().write(tmp_path / folder)
     for name in ("digits_int8_net_weights.S", "digits_int8_net_weights.bin"):
@@ -170,7 +170,7 @@ def test_the_same_bytes_and_a_licence(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_weights_can_be_placed(tmp_path: Path) -> None:
+def test_the_section_of_the_weights_can_be_chosen(tmp_path: Path) -> None:
     digits().write(tmp_path)
     must("make", "library", "EXTRA_CFLAGS=-DSMELT_WEIGHTS_SECTION_NAME=.far", cwd=tmp_path)
     command = ["readelf", "-SW", str(tmp_path / "build/digits_int8_net_weights.o")]
@@ -189,7 +189,7 @@ def test_nan_is_refused(threshold: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.usefixtures("large")
 def test_an_empty_constant_takes_one_element(tmp_path: Path) -> None:
-    """C has no arrays of no elements."""
+    """C has no arrays without elements."""
     artefact = digits()
     empty = {"nothing": np.zeros((0, 3), np.int32), "five": np.full((), 5, np.float64)}
     comments = dict.fromkeys(empty, "a test")
@@ -206,8 +206,8 @@ def test_an_empty_constant_takes_one_element(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_light_models_of_the_backend_suite() -> None:
-    """AlexNet, DenseNet, ResNet-50, VGG-19 and others: up to 144 million parameters."""
+def test_light_models_of_the_backend_suite_build() -> None:
+    """They are AlexNet, DenseNet, ResNet-50, VGG-19 and others: up to 144 million parameters."""
     from bench.conformance import judge
     from bench.onnx_suite import cases
 

@@ -50,7 +50,7 @@ NETWORKS: dict[str, Callable[[], Artefact]] = {
     "lstm": lambda: compile_graph(build(LSTM[0], DType.INT8)),
     "lstm with states": lambda: compile_graph(build(LSTM[3], DType.INT8)),
 }
-"""What is compiled; code for another core in its plain C form."""
+"""Networks to compile; code for another core is in its plain-C form."""
 
 
 @pytest.mark.quick(network=("cortex-m4",), standard=("c99", "c++17"))
@@ -68,7 +68,7 @@ def test_compiles_without_a_warning(name: str, network: str, standard: str, tmp_
 @pytest.mark.quick(network=("cortex-m4", "float32"), standard=("c99",))
 @pytest.mark.parametrize("standard", ["c99", "c++17"])
 @pytest.mark.parametrize("network", NETWORKS)
-def test_clang_with_nearly_all_its_warnings(network: str, standard: str, tmp_path: Path) -> None:
+def test_clang_has_nearly_no_warning(network: str, standard: str, tmp_path: Path) -> None:
     command = [*newest_clang(), *STANDARDS[standard], *EVERYTHING]
     if standard == "c++17":
         command += NOT_FOR_CPP
@@ -79,8 +79,10 @@ def test_clang_with_nearly_all_its_warnings(network: str, standard: str, tmp_pat
 @pytest.mark.quick(core=("cortex-m4",), gnu=(False,))
 @pytest.mark.parametrize("gnu", [True, False], ids=["assembly", "plain"])
 @pytest.mark.parametrize("core", CORES)
-def test_clang_for_a_core_with_and_without_gnu_c(core: str, gnu: bool, tmp_path: Path) -> None:
-    """A compiler that does not define `__GNUC__` sees no assembly, on Arm either."""
+def test_clang_compiles_for_a_core_with_and_without_gnu_c(
+    core: str, gnu: bool, tmp_path: Path
+) -> None:
+    """A compiler that does not define `__GNUC__` must get no assembly, even for Arm."""
     library = bare_library(tmp_path / "include")
     machine = [flag for flag in get(core).arch_flags if flag.startswith(("-mcpu", "-mthumb"))]
     command = [*newest_clang(), "--target=arm-none-eabi", *machine, *library]
@@ -90,7 +92,7 @@ def test_clang_for_a_core_with_and_without_gnu_c(core: str, gnu: bool, tmp_path:
 
 
 @pytest.mark.parametrize("core", ["cortex-m0", "cortex-m4"])
-def test_zig_for_a_core(core: str, tmp_path: Path) -> None:
+def test_zig_compiles_for_a_core(core: str, tmp_path: Path) -> None:
     library = bare_library(tmp_path / "include")
     machine = ["-target", "thumb-freestanding-eabi", f"-mcpu={core.replace('-', '_')}"]
     digits(Options(target=core)).write(tmp_path / "project")
@@ -101,7 +103,7 @@ def test_zig_for_a_core(core: str, tmp_path: Path) -> None:
 @pytest.mark.quick(target=("cortex-m4",))
 @pytest.mark.parametrize("target", ["host", *CORES])
 def test_tiny_c_computes_the_same(target: str, tmp_path: Path) -> None:
-    """A compiler that is neither gcc nor clang, and does not define `__GNUC__`."""
+    """Tiny C is neither gcc nor clang, and does not define `__GNUC__`."""
     need("tcc")
     artefact = digits(Options(target=target))
     artefact.write(tmp_path)

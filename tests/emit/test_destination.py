@@ -1,4 +1,4 @@
-"""`--force`: the files of the earlier build are replaced, and no other file is touched."""
+"""`--force`: the files of the earlier build are replaced, and no other file is changed."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_the_report_lists_what_was_written(tmp_path: Path) -> None:
     assert "report.json" in report["files"]
 
 
-def fill(out: Path) -> Callable[[], None]:
-    """Put files of a user's beside those of a build; what comes back checks that they are there."""
+def add_user_files(out: Path) -> Callable[[], None]:
+    """Add files of a user to a build's folder; return a function that asserts that they exist."""
     (out / ".git/objects").mkdir(parents=True)
     (out / ".git/objects/ab").write_text("object")
     (out / ".git/objects/ab").chmod(0o444)
@@ -90,12 +90,12 @@ def refuse(*_args: object, **_options: object) -> None:
 
 @pytest.mark.parametrize("linked", [True, False], ids=["linked", "copied"])
 @pytest.mark.parametrize("exchanged", [True, False], ids=["exchanged", "renamed"])
-def test_the_users_files_are_kept(
+def test_files_of_the_user_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool, exchanged: bool
 ) -> None:
     out = tmp_path / "out"
     write_project(digits(), out)
-    check = fill(out)
+    check = add_user_files(out)
     (out / "digits_int8_net.c").write_text("edited")
     report = report_of(out)
     report["files"].append("gone.c")
@@ -116,11 +116,11 @@ def test_the_users_files_are_kept(
 @pytest.mark.parametrize(
     "command", ["build", "export", pytest.param("mlperf-tiny", marks=pytest.mark.qemu)]
 )
-def test_every_command_keeps_them(smelt: Smelt, tmp_path: Path, command: str) -> None:
+def test_every_command_keeps_files_of_the_user(smelt: Smelt, tmp_path: Path, command: str) -> None:
     name, *options = COMMANDS[command]
     model = Network("mlperf_tiny", "ad_int8").model if name == "mlperf-tiny" else MODEL
     assert smelt(name, model, *options, "-o", "out").code == 0
-    check = fill(tmp_path / "out")
+    check = add_user_files(tmp_path / "out")
     again = smelt(name, model, *options, "-o", "out")
     assert again.code == 1
     assert "--force replaces the files of the earlier build" in again.err
@@ -129,7 +129,7 @@ def test_every_command_keeps_them(smelt: Smelt, tmp_path: Path, command: str) ->
     check()
 
 
-def test_what_make_made_gives_way_to_what_is_compiled(tmp_path: Path) -> None:
+def test_compiled_files_replace_those_of_make(tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_project(digits(), out)
     (out / "build").mkdir()
@@ -142,7 +142,7 @@ def test_what_make_made_gives_way_to_what_is_compiled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "/x.c"], ids=["file", "folder"])
-def test_a_name_that_the_new_build_wants(tmp_path: Path, below: str) -> None:
+def test_a_user_file_named_like_a_new_file_is_not_replaced(tmp_path: Path, below: str) -> None:
     out = tmp_path / "out"
     write_project(digits(), out)
     report = report_of(out)
@@ -174,7 +174,7 @@ def test_a_name_that_the_new_build_wants(tmp_path: Path, below: str) -> None:
     ],
     ids=["empty", "list", "nothing", "NUL", "deep", "other", "text"],
 )
-def test_a_report_of_something_else(tmp_path: Path, text: str) -> None:
+def test_a_folder_with_a_foreign_report_is_refused(tmp_path: Path, text: str) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "report.json").write_text(text)
@@ -185,7 +185,7 @@ def test_a_report_of_something_else(tmp_path: Path, text: str) -> None:
     assert files_of(tmp_path) == ["out/report.json", "out/thesis.tex"]
 
 
-def test_a_build_that_does_not_list_its_files(tmp_path: Path) -> None:
+def test_a_build_without_list_of_files_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_project(digits(), out)
     report = report_of(out)
@@ -197,7 +197,7 @@ def test_a_build_that_does_not_list_its_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [".", "..", "../.."])
-def test_the_current_folder_and_what_holds_it(
+def test_the_current_folder_and_its_parents_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     out = tmp_path / "out"
@@ -209,7 +209,7 @@ def test_the_current_folder_and_what_holds_it(
     assert (out / "report.json").is_file()
 
 
-def test_python_is_told_of_its_own_argument(tmp_path: Path) -> None:
+def test_the_python_api_names_its_own_argument(tmp_path: Path) -> None:
     artefact = digits()
     artefact.write(tmp_path / "out")
     with pytest.raises(ConfigError, match="not empty; force=True replaces the files"):
@@ -230,7 +230,7 @@ def test_an_interrupted_exchange_loses_nothing(
 ) -> None:
     out = tmp_path / "out"
     write_project(digits(), out)
-    check, before = fill(out), files_of(out)
+    check, before = add_user_files(out), files_of(out)
     rename = Path.rename
 
     def interrupted(path: Path, target: Path) -> Path:
@@ -255,8 +255,10 @@ def interrupt(*_folders: Path) -> bool:
     raise KeyboardInterrupt
 
 
-def test_a_mount_point_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removing the earlier project would empty what is mounted there."""
+def test_a_mount_point_in_the_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removing the earlier project would delete the files of the mounted file system."""
     out = tmp_path / "out"
     write_project(digits(), out)
     (out / "data").mkdir()
@@ -267,7 +269,7 @@ def test_a_mount_point_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (out / "data/set.npz").read_text() == "mine"
 
 
-def test_a_place_of_the_same_file_system_that_is_mounted_in_the_folder(
+def test_a_bind_mount_in_the_folder_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -281,7 +283,7 @@ def test_a_place_of_the_same_file_system_that_is_mounted_in_the_folder(
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_folder_that_appears_while_the_project_is_compiled(tmp_path: Path, force: bool) -> None:
+def test_a_folder_created_during_compilation_is_not_replaced(tmp_path: Path, force: bool) -> None:
     out = tmp_path / "out"
 
     def meanwhile(_staging: Path) -> dict[str, object]:
@@ -295,7 +297,7 @@ def test_a_folder_that_appears_while_the_project_is_compiled(tmp_path: Path, for
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_what_appears_in_the_folder_at_the_last_moment_is_kept(
+def test_files_created_at_the_last_moment_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""Names out of a file or off the command line say nothing to a compiler, a shell or a browser."""
+"""Names from a file or the command line cannot inject code into C, a shell or a web page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ DIMENSION = f'D*/ `$(touch {MARK})` <b> "\\'
 
 @cache
 def hostile(kind: str = "own") -> bytes:
-    """A network each of whose tensors, nodes and constants, dimension and graph has such a name."""
+    """Return a network whose tensors, nodes, constants, dimension and graph have hostile names."""
     nodes: list[onnx.NodeProto] = []
     weights = {f"w {name}": np.full((4, 4), 0.1 * i, np.float32) for i, name in enumerate(NAMES)}
     ends = [*NAMES[1:], f"last {NAMES[0]}"]
@@ -86,7 +86,7 @@ def hostile(kind: str = "own") -> bytes:
 
 
 def refused() -> bytes:
-    """A network that cannot be compiled, whose error names a tensor with two lines."""
+    """Return a network that cannot be compiled; the error names a tensor of two lines."""
     name = f"a\n{MARK} in QEMU: bit-exact"
     nodes = [helper.make_node("Relu", ["x"], [name]), helper.make_node("NonZero", [name], ["y"])]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
@@ -99,13 +99,13 @@ def compiled(kind: str = "own", options: Options | None = None) -> Artefact:
     return compile_model(hostile(kind), replace(options or Options(), inputs=lengths))
 
 
-def built_nothing_else(folder: Path) -> None:
-    """Fail if something was executed that a name says."""
+def assert_nothing_was_executed(folder: Path) -> None:
+    """Fail if a command in a name was executed."""
     assert not [path for path in folder.rglob("*") if path.name == MARK]
 
 
 @pytest.mark.parametrize("name", [*NAMES, "?" * 7, "*" * 3 + "/", "/" + "*" * 3, "??" * 3 + "/"])
-def test_comments_end_where_they_end(name: str) -> None:
+def test_names_cannot_end_a_comment(name: str) -> None:
     for text in (c_comment(name), code_span(name)):
         assert text.isascii()
         assert text.isprintable()
@@ -113,7 +113,7 @@ def test_comments_end_where_they_end(name: str) -> None:
     assert "`" not in code_span(name)
 
 
-def test_a_project_is_built_by_make_and_cmake(tmp_path: Path) -> None:
+def test_projects_build_without_executing_names(tmp_path: Path) -> None:
     need("make", "cmake", "clang")
     artefact = compiled("open")
     artefact.with_firmware().write(tmp_path / "project")
@@ -122,13 +122,13 @@ def test_a_project_is_built_by_make_and_cmake(tmp_path: Path) -> None:
     for source in network_sources(tmp_path / "project"):
         must("clang", "-std=c99", "-Wcomment", "-Wtrigraphs",
              "-Werror", "-fsyntax-only", f"-I{tmp_path / 'project'}", str(source))  # fmt: skip
-    built_nothing_else(tmp_path)
+    assert_nothing_was_executed(tmp_path)
     assert_clean_page((tmp_path / "project/README.md").read_text())
 
 
 @pytest.mark.parametrize("format_", sorted(formats()))
-def test_exports_are_built(format_: str, tmp_path: Path) -> None:
-    """By their own tool where it is Make or CMake, and their sources and examples by compilers."""
+def test_exports_build_without_executing_names(format_: str, tmp_path: Path) -> None:
+    """Build by Make or CMake if it is the format's tool, and compile sources and examples."""
     need("make", "cmake")
     folder = tmp_path / "lib"
     export(compiled("open"), format_, folder)
@@ -148,13 +148,13 @@ def test_exports_are_built(format_: str, tmp_path: Path) -> None:
         must("g++", *flags, "-xc++", str(header))
     for description in folder.glob("*.pdsc"):
         ElementTree.parse(description)
-    built_nothing_else(tmp_path)
+    assert_nothing_was_executed(tmp_path)
     assert_clean_page((folder / "README.md").read_text())
 
 
 @requires_vulkan
 @pytest.mark.parametrize("format_", [None, "make", "cmake"])
-def test_projects_for_a_gpu_are_built(format_: str | None, tmp_path: Path) -> None:
+def test_gpu_projects_build_without_executing_names(format_: str | None, tmp_path: Path) -> None:
     need("make", "cmake")
     artefact = compiled("own", Options(target="vulkan", backends=("vulkan", "c")))
     folder = tmp_path / "gpu"
@@ -167,11 +167,11 @@ def test_projects_for_a_gpu_are_built(format_: str | None, tmp_path: Path) -> No
         cmake(folder, tmp_path / "build")
     else:
         must("make", cwd=folder)
-    built_nothing_else(tmp_path)
+    assert_nothing_was_executed(tmp_path)
     assert_clean_page((folder / "README.md").read_text())
 
 
-def test_the_network_computes_what_it_must() -> None:
+def test_a_network_with_hostile_names_is_correct() -> None:
     artefact = compiled()
     samples = random_samples(artefact.imported.graph, 2, 0)
     expected = [evaluate(artefact.imported.graph, sample).outputs for sample in samples]
@@ -179,7 +179,7 @@ def test_the_network_computes_what_it_must() -> None:
 
 
 def assert_clean_page(text: str) -> None:
-    """Fail if a page of Markdown has HTML, a link or a picture, or a row that is a name's."""
+    """Fail if a Markdown page has HTML, a link or an image, or a table row that a name began."""
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     found = [t for token in tokens for t in (token, *(token.children or ()))]
     kinds = {token.type for token in found}
@@ -198,8 +198,8 @@ def smelt(
     return runner(tmp_path, monkeypatch, capfd)
 
 
-def test_what_is_shown_on_a_terminal_is_plain(smelt: Smelt) -> None:
-    """Of every command that shows names; and files whose names are as bad do nothing else."""
+def test_terminal_output_contains_no_control_characters(smelt: Smelt) -> None:
+    """All commands that print names are tested, also with hostile file names."""
     file = Path(f"a b $(touch {MARK}) `touch {MARK}` \x1b[31m.onnx")
     file.write_bytes(hostile("open"))
     dim = ("--dim", f"{DIMENSION}=1..3")

@@ -1,4 +1,4 @@
-"""The C interface of a network, called by C programs under sanitizers; and its state."""
+"""The C interface of a network, called by C programs under sanitizers, and its state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def c_array(name: str, array: Array) -> str:
 
 
 def run_c(folder: Path, source: str, projects: Sequence[Path], flags: Sequence[str] = ()) -> None:
-    """Compile and run a program with the networks of some projects; it prints what is wrong."""
+    """Compile and run a program with the networks of some projects; fail if it returns an error."""
     program = folder / "program.c"
     program.write_text(HARNESS + dedent(source))
     networks_ = [str(path) for project in projects for path in network_sources(project)]
@@ -76,8 +76,8 @@ def run_c(folder: Path, source: str, projects: Sequence[Path], flags: Sequence[s
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_two_networks_in_one_program(tmp_path: Path) -> None:
-    """And two contexts of the first, their inferences interleaved."""
+def test_networks_and_contexts_are_independent(tmp_path: Path) -> None:
+    """One program uses two networks, and two contexts of the first, with interleaved inferences."""
     projects = [tmp_path / model for model in DIGITS_MODELS]
     for model, project in zip(DIGITS_MODELS, projects, strict=True):
         digits(model=model).write(project)
@@ -170,8 +170,8 @@ int main(void) {
 """
 
 
-def test_step_callback(tmp_path: Path) -> None:
-    """It sees every step's output, and can abort; without the macro it does not exist."""
+def test_the_step_callback_sees_every_output_and_can_abort(tmp_path: Path) -> None:
+    """Without the macro, there is no callback."""
     compile_graph(unary_chain()).write(tmp_path / "chain")
     run_c(tmp_path, STEP_CALLBACK, [tmp_path / "chain"], ["-DSMELT_STEP_CALLBACK"])
     header = (tmp_path / "chain/chain_net.h").read_text()
@@ -218,8 +218,8 @@ int main(void) {
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_inputs_survive_if_asked(keep: bool, tmp_path: Path) -> None:
-    """Without `keep_inputs` this network does overwrite its input: both steps work in place."""
+def test_keep_inputs_preserves_inputs(keep: bool, tmp_path: Path) -> None:
+    """Without `keep_inputs`, this network overwrites its input: both steps work in place."""
     artefact = compile_graph(unary_chain(), Options(keep_inputs=keep))
     artefact.with_firmware().write(tmp_path / "chain")
     assert artefact.network.arena_bytes == (32 if keep else 16)
@@ -244,7 +244,7 @@ int main(void) {
 """
 
 
-def test_kept_inputs_give_the_same_again(tmp_path: Path) -> None:
+def test_kept_inputs_give_the_same_output_again(tmp_path: Path) -> None:
     artefact = digits(Options(keep_inputs=True))
     artefact.with_firmware().write(tmp_path / "project")
     elf = compile_project(tmp_path / "project", artefact.platform)
@@ -257,9 +257,9 @@ def test_kept_inputs_give_the_same_again(tmp_path: Path) -> None:
 
 
 def delay_line(length: int, *, forwards: bool) -> Graph:
-    """int8: the sum of this input and the one `length` inferences ago.
+    """Return an int8 network: the sum of the input and the input `length` inferences ago.
 
-    The states only hand values on to each other; `forwards` says in which order they stand.
+    Each state becomes the next one; `forwards` chooses the order in which the graph lists them.
     """
     type_ = TensorType((1, 2), DType.INT8, Quant.per_tensor(0.5, 3))
     x, y = Value("x", type_), Value("y", TensorType((1, 2), DType.INT8, Quant.per_tensor(1.0, 0)))
@@ -271,7 +271,7 @@ def delay_line(length: int, *, forwards: bool) -> Graph:
 
 
 def swap() -> Graph:
-    """Two states that change places; the outputs are what they were, one of them reshaped."""
+    """Return a network that swaps two states and outputs their old values, one of them reshaped."""
     a, b, x = (Value(name, VECTOR) for name in "abx")
     flat = Value("flat", VECTOR.with_shape((2, 2)))
     reshape = Node(Reshape((2, 2)), (a,), (flat,), Origin("RESHAPE", 0))
@@ -279,8 +279,8 @@ def swap() -> Graph:
     return verify(Graph("swap", (x,), (flat, b), (reshape,), states), "test")
 
 
-def outputs_in_a_row(graph: Graph, samples: Sequence[Sample]) -> SampleOutputs:
-    """The reference's outputs of inferences that hand on their states."""
+def consecutive_outputs(graph: Graph, samples: Sequence[Sample]) -> SampleOutputs:
+    """Return the reference's outputs of consecutive inferences with state."""
     states: Sequence[Array] | None = None
     outputs: SampleOutputs = []
     for sample in samples:
@@ -302,13 +302,13 @@ def outputs_in_a_row(graph: Graph, samples: Sequence[Sample]) -> SampleOutputs:
     ],
     ids=["counter", "delay", "delay_backwards", "swap", "several"],
 )
-def test_state_goes_from_one_inference_to_the_next(graph: Graph) -> None:
+def test_state_is_passed_to_the_next_inference(graph: Graph) -> None:
     samples = random_samples(graph, 6, seed=1)
     artefact = compile_graph(graph)
     assert artefact.report["state"] == {"bytes": artefact.network.state_bytes}
     assert artefact.network.state_bytes >= sum(state.initial.nbytes for state in graph.states)
     outputs = run(artefact, samples).outputs
-    assert_same(list(outputs), outputs_in_a_row(graph, samples), graph.name)
+    assert_same(list(outputs), consecutive_outputs(graph, samples), graph.name)
 
 
 def test_init_resets_state(tmp_path: Path) -> None:

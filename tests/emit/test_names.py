@@ -1,4 +1,4 @@
-"""Names in C: whatever a network is called, its code stands beside every library's headers."""
+"""Names in C: whatever a network's title, its code compiles with all headers of every library."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TITLES = """
     smelt smelt_vulkan text test all aux class NULL EOF INPUT OUTPUT DEFAULT OK ERROR PI F B1 bit
     MIN M_PI linux unix inet net bt_mesh virtio sys_NET K StackType TaskHandle k_tid boolean
     """
-"""Names that headers have types, macros, functions or files of: what stood here without `_net`."""
+"""Titles that are names of types, macros, functions or files in headers, without `_net`."""
 
 HEADERS = """
     aio arpa/inet assert complex ctype dirent dlfcn errno fcntl fenv float fnmatch ftw getopt glob
@@ -40,7 +40,7 @@ HEADERS = """
     sys/resource sys/select sys/socket sys/stat sys/time sys/times sys/types sys/un sys/wait
     syslog termios threads time uchar ucontext unistd utime wchar wctype
     """
-"""Headers of C and of POSIX; each library has most of them."""
+"""Headers of C and POSIX; each library has most of them."""
 
 LIBRARIES = {
     "glibc": ("gcc",),
@@ -50,30 +50,30 @@ LIBRARIES = {
         *("-march=rv32imac_zicsr", "-mabi=ilp32", "--specs=picolibc.specs"),
     ),
 }
-"""Compilers, each with the C library that it comes with."""
+"""Command of a compiler for each C library."""
 
 ENVIRONMENTS = ("arduino", "freertos", "zephyr")
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wno-unused-function")
 
 
 def graphs() -> Iterator[Graph]:
-    """Networks that together declare all that there is: tensors, state, lengths."""
+    """Yield networks that together have every kind of declaration: tensors, state, lengths."""
     yield counter()
     yield parse(SUMMARY)
 
 
 @cache
 def texts(title: str) -> dict[str, str]:
-    """The C files of one network with state, and the header of one with lengths."""
+    """Return the C files of a network with state, and the header of one with lengths."""
     first, second = (compile_graph(g, Options(name=title)).project.files for g in graphs())
     name = c_name(title)
     files = {path: text for path, text in first.items() if path.startswith(name)}
-    # Both have the same guard and the same names, so that they are compiled one at a time.
+    # Both headers have the same guard and names, so they must be compiled separately.
     return {**files, f"lengths/{name}.h": second[f"{name}.h"]}
 
 
 def includes(library: str) -> list[str]:
-    """Lines that include every header of `HEADERS` that a library has and can compile."""
+    """Return a line to include each header of `HEADERS` that a library has and can compile."""
     return [line for line in _candidates() if _compiles(library, line)]
 
 
@@ -90,8 +90,8 @@ def _candidates() -> list[str]:
     return [f"#include <{header}.h>\n" for header in HEADERS.split()]
 
 
-def compiles(command: tuple[str, ...], text: str, folder: Path) -> None:
-    """Fail unless a C file compiles without a warning."""
+def assert_compiles(command: tuple[str, ...], text: str, folder: Path) -> None:
+    """Assert that a C file compiles without a warning."""
     (folder / "all.c").write_text(text)
     done = subprocess.run(
         [
@@ -111,7 +111,7 @@ def compiles(command: tuple[str, ...], text: str, folder: Path) -> None:
 
 
 def write(folder: Path) -> list[str]:
-    """Write every network's files; the lines that include their headers."""
+    """Write the files of all networks, and return lines that include their headers."""
     for title in TITLES.split():
         for path, text in texts(title).items():
             (folder / path).parent.mkdir(exist_ok=True)
@@ -134,17 +134,17 @@ def test_the_longest_name_fits_every_file(format_: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("title", ["pid", "net", "a_net_", "knet", "kws_NET", "NET"])
-def test_the_ending_is_added(title: str) -> None:
+def test_the_suffix_is_added_to_a_title(title: str) -> None:
     assert c_name(title) == f"{title}_net"
 
 
 @pytest.mark.parametrize("title", ["kws_net", "a__net"])
-def test_a_name_that_has_the_ending_is_taken_as_it_is(title: str) -> None:
+def test_a_title_with_the_suffix_is_not_changed(title: str) -> None:
     assert c_name(title) == title
 
 
 @pytest.mark.parametrize("title", ["_net", "_x", "__x", "_", "", "1", "a-b", "ä", "a\n", "a b"])
-def test_names_that_are_none(title: str) -> None:
+def test_invalid_names_are_refused(title: str) -> None:
     with pytest.raises(ConfigError, match="--name"):
         c_name(title)
 
@@ -152,10 +152,9 @@ def test_names_that_are_none(title: str) -> None:
 @pytest.mark.quick(lengths=(True,), library=("glibc",))
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("lengths", [False, True])
-def test_headers_of_hostile_names_beside_a_library(
+def test_headers_compile_before_and_after_all_headers_of_a_library(
     library: str, lengths: bool, tmp_path: Path
 ) -> None:
-    """Every header of the library before the networks' own ones, and after them."""
     need(LIBRARIES[library][0])
     own = write(tmp_path)
     if lengths:
@@ -163,43 +162,43 @@ def test_headers_of_hostile_names_beside_a_library(
     system = includes(library)
     assert len(system) > 25
     command = (*LIBRARIES[library], "-std=gnu11", "-DSMELT_STEP_CALLBACK")
-    compiles(command, "".join([*system, *own]), tmp_path)
-    compiles(command, "".join([*own, *system]), tmp_path)
+    assert_compiles(command, "".join([*system, *own]), tmp_path)
+    assert_compiles(command, "".join([*own, *system]), tmp_path)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_code_of_a_hostile_name_behind_every_header(library: str, tmp_path: Path) -> None:
-    """What the network's own C files declare and define, locals too, beside all of a library."""
+def test_sources_compile_after_all_headers_of_a_library(library: str, tmp_path: Path) -> None:
+    """Names in the network's C files, including locals, do not collide with the library's."""
     need(LIBRARIES[library][0])
     write(tmp_path)
     system = includes(library)
     for file in ("time_net.c", "time_net_kernels.c", "time_net_weights.c"):
         own = f'#include "{file}"\n'
-        compiles((*LIBRARIES[library], "-std=gnu11"), "".join([*system, own]), tmp_path)
+        assert_compiles((*LIBRARIES[library], "-std=gnu11"), "".join([*system, own]), tmp_path)
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_headers_of_hostile_names_in_an_environment(environment: str, tmp_path: Path) -> None:
-    """Its macros must not change members, parameters and constants either."""
+def test_headers_compile_in_an_environment(environment: str, tmp_path: Path) -> None:
+    """The environment's macros must not change members, parameters and constants."""
     need("gcc")
     own = write(tmp_path)
     around = f'#include "{environment}.h"\n'
     for lines in ([around, *own], [*own, around]):
-        compiles(("gcc", "-std=gnu11", "-DSMELT_STEP_CALLBACK"), "".join(lines), tmp_path)
+        assert_compiles(("gcc", "-std=gnu11", "-DSMELT_STEP_CALLBACK"), "".join(lines), tmp_path)
     lengths = [line.replace('"', '"lengths/', 1) for line in own]
-    compiles(("gcc", "-std=gnu11"), "".join([around, *lengths]), tmp_path)
+    assert_compiles(("gcc", "-std=gnu11"), "".join([around, *lengths]), tmp_path)
 
 
 @pytest.mark.quick(environment=("freertos",))
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_code_of_kernels_in_an_environment(environment: str, tmp_path: Path) -> None:
-    """A network's C file and every kernel, compiled behind the environment's macros."""
+def test_kernels_compile_in_an_environment(environment: str, tmp_path: Path) -> None:
+    """A network's C file and all kernels compile after the environment's macros."""
     need("gcc")
     write(tmp_path)
     (tmp_path / "kernels.c").write_text(kernels_source())
     for file in ("time_net.c", "kernels.c"):
         text = f'#include "{environment}.h"\n#include "{file}"\n'
-        compiles(("gcc", "-std=gnu11"), text, tmp_path)
+        assert_compiles(("gcc", "-std=gnu11"), text, tmp_path)
 
 
 FOLDERS = (
@@ -208,15 +207,15 @@ FOLDERS = (
 )
 
 
-def declared(text: str, name: str) -> set[str]:
-    """What follows the network's name in the names that its files declare, as macros and not."""
+def declared_suffixes(text: str, name: str) -> set[str]:
+    """Return the parts after the network's name in all names and macros of its files."""
     return set(re.findall(rf"\b(?:{name}|{name.upper()})_(\w+)", text))
 
 
-def test_no_header_has_a_name_that_a_network_could_take() -> None:
-    """Of any title: nothing in any header ends as a network's names do, comments included."""
+def test_no_header_contains_a_name_of_the_form_of_a_network() -> None:
+    """No word of any header, including comments, has the form TITLE_net_SUFFIX."""
     files = [text for path, text in texts("pid").items() if path.endswith((".h", ".c"))]
-    words = declared("".join(files), "pid_net")
+    words = declared_suffixes("".join(files), "pid_net")
     assert {"t", "init", "OK", "ARENA_BYTES", "INPUT_0_SHAPE", "set_length_T", "H"} <= words
     words |= {"gpu_t", "gpu_open", "gpu_close", "GPU_H", "SHADERS_H", "IMPLEMENTATION"}
     ours = re.compile(rf"\b[A-Za-z]\w*_(?:net|NET)_(?:{'|'.join(sorted(words))})\b".encode())
@@ -225,7 +224,7 @@ def test_no_header_has_a_name_that_a_network_could_take() -> None:
     if len(headers) < 100:
         pytest.skip("no C library's headers on this computer")
     found = {match.decode() for path in headers for match in ours.findall(_bytes(path))}
-    assert found <= {"VIRTIO_NET_OK"}  # Of <linux/virtio_net.h>, which is for virtual machines.
+    assert found <= {"VIRTIO_NET_OK"}  # From <linux/virtio_net.h>, which is for virtual machines.
     top = {path.name for folder in FOLDERS for path in Path(folder).glob("*.h")}
     assert not {name for name in top if name.endswith("_net.h")}
 
@@ -236,7 +235,7 @@ def _bytes(path: Path) -> bytes:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_no_macro_has_the_name_of_a_member_or_parameter(library: str, tmp_path: Path) -> None:
-    """Plain words that the public headers use, against what a preprocessor knows in the end."""
+    """Compare all words in the public headers with the macros after including all headers."""
     need(LIBRARIES[library][0])
     command = [*LIBRARIES[library], "-std=gnu11", "-dM", "-E", "-xc", "-"]
     lines = "".join(includes(library)).encode()

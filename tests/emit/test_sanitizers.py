@@ -48,8 +48,8 @@ def test_digits_are_clean_under_sanitizers(model: str, tmp_path: Path) -> None:
     assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], model)
 
 
-def test_concat_of_one_value_twice(tmp_path: Path) -> None:
-    """An operand that occurs twice is one argument twice."""
+def test_concat_of_a_value_with_itself_is_clean(tmp_path: Path) -> None:
+    """The generated function gets the same argument twice."""
     x, y = Value("x", VECTOR), Value("y", TensorType((8,), DType.FLOAT32))
     graph = Graph("twice", (x,), (y,), (Node(Concat(0), (x, x), (y,), Origin("CONCAT", 0)),))
     samples = random_samples(graph, 1, 0)

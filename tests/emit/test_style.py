@@ -1,4 +1,4 @@
-"""The layout and wording of generated C: what a reviewer would send back at once."""
+"""Layout and style of generated C: defects that a reviewer would reject."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _PROTOTYPE = re.compile(r"^static [^;{}]*?(\w+)\([^;{}]*\);\n+static [^;{}]*?\1\(", re.MULTILINE)
 _MACRO = re.compile(r"^ *# *define \w+(?:\([^)]*\))? +(?P<value>.*)$", re.MULTILINE)
 _SAFE = re.compile(r"[({\"].*|do \{ .*|_Pragma.*|__\w+__.*|\\|\w+_t|float|double|\w+\(.*\)")
-"""Values of macros that need no parentheses: in brackets, text, statements, attributes, types."""
+"""Macro values that need no parentheses: bracketed, strings, statements, attributes, types."""
 
 NETWORKS: dict[str, Callable[[], Artefact]] = {
     **{
@@ -41,8 +41,8 @@ def _without_comments(text: str) -> str:
 
 
 @pytest.mark.parametrize("network", [name for name in NETWORKS if name != "cortex-m4"])
-def test_no_term_changes_nothing(network: str) -> None:
-    """Templates of backend `dsp`, which serves Cortex-M4, still write some of these terms."""
+def test_no_expression_has_a_term_without_effect(network: str) -> None:
+    """Templates of backend `dsp` (Cortex-M4) still write some of these terms."""
     for name, text in _sources(network).items():
         code = _without_comments(text)
         found = [*_NEUTRAL.findall(code), *_ONE_BYTE.findall(code)]
@@ -62,14 +62,14 @@ def test_lines_fit_into_100_columns(network: str) -> None:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_no_prototype_stands_directly_above_its_definition(network: str) -> None:
+def test_no_prototype_directly_precedes_its_definition(network: str) -> None:
     for name, text in _sources(network).items():
         found = [match[1] for match in _PROTOTYPE.finditer(_without_comments(text))]
         assert not found, f"{name}: {found}"
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_values_of_macros_stand_in_brackets(network: str) -> None:
+def test_values_of_macros_are_in_parentheses(network: str) -> None:
     for name, text in _sources(network).items():
         values = [match["value"].strip() for match in _MACRO.finditer(_without_comments(text))]
         bare = [value for value in values if not _SAFE.fullmatch(value)]

@@ -1,4 +1,4 @@
-"""What a file asks to be computed of constants is counted, and too much of it refused at once."""
+"""The budget for computing constants at import: files that exceed it are refused quickly."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.support.tflite_networks import O, T, const, edited, network
 
 LARGE = 2**40
 MEMORY = 2**30
-"""Bytes that a file which is refused may take, at most."""
+"""Largest allocation in bytes while a file is refused."""
 
 
 def made(nodes: Sequence[onnx.NodeProto], **constants: Any) -> onnx.ModelProto:
-    """A network that adds `c`, which the nodes make of constants, to its input."""
+    """Return a network that adds the maximum of `c`, which the nodes compute, to its input."""
     arrays = {name: np.asarray(value) for name, value in constants.items()}
     ending = [node("ReduceMax", "c", "m", keepdims=0), node("Add", "x m", "y")]
     return model(graph([*nodes, *ending], {"x": [1]}, "y", arrays))
@@ -45,12 +45,15 @@ ONES = np.ones((1, 1, 4, 4), np.float32)
 VECTOR = np.ones(8, np.float32)
 
 
-def turning(turns: str, body: onnx.GraphProto) -> onnx.NodeProto:
+def loop_node(turns: str, body: onnx.GraphProto) -> onnx.NodeProto:
     return node("Loop", f"{turns} true s", "c", body=body)
 
 
 def body(depth: int, more: str = "going") -> onnx.GraphProto:
-    """Adds one, or runs such a loop as often as `turns` says."""
+    """Return a loop's body that adds one, or that contains `depth` nested loops of such a body.
+
+    The trip count of the nested loops is the tensor `turns`.
+    """
     step = [node("Add", f"s{depth} one", f"t{depth}")]
     if depth:
         step = [node("Loop", f"turns true s{depth}", f"t{depth}", body=body(depth - 1))]
@@ -65,13 +68,13 @@ def body(depth: int, more: str = "going") -> onnx.GraphProto:
     )
 
 
-def looped(turns: int, depth: int = 0) -> onnx.ModelProto:
+def loop_network(turns: int, depth: int = 0) -> onnx.ModelProto:
     constants = {"turns": turns, "true": True, "s": VECTOR[:2], "one": VECTOR[:1]}
-    return made([turning("turns", body(depth))], **constants)
+    return made([loop_node("turns", body(depth))], **constants)
 
 
-def endless(far: float = 1e7) -> onnx.ModelProto:
-    """A loop that goes on while a sum of ones is below a number."""
+def loop_until(far: float = 1e7) -> onnx.ModelProto:
+    """Return a network with a loop without trip count that adds ones until the sum is `far`."""
     inner = graph(
         [
             node("Add", "s0 one", "t"),
@@ -85,7 +88,7 @@ def endless(far: float = 1e7) -> onnx.ModelProto:
     return made([node("Loop", "_ true s", "c", body=inner)], **constants)
 
 
-def scanned(rows: int) -> onnx.ModelProto:
+def scan_network(rows: int) -> onnx.ModelProto:
     inner = graph(
         [node("Add", "a b", "t"), node("Identity", "t", "u")],
         [tensor_info("a", []), tensor_info("b", [])],
@@ -97,21 +100,21 @@ def scanned(rows: int) -> onnx.ModelProto:
 
 
 def doubled(kind: str) -> onnx.ModelProto:
-    """A constant joined to itself, again and again."""
+    """Return a network that doubles a constant 60 times: t[i + 1] = kind(t[i], t[i])."""
     nodes = [node(kind, f"t{i} t{i}", f"t{i + 1}", axis=0) for i in range(60)]
     return made([*nodes, node("Identity", "t60", "c")], t0=VECTOR)
 
 
-def many(count: int) -> onnx.ModelProto:
-    """Each constant is of a size that one may have; all of them are not."""
+def many_constants(count: int) -> onnx.ModelProto:
+    """Return a network that computes `count` constants, of which each one alone is allowed."""
     nodes = [node("ConstantOfShape", "size", f"t{i}") for i in range(count)]
     nodes += [node("ReduceMax", f"t{i}", f"m{i}", keepdims=0) for i in range(count)]
     joined = node("Max", " ".join(f"m{i}" for i in range(count)), "c")
     return made([*nodes, joined], size=ints(2**22))
 
 
-def grown() -> onnx.ModelProto:
-    """A sequence of the same tensor, longer by one in every step."""
+def growing_sequence() -> onnx.ModelProto:
+    """Return a network that appends a tensor to a sequence 5000 times."""
     nodes = [node("SequenceConstruct", "v", "s0")]
     nodes += [node("SequenceInsert", f"s{i} v", f"s{i + 1}") for i in range(5000)]
     return made([*nodes, node("ConcatFromSequence", "s5000", "c", axis=0)], v=VECTOR)
@@ -126,17 +129,17 @@ def _reals(*values: float) -> Array:
 
 
 REFUSED: dict[str, Callable[[], onnx.ModelProto]] = {
-    "Loop": lambda: looped(10**9),
-    "nested Loops": lambda: looped(2000, 3),
-    "endless Loop": endless,
-    "Scan": lambda: scanned(2**20),
+    "Loop": lambda: loop_network(10**9),
+    "nested Loops": lambda: loop_network(2000, 3),
+    "endless Loop": loop_until,
+    "Scan": lambda: scan_network(2**20),
     "Range": lambda: one("Range", "n0 n1 n2", _numbers(0, LARGE, 1)),
     "Range of reals": lambda: one("Range", "n0 n1 n2", _numbers(0.0, 1e12, 1e-3)),
     "Tile": lambda: one("Tile", "v n", {"v": VECTOR, "n": ints(LARGE)}),
     "Tile by little": lambda: one("Tile", "v n", {"v": VECTOR, "n": ints(2**24)}),
     "Expand": lambda: one("Expand", "v n", {"v": VECTOR[:1], "n": ints(2**14, 2**14)}),
     "ConstantOfShape": lambda: one("ConstantOfShape", "n", {"n": ints(2**20, 2**20)}),
-    "ConstantOfShapes": lambda: many(40),
+    "ConstantOfShapes": lambda: many_constants(40),
     "EyeLike": lambda: made(
         [node("ConstantOfShape", "n", "t"), node("EyeLike", "t", "c")], n=ints(2**13, 2**13)
     ),
@@ -147,7 +150,7 @@ REFUSED: dict[str, Callable[[], onnx.ModelProto]] = {
     "Pad by little": lambda: one("Pad", "v n", {"v": VECTOR, "n": ints(2**26, 0)}),
     "CenterCropPad": lambda: one("CenterCropPad", "v n", {"v": VECTOR, "n": ints(2**27)}),
     "Concat": lambda: doubled("Concat"),
-    "sequence": grown,
+    "sequence": growing_sequence,
     "OneHot": lambda: one(
         "OneHot", "v d w", {"v": np.zeros(64, np.int64), "d": 2**21, "w": VECTOR[:2]}
     ),
@@ -243,30 +246,33 @@ REFUSED: dict[str, Callable[[], onnx.ModelProto]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_too_much_of_constants_is_refused(name: str) -> None:
-    # What is watched takes ten times as long, and a loop's turns take no memory.
-    kind, refused = refusal(REFUSED[name]().SerializeToString(), watched=name != "endless Loop")
+def test_too_much_work_on_constants_is_refused(name: str) -> None:
+    # Tracing memory takes ten times as long, and this loop allocates almost none.
+    kind, message = refusal(REFUSED[name]().SerializeToString(), trace=name != "endless Loop")
     assert kind is UnsupportedError
     assert re.search(
-        r"[\d,.e+]{6,} (elementary operations|elements|operators|bytes)|large", refused
+        r"[\d,.e+]{6,} (elementary operations|elements|operators|bytes)|large", message
     )
 
 
-def refusal(data: bytes, *, watched: bool = True) -> tuple[type[Exception], str]:
-    """The error that a file ends in, having taken little memory."""
-    if watched:
+def refusal(data: bytes, *, trace: bool = True) -> tuple[type[Exception], str]:
+    """Return type and message of the error that the file causes.
+
+    With `trace`, also assert that the import allocates little memory.
+    """
+    if trace:
         tracemalloc.start()
     try:
         with pytest.raises((ModelError, UnsupportedError)) as caught:
             load(data)
-        assert not watched or tracemalloc.get_traced_memory()[1] < MEMORY
+        assert not trace or tracemalloc.get_traced_memory()[1] < MEMORY
     finally:
         tracemalloc.stop()
     return caught.type, str(caught.value)
 
 
-def test_the_message_names_operator_count_limit_and_remedy() -> None:
-    _, message = refusal(looped(10**9).SerializeToString())
+def test_the_message_names_operator_work_limit_and_remedy() -> None:
+    _, message = refusal(loop_network(10**9).SerializeToString())
     assert re.fullmatch(
         r"Loop #0 'c': computing the constants up to here takes 3,079,000,001,\d{3} elementary "
         r"operations; Smelt computes at most 33,5\d\d,\d{3} for a network of this size while it "
@@ -275,15 +281,19 @@ def test_the_message_names_operator_count_limit_and_remedy() -> None:
     )
 
 
-def test_loops_that_end_are_computed() -> None:
-    """Constant ones of some length; also those whose number of turns only running them tells."""
-    for proto, sum_ in ((looped(3000), 3001), (looped(12, 2), 12**3 + 1), (endless(40.0), 40)):
+def test_loops_over_constants_that_end_are_computed() -> None:
+    """A simple loop, nested loops, and a loop that ends by its condition."""
+    for proto, sum_ in (
+        (loop_network(3000), 3001),
+        (loop_network(12, 2), 12**3 + 1),
+        (loop_until(40.0), 40),
+    ):
         (found,) = evaluate(load(proto.SerializeToString()).graph, [VECTOR[:1]]).outputs
         assert found == sum_ + 1
 
 
-def test_many_constants_may_be_computed_of_many() -> None:
-    """What a network may cost grows with it: each weight is brought to reals and transposed."""
+def test_the_budget_grows_with_the_constants_of_the_file() -> None:
+    """Large weights may be dequantized and transposed."""
     weights = np.zeros((2048, 2048), np.int8)
     steps = [node("DequantizeLinear", "w scale", "t0")]
     steps += [node("Transpose", f"t{i}", f"t{i + 1}", perm=[1, 0]) for i in range(4)]
@@ -295,15 +305,15 @@ def test_many_constants_may_be_computed_of_many() -> None:
     assert budget.spent == 0  # each file has a budget of its own
 
 
-def test_a_caller_may_allow_a_file_more() -> None:
+def test_a_caller_may_raise_the_budget() -> None:
     data = made([node("ConstantOfShape", "many", "c")], many=ints(1 << 26)).SerializeToString()
     assert "computing the constants up to here takes" in refusal(data)[1]
     with limited(1 << 24):
         load(data)
 
 
-def test_constants_of_a_loop_that_is_written_out_are_counted() -> None:
-    """Each turn has its own copy of what the body stores."""
+def test_constants_of_unrolled_loops_are_counted() -> None:
+    """Each turn has its own copy of the body's constants."""
     sequence = helper.make_tensor_sequence_value_info
     inner = graph(
         [node("SequenceInsert", "s w", "t"), node("Identity", "g", "more")],
@@ -326,7 +336,7 @@ def test_constants_of_a_loop_that_is_written_out_are_counted() -> None:
 def tflite(
     kind: str, constants: Sequence[T], shape: tuple[int, ...], options: Any = None, **fields: Any
 ) -> bytes:
-    """A network that adds, to its input, what an operator makes of constants."""
+    """Return a network that adds the result of an operator on constants to its input."""
     made = T("made", shape)
     operators = [
         O(kind, [c.name for c in constants], ["made"], options, fields),
@@ -341,7 +351,7 @@ def _ints(name: str, *values: int) -> T:
 
 V = const("v", VECTOR)
 IMAGE = const("v", ONES)
-OF_TFLITE: dict[str, Callable[[], bytes]] = {
+REFUSED_TFLITE: dict[str, Callable[[], bytes]] = {
     "TILE": lambda: tflite("TILE", [V, _ints("n", 2**23)], (2**26,)),
     "BROADCAST_TO": lambda: tflite("BROADCAST_TO", [V, _ints("n", 2**23, 8)], (2**23, 8)),
     "PAD": lambda: tflite("PAD", [V, _ints("n", 2**26, 0)], (2**26 + 8,)),
@@ -361,15 +371,15 @@ OF_TFLITE: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", OF_TFLITE)
-def test_too_much_of_constants_in_tflite_is_refused(name: str) -> None:
-    kind, refused = refusal(OF_TFLITE[name]())
+@pytest.mark.parametrize("name", REFUSED_TFLITE)
+def test_too_much_work_on_constants_of_tflite_is_refused(name: str) -> None:
+    kind, message = refusal(REFUSED_TFLITE[name]())
     assert kind is UnsupportedError
-    assert refused.startswith(name)
-    assert "elementary operations" in refused
+    assert message.startswith(name)
+    assert "elementary operations" in message
 
 
-def test_tensors_that_share_a_buffer_are_counted() -> None:
+def test_each_tensor_with_a_shared_buffer_is_counted() -> None:
     data = np.zeros(2**16, np.float32)
     tensors = [T(f"c{i}", data.shape, data=data if i == 0 else None) for i in range(2000)]
     shape = (2000 * 2**16,)
@@ -392,8 +402,10 @@ def test_tensors_that_share_a_buffer_are_counted() -> None:
 
 
 @pytest.mark.parametrize(("turns", "computed"), [(3, True), (200_000, False)])
-def test_long_loops_of_an_archive_stay_loops(turns: int, computed: bool, tmp_path: Path) -> None:
-    """Nothing computes them, or a loop of theirs, before the network runs."""
+def test_only_short_loops_of_archives_are_computed(
+    turns: int, computed: bool, tmp_path: Path
+) -> None:
+    """A loop on constants with too many turns stays in the graph."""
     number, vector = TensorType((), DType.INT64), TensorType((2,), DType.FLOAT32)
     add = Binary("add")
 

@@ -13,11 +13,11 @@ from tests.support.shared import Network, networks
 from tests.support.tflite_networks import dequantized_weights, litert
 
 TOLERANCE = 1e-5
-"""Largest difference of a float output, as a part of the output's range."""
+"""Largest difference of a float output, as a fraction of the output's range."""
 
 
 def _samples(golden: dict[str, Array], imported: Imported) -> list[list[Array]]:
-    """The inputs of each sample, in the order of the graph's inputs."""
+    """Return the inputs of each sample, in the order of the graph's inputs."""
     inputs = [golden[f"input_{i}"] for i in range(len(imported.graph.inputs))]
     return [[array[sample] for array in inputs] for sample in range(len(inputs[0]))]
 
@@ -34,7 +34,7 @@ def test_integer_outputs_are_exact(network: Network) -> None:
 
 @networks("mlperf_tiny/*_int8", "tflm/*_int8")
 def test_integer_layers_are_exact(network: Network) -> None:
-    """Up to the first FULLY_CONNECTED, whose rounding differs between the two engines."""
+    """Compare layers up to the first FULLY_CONNECTED, which the two engines round differently."""
     golden, layers, imported = network.golden, network.layers, load(network.model)
     produced: dict[Value, Node] = {}
     for node in imported.graph.nodes:
@@ -60,7 +60,7 @@ def test_float_outputs_are_close(network: Network) -> None:
 
 @networks(DYNAMIC_RANGE)
 def test_dynamic_range_outputs_are_close(network: Network) -> None:
-    """LiteRT runs the file itself with hybrid kernels; hence a copy with float weights."""
+    """As LiteRT would use hybrid kernels for the file, it executes a copy with float weights."""
     golden, imported = network.golden, load(network.model)
     assert "dynamic-range" in imported.notes[0]
     assert all(v.type.dtype is DType.FLOAT32 for n in imported.graph.nodes for v in n.outputs)

@@ -1,4 +1,4 @@
-"""Whole ONNX networks through generated C: the judge is ONNX Runtime."""
+"""Whole ONNX networks in generated C, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ DIGITS = ROOT / "examples/digits/digits.onnx"
 FOLDERS = ("models/float", "models/face", "quant")
 FOUND = sorted(path for folder in FOLDERS for path in SHARED.glob(f"{folder}/*.onnx"))
 LONG = ("ultraface", "_dfq", "_outl")
-"""Names of networks that a simulator takes long for, or that only have other weights."""
+"""Parts of names of networks that take long to simulate, or differ only in their weights."""
 
 
 def each(*long: pytest.MarkDecorator) -> list[Any]:
-    """The networks; those of `LONG` marked."""
+    """Return all networks as parameters, with the given marks on those of `LONG`."""
     if not FOUND:
         return [pytest.param(DIGITS, id=DIGITS.stem), nothing("ONNX network")]
     return [
@@ -44,12 +44,12 @@ SIMULATED = ("m4", "m55")
 
 
 def options(path: Path) -> InputOptions:
-    """Batches of the shared networks are open."""
+    """Return import options: the batch size of the networks in `quant` is open, and becomes 1."""
     return InputOptions(dims={"N": 1} if path.parent.name == "quant" else {})
 
 
 def samples(path: Path, count: int) -> tuple[list[Sample], list[Sample]]:
-    """Random inputs, and what ONNX Runtime makes of them."""
+    """Return random inputs and ONNX Runtime's outputs."""
     network: Any = session(path)
     rng = np.random.default_rng(5)
     inputs: list[Sample] = []
@@ -65,7 +65,7 @@ def samples(path: Path, count: int) -> tuple[list[Sample], list[Sample]]:
 
 
 @pytest.mark.parametrize("path", NETWORKS)
-def test_references(path: Path) -> None:
+def test_references_agree_with_onnxruntime(path: Path) -> None:
     inputs, expected = samples(path, 2)
     imported = load(path, inputs=options(path)).graph
     for what, graph in (("imported", imported), ("after the passes", run_passes(imported))):
@@ -75,7 +75,7 @@ def test_references(path: Path) -> None:
 
 @pytest.mark.quick(every=5)
 @pytest.mark.parametrize("path", NETWORKS)
-def test_host(path: Path) -> None:
+def test_generated_code_agrees_on_the_host(path: Path) -> None:
     inputs, expected = samples(path, 2)
     artefact = compile_model(path, Options(inputs=options(path)))
     assert_same(list(run(artefact, inputs).outputs), expected, path.stem)
@@ -85,7 +85,7 @@ def test_host(path: Path) -> None:
 @pytest.mark.qemu
 @pytest.mark.parametrize("setup", SIMULATED)
 @pytest.mark.parametrize("path", each(pytest.mark.slow))
-def test_simulated(path: Path, setup: str) -> None:
+def test_generated_code_agrees_on_simulated_cores(path: Path, setup: str) -> None:
     inputs, expected = samples(path, 1)
     board = SETUPS[setup].board
     artefact = compile_model(path, Options(board=board, inputs=options(path)))
@@ -95,8 +95,8 @@ def test_simulated(path: Path, setup: str) -> None:
 @pytest.mark.quick(relative=("quant/mbv3_0.onnx",))
 @requires_vulkan
 @pytest.mark.parametrize("relative", ["models/face/ultraface_slim_320.onnx", "quant/mbv3_0.onnx"])
-def test_gpu(relative: str, tmp_path: Path) -> None:
-    """With the partition that the estimates give, on a device that can do no more than it must."""
+def test_generated_code_agrees_on_the_gpu(relative: str, tmp_path: Path) -> None:
+    """The partition follows the estimates, and the device uses no optional features."""
     path = shared(relative)
     inputs, expected = samples(path, 1)
     artefact = compile_model(path, Options(target="vulkan", inputs=options(path)))
@@ -109,9 +109,11 @@ def test_gpu(relative: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NETWORKS)
-def test_no_transposes_are_left_inside(path: Path) -> None:
-    """An image that comes channels first is transposed once; nothing is where it has one channel,
-    or comes channels last."""
+def test_at_most_the_input_is_transposed(path: Path) -> None:
+    """An image with channels first is transposed once.
+
+    With one channel or channels last, there is no transpose.
+    """
     given = options(path)
     (x,) = load(path, inputs=given).graph.inputs
     for layout in ("model", "nhwc") if len(x.type.shape) == 4 else ("model",):
@@ -119,7 +121,7 @@ def test_no_transposes_are_left_inside(path: Path) -> None:
         graph = run_passes(load(path, inputs=chosen).graph)
         left = [node for node in graph.nodes if isinstance(node.op, Transpose)]
         boundary = [node for node in left if node.inputs[0] in graph.inputs]
-        # The 1-D network reads the image's rows as channels, which are not the input's last axis.
+        # The 1-D network uses the image's rows as channels, which are not the input's last axis.
         if "c1d" not in path.stem:
             assert left == boundary, [str(node.origin) for node in left]
         assert len(left) <= 1

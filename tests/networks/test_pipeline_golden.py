@@ -1,7 +1,7 @@
-"""What generated code computes equals what TFLite Micro computes, on every core.
+"""Outputs of generated code equal those of TFLite Micro on every core.
 
-Every network runs on the host by itself with all of its samples. Under QEMU all single-operator
-networks share one firmware, and the others run few samples; `-m slow` runs them all.
+Each network is tested on the host alone with all samples. Under QEMU, all single-operator networks
+share one firmware, and the others are tested with few samples; `-m slow` tests all samples.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.tflite_networks import DIGITS, dequantized_weights, litert
 WHOLE = tuple(pattern for pattern in INTEGER if not pattern.startswith("ops/"))
 SINGLE = tuple(pattern.removeprefix("ops/") for pattern in INTEGER if pattern.startswith("ops/"))
 FEW = ("random", "extreme")
-"""The kinds of samples that QEMU runs by default, one of each."""
+"""Kinds of samples that are tested under QEMU by default, one sample of each."""
 OTHER_BOARDS = tuple(
     name
     for name in boards.available()
@@ -52,7 +52,7 @@ on_cores = pytest.mark.parametrize(
 
 
 def expected_of(network: Network) -> Array:
-    """The right output of each sample."""
+    """Return the expected output of each sample."""
     engine = "litert_reference" if network.name in NOT_BY_TFLM else "tflm"
     return network.golden[f"{engine}_0"]
 
@@ -99,10 +99,10 @@ def test_core_is_exact_on_every_sample(network: Network, setup: str) -> None:
 
 
 def check_operators(options: Options, samples: int) -> None:
-    """All single-operator networks, in one firmware."""
+    """Assert that all single-operator networks, in one firmware, are exact."""
     shared("models/ops")
     tested = [Network("ops", name) for name in SINGLE]
-    # The kinds of samples stand in the same order in every file.
+    # All files have the kinds of samples in the same order.
     chosen = few(tested[0]) if samples == len(FEW) else range(samples)
     members, expected = zip(*(members_of(network, chosen) for network in tested), strict=True)
     found = run_together(members, options)
@@ -127,7 +127,7 @@ def test_operators_are_exact_on_every_sample(setup: str) -> None:
 @pytest.mark.quick(network=("mlperf_tiny/kws_int8",))
 @pytest.mark.parametrize("optimize", ["size", "ram"])
 @networks("mlperf_tiny/kws_int8", "mlperf_tiny/ic_int8", "tflm/micro_speech_int8")
-def test_host_is_exact_optimized_otherwise(network: Network, optimize: str) -> None:
+def test_host_is_exact_with_other_optimization(network: Network, optimize: str) -> None:
     options = Options(optimize="size" if optimize == "size" else "ram")
     check(network, options, few(network))
 
@@ -151,14 +151,14 @@ def test_core_is_exact_with_expanded_weights(network: Network) -> None:
 @pytest.mark.qemu
 @networks("tflm/*_int8", "mlperf_tiny/sww_int8", "ops/conv", "ops/add", "ops/fc", "ops/softmax")
 def test_small_networks_are_exact_on_a_real_armv6m(network: Network) -> None:
-    """Unlike the boards above, QEMU's micro:bit refuses what a Cortex-M0 cannot do."""
+    """Unlike the boards above, QEMU's micro:bit faults at instructions that a Cortex-M0 lacks."""
     check(network, Options(board="microbit"), few(network))
 
 
 @pytest.mark.quick(every=2)
 @networks("mlperf_tiny/vww_int8", "mlperf_tiny/ic_int8", "mlperf_tiny/ad_int8")
 def test_large_networks_do_not_fit_microbit(network: Network) -> None:
-    """`ad` because of its weights, the others because of their arena."""
+    """The weights of `ad` are too large, and the arenas of the others."""
     short = "flash" if network.name == "ad_int8" else "arena"
     with pytest.raises(DoesNotFit, match=short) as caught:
         compile_model(network.model, Options(board="microbit"))
@@ -185,7 +185,7 @@ def test_digits_are_exact(setup: str) -> None:
 @pytest.mark.qemu
 @on_simulators
 def test_small_digits_are_exact(setup: str) -> None:
-    """With the compiler's flags for size, which every core's tools must take."""
+    """Use the compiler's options for size, which every toolchain must accept."""
     with np.load(DIGITS / "digits_test.npz") as data:
         images, expected = data["input_0"][:2], data["tflite_reference_0"][:2]
     options = replace(SETUPS[setup], optimize="size")
@@ -195,11 +195,11 @@ def test_small_digits_are_exact(setup: str) -> None:
 
 
 def check_floats(network: Network, options: Options, chosen: Sequence[int]) -> None:
-    """Within 1e-5 of the range of the output over all samples."""
+    """Assert that outputs differ by at most 1e-5 of their range over all samples."""
     golden = network.golden
     data = network.model.read_bytes()
     expected = golden.get("litert_reference_0")
-    if str(network) == DYNAMIC_RANGE:  # LiteRT runs the file itself with hybrid kernels
+    if str(network) == DYNAMIC_RANGE:  # LiteRT uses hybrid kernels for the file itself
         plain = dequantized_weights(data)
         expected = np.stack([litert(plain, x)[0] for x in golden["input_0"]])
     assert expected is not None
@@ -234,7 +234,7 @@ def test_floats_are_close_on_other_cores(network: Network, setup: str) -> None:
 @pytest.mark.quick(form=("float32", "drq"))
 @pytest.mark.parametrize("form", ["float32", "f16", "drq"])
 def test_float_digits_are_close(form: str) -> None:
-    """`drq`: the same network with int8 weights, here too against dequantized ones."""
+    """`drq` is the same network with int8 weights, compared with dequantized weights."""
     model = DIGITS / f"digits_{form}.tflite"
     data = model.read_bytes()
     plain = dequantized_weights(data) if form == "drq" else data

@@ -1,7 +1,6 @@
-"""Random networks: generated code equals the reference, whatever the operators and their order.
+"""Random networks: generated code equals the reference for random operators in random order.
 
-Each example is a few networks side by side in one program. `--hypothesis-profile=explore` looks
-for new ones.
+Each example is a few networks in one program. `--hypothesis-profile=explore` draws new ones.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def test_float32_is_close(networks: list[Member], chosen: Options) -> None:
 @given(networks=st.lists(members(DType.INT8), min_size=4, max_size=6))
 @settings(max_examples=5, phases=PHASES)
 def test_int8_is_exact_and_clean_in_plain_c(twin: str, networks: list[Member]) -> None:
-    """The twins of functions in assembly, under sanitizers."""
+    """The plain-C forms of functions in assembly run under sanitizers."""
     graph = combine("all", [member.graph for member in networks])
     samples = [sum(column, ()) for column in zip(*(m.samples for m in networks), strict=True)]
     with TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
-"""Networks of kinds that other tests do not hold, met in the wild; LiteRT says what is right.
+"""Kinds of networks from users' files that other tests do not contain, against LiteRT.
 
-Each is here because the import or the generated C once failed on one like it.
+The import or the generated C once failed on a similar network.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _conv(x: str, w: str, b: str, y: str) -> O:
 
 
 def _dense(x: tuple[int, ...], y: tuple[int, ...], activation: int = 0) -> bytes:
-    """A dense layer whose file arranges the rows of its output as `y`, and a reshape of it."""
+    """Return a dense layer whose output shape in the file is `y`, followed by a reshape."""
     rows, outputs = int(np.prod(y[:-1])), y[-1]
     shape = const("shape", [rows, outputs], np.int32)
     tensors = (_data("x", *x), _weights(outputs, 8), _bias(outputs), _data("y", *y))
@@ -56,14 +56,14 @@ def _dense(x: tuple[int, ...], y: tuple[int, ...], activation: int = 0) -> bytes
 
 
 def _max_pool(x: tuple[int, ...], y: tuple[int, ...], window: tuple[int, int]) -> bytes:
-    """A pooling that is padded at the top and the bottom, but not at the sides."""
+    """Return a pool that is padded at top and bottom, but not at the sides."""
     fields = {"filterHeight": window[0], "filterWidth": window[1], "strideH": 2, "strideW": 2}
     pool = O("MAX_POOL_2D", ["x"], ["y"], schema.Pool2DOptionsT, fields)
     return network((_data("x", *x), _data("y", *y)), [pool], ["x"], ["y"])
 
 
 def _folded_weights() -> bytes:
-    """Weights that a constant becomes by a transposition and a reshape, as some exporters leave."""
+    """Return a layer whose weights are a transposed, reshaped constant, as from some exporters."""
     quant: dict[str, Any] = {"scale": (0.02,), "zero_point": (0,)}
     tensors = (
         _data("x", 1, 5, 5, 4),
@@ -84,7 +84,7 @@ def _folded_weights() -> bytes:
 
 
 def _results_everywhere() -> bytes:
-    """Results that are an input, a constant, a result twice, and one that others read as well."""
+    """Return a network whose outputs are input, constant, a value twice, and one with readers."""
     tensors = (
         _data("x", 1, 5, 5, 4),
         _data("unused", 1, 7),
@@ -104,7 +104,7 @@ def _results_everywhere() -> bytes:
 
 
 def _batch() -> bytes:
-    """Three images at once: a convolution, and a pooling over their edges."""
+    """Return a convolution and a padded pool of three images."""
     fields = {"filterHeight": 3, "filterWidth": 3, "strideH": 2, "strideW": 2}
     tensors = (
         _data("x", 3, 5, 4, 4),
@@ -143,7 +143,7 @@ def _samples(imported: Imported) -> Sequence[Sample]:
 def _expected(
     data: bytes, imported: Imported, samples: Sequence[Sample]
 ) -> list[tuple[Array, ...]]:
-    """LiteRT's outputs, in the shapes that the file gives them: LiteRT infers its own."""
+    """Return LiteRT's outputs in the shapes of the file, because LiteRT infers other shapes."""
     shapes = [value.type.shape for value in imported.graph.outputs]
     return [
         tuple(array.reshape(shape) for array, shape in zip(litert(data, *s), shapes, strict=True))
@@ -152,7 +152,7 @@ def _expected(
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_reference_is_exact(name: str) -> None:
+def test_the_reference_equals_litert(name: str) -> None:
     data = NETWORKS[name]
     imported = load(data, "unseen")
     samples = _samples(imported)
@@ -160,7 +160,7 @@ def test_the_reference_is_exact(name: str) -> None:
     assert_same(found, _expected(data, imported, samples), name)
 
 
-def test_the_c_code_is_exact() -> None:
+def test_generated_code_equals_litert() -> None:
     imports = [load(data, "unseen") for data in NETWORKS.values()]
     members = [Member(imported.graph, _samples(imported)) for imported in imports]
     found = run_together(members, SETUPS["host"], "unseen")
@@ -170,7 +170,7 @@ def test_the_c_code_is_exact() -> None:
         assert_same(outputs, _expected(data, imported, member.samples), name)
 
 
-def test_rows_arranged_otherwise_become_a_reshape() -> None:
+def test_another_output_shape_of_a_dense_layer_becomes_a_reshape() -> None:
     graph = load(_dense((1, 8), (1, 1, 1, 5)), "old").graph
     assert [node.op for node in graph.nodes] == [
         FullyConnected(),
@@ -180,14 +180,13 @@ def test_rows_arranged_otherwise_become_a_reshape() -> None:
     assert graph.outputs[0].type.shape == (1, 1, 1, 5)
 
 
-def test_constants_are_computed_where_they_are_weights() -> None:
+def test_weights_computed_from_constants_are_folded() -> None:
     graph = load(_folded_weights(), "folded").graph
     assert [node.op.name for node in graph.nodes] == ["Conv2D"]
     assert graph.nodes[0].input(1).name == "w"
 
 
-def test_a_shape_computed_at_run_time_is_named_as_the_reason() -> None:
-    """A shape that the network is fed."""
+def test_a_shape_that_is_an_input_is_refused() -> None:
 
     def open_(model: Any) -> None:
         graph = model.subgraphs[0]

@@ -1,1 +1,1 @@
-"""The operators' references, judged by engines that are not ours."""
+"""The operators' references, compared with independent engines."""

@@ -1,4 +1,4 @@
-"""If, While and Loop: types, quantization, what they compute, their text form."""
+"""If, While and Loop: types, quantization, results and text form."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRUTH = TensorType((1,), DType.BOOL)
 
 @dataclass(frozen=True)
 class Scaled(Op):
-    """`x * factor`, of any type."""
+    """An operator that computes `x * factor` for any type."""
 
     factor: int
 
@@ -49,7 +49,7 @@ class Scaled(Op):
 
 @dataclass(frozen=True)
 class Below(Op):
-    """Whether the operand is below `bound`."""
+    """An operator that returns whether the operand is below `bound`."""
 
     bound: int
 
@@ -92,13 +92,13 @@ def test_while_runs_until_its_condition_fails(start: int, result: int) -> None:
     assert evaluate(graph, [np.array(start, np.int32)]).outputs[0].item() == result
 
 
-def test_multiply_accumulates() -> None:
+def test_multiply_accumulates_of_graphs_are_counted() -> None:
     assert if_graph().macs == 3
     assert while_graph().macs == 2
 
 
 @pytest.mark.parametrize("graph", [if_graph(), while_graph()], ids=["if", "while"])
-def test_text_form_holds_graphs(graph: Graph) -> None:
+def test_text_form_contains_graphs(graph: Graph) -> None:
     text = print_graph(graph)
     parsed = parse_graph(text)
     assert print_graph(parsed) == text
@@ -162,7 +162,7 @@ TABLE = TensorType((3, 2), DType.INT32)
 
 
 def body(entries: Sequence[TensorType], results: Sequence[TensorType]) -> Graph:
-    """A graph of constants, which takes and makes such values."""
+    """Return a graph with inputs of the types `entries` and constants of the types `results`."""
     inputs = tuple(Value(f"x{i}", t) for i, t in enumerate(entries))
     outputs = tuple(
         Value.constant(f"y{i}", np.zeros(t.shape, t.dtype.numpy)) for i, t in enumerate(results)
@@ -185,7 +185,7 @@ def loop(
     return Loop(graph, carried, turns, stops, (forward,) * scans, (forward,) * stacks)
 
 
-def test_loop_infers_what_it_carries_and_stacks() -> None:
+def test_loop_infers_types_of_carried_and_stacked_values() -> None:
     op = loop((I64, I32, VECTOR, VECTOR), (I32, VECTOR), scans=1, stacks=1)
     assert op.infer([None, None, I32, TABLE, VECTOR]) == (I32, TABLE)
     graph = loop((I64, I32), (TRUTH, I32), turns=None, stops=True)
@@ -244,14 +244,14 @@ def test_loops_must_fit_the_operands(op: Op, inputs: list[TensorType | None], me
         ),
     ],
 )
-def test_what_a_loop_stacks_has_one_shape(
+def test_values_that_a_loop_stacks_must_have_one_shape(
     op: Op, inputs: list[TensorType | None], message: str
 ) -> None:
     with pytest.raises(UnsupportedError, match=message):
         op.infer(inputs)
 
 
-def test_text_form_of_a_loop() -> None:
+def test_text_form_of_a_loop_is_parsed_again() -> None:
     op = loop((I64, I32, VECTOR), (I32, VECTOR), scans=1, stacks=1)
     op = replace(op, stacks=(Order.BACKWARD,))
     x, xs, y, ys = Value("x", I32), Value("xs", TABLE), Value("y", I32), Value("ys", TABLE)
@@ -264,7 +264,7 @@ def test_text_form_of_a_loop() -> None:
 
 
 @pytest.mark.parametrize("place", ["operand", "result"])
-def test_quantization_must_fit(place: str) -> None:
+def test_quantization_of_operands_and_graphs_must_agree(place: str) -> None:
     quantized = TensorType((), DType.INT8, Quant.per_tensor(0.5, 1))
     graph = if_graph(quantized)
     verify(graph, "building it")
@@ -282,7 +282,7 @@ def test_quantization_must_fit(place: str) -> None:
         verify(graph, "a pass")
 
 
-def test_graphs_inside_are_verified() -> None:
+def test_graphs_in_operators_are_verified() -> None:
     graph = while_graph()
     (node,) = graph.nodes
     double = unary("double", Scaled(2), I32)

@@ -45,7 +45,7 @@ _CODES = {
 }
 _TYPES = {np.int64: schema.TensorType.INT64, np.int32: schema.TensorType.INT32}
 _ROUNDINGS = {DType.INT64: Rounding.TFLM16, DType.INT32: Rounding.TFLM}
-"""By the element type of the bias, as TensorFlow Lite does."""
+"""Rounding by element type of the bias, as in TensorFlow Lite."""
 
 _SAME = same_padding((7, 6), (3, 3), (1, 1))
 _STRIDED = same_padding((7, 6), (3, 3), (2, 2))
@@ -74,7 +74,7 @@ def product(
     spread: float = 3.0,
     output: float = 0.004,
 ) -> Graph:
-    """A node with scales that differ by a factor of `spread` between the first and last channel."""
+    """Return a node with scales that differ by `spread` between first and last channel."""
     axis = {Conv2D: 0, ConvTranspose: 3, DepthwiseConv2D: 3, FullyConnected: 0}[type(op)]
     channels = weights.shape[axis]
     scales = 0.01 * spread ** np.linspace(0, 1, channels) / np.sqrt(weights.size / channels)
@@ -90,7 +90,7 @@ def product(
 
 
 def drawn(name: str, bias: DType, seed: int = 0) -> tuple[Graph, list[tuple[Array]]]:
-    """A node of `SHAPES`, and inputs at random and at their ends."""
+    """Return a node of `SHAPES`, and random and extreme inputs."""
     op, shape, weights = SHAPES[name]
     rng = np.random.default_rng(seed)
     channels = weights[3] if isinstance(op, ConvTranspose | DepthwiseConv2D) else weights[0]
@@ -107,10 +107,10 @@ def inputs(shape: tuple[int, ...], rng: np.random.Generator) -> list[tuple[Array
 
 
 def tflite(graph: Graph) -> tuple[bytes, tuple[int, ...]]:
-    """The file of a node, as LiteRT takes it, and the shape of its input.
+    """Return a TFLite file of a node for LiteRT, and the shape of its input.
 
-    Of a dense layer with an int64 bias, LiteRT keeps all bits of the multipliers, unlike of
-    convolutions: it becomes the pointwise convolution that it is.
+    A dense layer with an int64 bias becomes a pointwise convolution, because LiteRT uses
+    multipliers of more bits for such dense layers than for convolutions.
     """
     (node,) = graph.nodes
     op, (x, w, b), y = node.op, map(_tensor, node.inputs), _tensor(node.output)
@@ -170,14 +170,14 @@ def _tensor(value: Value | None) -> T:
     return T(value.name, value.type.shape, kind, **quantization)
 
 
-JUDGED = [
+COMPARED = [
     *((name, DType.INT64) for name in SHAPES),
     *((name, DType.INT32) for name in ("pointwise", "same", "strided", "dense")),
 ]
-"""LiteRT's depthwise convolutions take no int32 bias, and sums that leave 32 bits have none."""
+"""LiteRT's depthwise convolutions accept no int32 bias, and sums beyond 32 bits need int64."""
 
 
-@pytest.mark.parametrize(("name", "bias"), JUDGED, ids=str)
+@pytest.mark.parametrize(("name", "bias"), COMPARED, ids=str)
 def test_the_reference_equals_litert(name: str, bias: DType) -> None:
     graph, samples = drawn(name, bias)
     file, shape = tflite(graph)
@@ -190,7 +190,7 @@ def test_the_reference_equals_litert(name: str, bias: DType) -> None:
 @pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("setup", ["host", pytest.param("m0", marks=pytest.mark.qemu)])
 def test_generated_code_equals_the_reference(setup: str) -> None:
-    """Sums of 32 and of 64 bits, biases beyond 32 bits, scales far apart, the widest weights."""
+    """Sums of 32 and 64 bits, biases beyond 32 bits, very different scales, extreme weights."""
     rng = np.random.default_rng(1)
     graphs = [drawn(name, DType.INT64)[0] for name in SHAPES]
     graphs += [drawn(name, DType.INT32)[0] for name in SHAPES if name != "long"]
@@ -212,7 +212,7 @@ def test_generated_code_equals_the_reference(setup: str) -> None:
 def test_constant_channels_go_into_a_bias_of_64_bits(
     bias: type[np.signedinteger[Any]] | None,
 ) -> None:
-    """A channel that is constant adds more than 32 bits hold to what reads it."""
+    """A constant channel adds a number beyond 32 bits to the layer that reads it."""
     rng = np.random.default_rng(4)
     first = rng.integers(-127, 127, (2, 1, 1, 2), np.int8)
     first[0] = 0
@@ -242,7 +242,7 @@ def refusal(graph: Graph) -> str:
     return found.reason
 
 
-def test_what_is_not_served_is_refused() -> None:
+def test_unsupported_products_are_refused() -> None:
     rng = np.random.default_rng(2)
     long = rng.integers(-127, 127, (2, 2100), np.int8)
     none = np.zeros(2, np.int64)
@@ -266,9 +266,7 @@ def test_what_is_not_served_is_refused() -> None:
     ],
     ids=str,
 )
-def test_scales_that_leave_32_bits_are_refused(
-    op: Unary | Softmax, scale: float, wanted: str
-) -> None:
+def test_too_large_input_scales_are_refused(op: Unary | Softmax, scale: float, wanted: str) -> None:
     x = TensorType((1, 9), DType.INT16, Quant.per_tensor(scale))
     quant = op.output_quant([x])
     values = Value("x", x), Value("y", replace(x, quant=quant))

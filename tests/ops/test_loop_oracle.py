@@ -1,4 +1,4 @@
-"""Loop means what ONNX's Loop and Scan mean: onnxruntime is the judge."""
+"""The operator Loop, compared with ONNX's Loop and Scan in onnxruntime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from smelt.ir import Array, evaluate, verify
 from smelt.ir.text import parse_graph
 
-import_module("smelt.ops")  # the text form knows the operators that were imported
+import_module("smelt.ops")  # the parser of the text form finds imported operators only
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Shapes = dict[str, tuple[int, tuple[int, ...]]]
@@ -52,7 +52,7 @@ STEP, BOUND = [1.0, 2.0, 4.0], [10.0]
 def onnx_loop(
     entries: Sequence[str], body: Sequence[str], results: Sequence[str]
 ) -> onnx.GraphProto:
-    """Adds a step to what is carried; `below` says whether the largest element is below 10."""
+    """Return an ONNX Loop that adds a step to its state while the largest element is below 10."""
     nodes = [
         helper.make_node("Identity", ["c"], ["c_same"]),
         helper.make_node("Add", ["h", "step"], ["s"]),
@@ -91,7 +91,7 @@ OURS = """
 X = np.array([0.5, -1.0, 2.0], np.float32)
 
 
-def test_a_loop_of_constant_turns_stacks() -> None:
+def test_a_loop_with_constant_trip_count_stacks() -> None:
     text = OURS.format(
         inputs="input %x: f32[3]",
         results="%y: f32[3], %ns: f32[4,3]",
@@ -119,7 +119,7 @@ def test_a_loop_ends_at_its_limit_or_by_its_condition(limit: int, go: bool) -> N
     agree(text, theirs, np.array(limit), np.array(go), X)
 
 
-def test_a_loop_without_a_limit() -> None:
+def test_a_loop_without_trip_count_ends_by_its_condition() -> None:
     text = OURS.format(
         inputs="input %x: f32[3]",
         results="%y: f32[3]",
@@ -138,8 +138,8 @@ SCAN_TYPES: Shapes = {
 
 
 @pytest.mark.parametrize("backward", [(0, 1, 0, 1), (1, 0, 1, 0), (0, 0, 1, 1)])
-def test_scan_in_both_directions(backward: tuple[int, ...]) -> None:
-    """Two tensors are scanned, two are stacked, each forward or backward."""
+def test_scan_agrees_in_both_directions(backward: tuple[int, ...]) -> None:
+    """Two tensors are scanned and two are stacked, each forwards or backwards."""
     nodes = [
         helper.make_node("Add", ["h", "a"], ["s"]),
         helper.make_node("Mul", ["h", "b"], ["p"]),

@@ -1,7 +1,7 @@
-"""The operators' numpy references, against ONNX Runtime, themselves in float, and TFLite Micro.
+"""The operators' numpy references, against ONNX Runtime, the float reference, and TFLite Micro.
 
-`EXACT` holds check sums of what TensorFlow Lite Micro's reference kernels compute over whole
-ranges of inputs; networks with known outputs are in `test_golden_reference`.
+`EXACT` contains checksums of the outputs of TensorFlow Lite Micro's reference kernels for all
+inputs; networks with known outputs are in `test_golden_reference`.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ FLOAT = [
     for case in CASES
     if DType.FLOAT32 in case.dtypes and onnx_oracle.has(build(case, DType.FLOAT32))
 ]
-"""The others come from ONNX alone: what its operators become is judged where they are imported."""
+"""Other operators exist only for ONNX; the tests of its importer cover them."""
 INT8 = [
     case
     for case in CASES
     if DType.INT8 in case.dtypes and not case.plain and not isinstance(case.op, Lstm)
 ]
-"""An LSTM adds up errors from step to step; `test_lstm.py` judges it."""
+"""An LSTM accumulates errors from step to step; `test_lstm.py` tests it."""
 
 
-def test_names_are_unique() -> None:
+def test_names_of_cases_are_unique() -> None:
     names = [str(case) for case in CASES]
     assert sorted(set(names)) == sorted(names)
 
 
 def _samples(case: Case, graph: Graph, seed: int) -> list[Array]:
-    """Inputs within the ranges that the case gives."""
+    """Return inputs within the ranges of the case."""
     rng = np.random.default_rng(seed)
     data = [argument for argument in case.arguments if isinstance(argument, Data)]
     return [sample_of(d, v.type, rng) for d, v in zip(data, graph.inputs, strict=True)]
@@ -88,7 +88,7 @@ def test_float_equals_onnx_runtime(case: Case) -> None:
 
 
 def _float_twin(node: Node) -> Node:
-    """The same operator over float32 values, constants included."""
+    """Return the node with all quantized values, including constants, as float32."""
 
     def twin(value: Value) -> Value:
         if value.type.quant is None:
@@ -114,7 +114,7 @@ def _dequantized(value: Value, stored: Array) -> Array:
 
 @pytest.mark.parametrize("case", INT8, ids=str)
 def test_int8_is_near_the_real_result(case: Case) -> None:
-    """Within two steps of the output's quantization, over the whole range of the inputs."""
+    """The difference is at most two steps of the output, over the whole range of the inputs."""
     graph = build(case, DType.INT8)
     (node,) = graph.nodes
     stored = _samples(case, graph, 2)
@@ -142,7 +142,7 @@ def test_int8_is_near_the_real_result(case: Case) -> None:
         return
     with np.errstate(invalid="ignore"):
         expected = np.clip(real / y.scale + y.zero_point, *y.dtype.limits)
-    # Where the real operator is undefined (a quotient by zero), so is the integer one.
+    # Where the real operator is undefined (division by zero), the integer one is too.
     defined = np.isfinite(real)
     assert defined.any()
     difference = np.abs(result.outputs[0] - expected)[defined]
@@ -150,7 +150,7 @@ def test_int8_is_near_the_real_result(case: Case) -> None:
 
 
 def _real_padding(node: Node) -> Node:
-    """A stored padding value stands for another number in the float twin."""
+    """Convert the stored value of a Pad to the real number for the float node."""
     if not isinstance(node.op, Pad) or node.op.value is None:
         return node
     x = node.input(0).type
@@ -159,9 +159,9 @@ def _real_padding(node: Node) -> Node:
 
 @dataclass(frozen=True)
 class Exact:
-    """A node with one or two data inputs, and the CRC-32 of what TFLite Micro computes.
+    """A node with one or two data inputs, and the CRC-32 of TFLite Micro's output.
 
-    The inputs hold every stored integer (each pair of two int8 inputs).
+    The inputs contain all stored integers (for two int8 inputs, all pairs).
     """
 
     op: Op
@@ -340,7 +340,7 @@ def exact_inputs(dtype: DType, count: int) -> list[Array]:
 
 
 @pytest.mark.parametrize("exact", EXACT, ids=str)
-def test_integers_are_exactly_those_of_tflite_micro(exact: Exact) -> None:
+def test_integers_equal_tflite_micro(exact: Exact) -> None:
     arrays = exact_inputs(exact.dtype, len(exact.inputs))
     node = make_node(exact.op, arrays, exact.inputs, exact.output)
     node.op.check(node)
@@ -350,7 +350,7 @@ def test_integers_are_exactly_those_of_tflite_micro(exact: Exact) -> None:
 def make_node(
     op: Op, arrays: list[Array], inputs: tuple[Quant | None, ...], output: Quant | None
 ) -> Node:
-    """A node over values of the arrays' shapes and types."""
+    """Return a node with operands of the arrays' shapes and types."""
     types = [TensorType(a.shape, DType.of(a), q) for a, q in zip(arrays, inputs, strict=True)]
     values = tuple(Value(f"x{i}", t) for i, t in enumerate(types))
     (y,) = op.infer(types)
@@ -359,7 +359,7 @@ def make_node(
 
 
 @pytest.mark.parametrize("kind", ["log", "sqrt", "rsqrt", "exp"])
-def test_float_follows_ieee_beyond_the_domain(kind: str) -> None:
+def test_float_follows_ieee_outside_the_domain(kind: str) -> None:
     x = np.array([-1.0, 0.0, np.inf, 1000.0], np.float32)
     node = make_node(Unary(kind), [x], (None,), None)
     (result,) = node.op.reference(node, [x])
@@ -422,7 +422,7 @@ MISFITS: tuple[tuple[Op, tuple[tuple[int, ...], ...]], ...] = (
 
 
 @pytest.mark.parametrize(("op", "shapes"), MISFITS, ids=str)
-def test_misfitting_inputs_are_refused(op: Op, shapes: tuple[tuple[int, ...], ...]) -> None:
+def test_inputs_of_wrong_shapes_are_refused(op: Op, shapes: tuple[tuple[int, ...], ...]) -> None:
     with pytest.raises(ModelError):
         op.infer([TensorType(shape, _F) for shape in shapes])
 
@@ -489,7 +489,7 @@ def test_requantizing_needs_tflm_rounding(rounding: Rounding | None) -> None:
         node.op.check(replace(node, rounding=rounding))
 
 
-def test_every_kind_has_a_case() -> None:
+def test_every_unary_kind_has_a_case() -> None:
     kinds = {case.op.kind for case in CASES if isinstance(case.op, Unary)}
     assert kinds == set(UNARY)
 
@@ -514,7 +514,7 @@ def test_scalars_stay_scalars(op: Op) -> None:
 @pytest.mark.parametrize(
     ("kind", "dtype"), [("less", DType.FLOAT32), ("equal", DType.INT8), ("and", DType.BOOL)]
 )
-def test_no_activation_is_fused_to_truth(kind: str, dtype: DType) -> None:
+def test_no_activation_is_fused_to_a_bool_result(kind: str, dtype: DType) -> None:
     types = [TensorType((3,), dtype)] * 2
     assert Binary(kind).infer(types)[0].dtype is DType.BOOL
     with pytest.raises(ModelError, match="has a bool result, which cannot be clamped"):

@@ -1,7 +1,7 @@
-"""Integer operators against TensorFlow Lite Micro itself, where their rounding is most delicate.
+"""Integer operators against TensorFlow Lite Micro, with scales at which rounding is most critical.
 
-Scales are quotients of simple numbers, as quantizers choose them, so that many results are almost
-halfway between two integers: there the last bit of a multiplier decides.
+Scales are quotients of simple numbers, as quantizers choose them. So many results are almost
+halfway between two integers, where the last bit of a multiplier decides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STEPS = (127, 128, 254, 255, 256)
 _ZEROS = (-128, -1, 0, 3, 127)
 _FEW = np.array([-128, -1, 0, 1, 127], np.int8)
 Network = tuple[bytes, tuple[Array, ...]]
-"""A file, and what to feed it."""
+"""A TFLite file and its inputs."""
 
 
 def _scale(rng: np.random.Generator, steps: tuple[int, ...] = _STEPS) -> float:
@@ -41,7 +41,7 @@ def _fixed(scale: float, zero_point: int = 0) -> dict[str, Any]:
 def _unary(
     rng: np.random.Generator, kind: str, output: Any, options: Any, **fields: Any
 ) -> Network:
-    """All integers through a function of one tensor."""
+    """Return a function of one tensor, whose input contains all integers."""
     x = np.arange(-128, 128, dtype=np.int8).reshape(1, 16, 16)
     tensors = [T("x", x.shape, np.int8, **_quant(rng))]
     tensors.append(T("y", x.shape, np.int8, **(output or _quant(rng))))
@@ -63,7 +63,10 @@ def _binary(rng: np.random.Generator, kind: str, options: Any) -> Network:
 
 
 def _dense(rng: np.random.Generator, axis: int | None) -> Network:
-    """One scale for all outputs, or one each: their multipliers are derived in different ways."""
+    """Return a dense layer with one scale, or one per output.
+
+    TFLite Micro derives their multipliers in different ways.
+    """
     x = rng.choice(_FEW, (64, 4))
     weights = rng.choice(np.array([-127, -64, 1, 64, 127]), (40, 4))
     scales = tuple(_scale(rng, (127,)) for _ in range(1 if axis is None else 40))
@@ -119,7 +122,7 @@ MAKERS: dict[str, Maker] = {
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_every_element_is_that_of_tflite_micro(name: str) -> None:
+def test_every_element_equals_tflite_micro(name: str) -> None:
     micro = pytest.importorskip("tflite_micro", reason="TensorFlow Lite Micro is not installed")
     rng = np.random.default_rng(18)
     for _ in range(DRAWS):

@@ -1,6 +1,6 @@
-"""What operators say of factors of channels, against what their references compute.
+"""Traits of operators about factors of channels, compared with their references.
 
-Factors are powers of two, which change no bit of a number but its exponent.
+Factors are powers of two, which change only the exponents of numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Operands = list[Array | None]
 
 
 def _node(case: Case) -> tuple[Node, Operands]:
-    """A case's only node in float32, and what it may be given."""
+    """Return a case's only node in float32, and operands for it."""
     graph = build(case, DType.FLOAT32)
     rng = np.random.default_rng(3)
     inputs = [random_array(value.type, rng) for value in graph.inputs]
@@ -34,7 +34,10 @@ _WEIGHTED = [case for case in _FLOAT if case.op.weights_rule is not None]
 
 
 def _factors(node: Node, way: Homogeneity, rng: np.random.Generator) -> tuple[Operands, Array]:
-    """A factor for each channel of the operands that may have them, and of the result."""
+    """Return a factor for each channel of the linked operands (None for others) and of the result.
+
+    Channels that `way` links get the same factor.
+    """
     own = {i: np.zeros(channels(node.input(i).type), np.int64) for i in _linked(way)}
     result = np.arange(1, channels(node.output.type) + 1)
     labels: list[list[int]] = []
@@ -57,7 +60,7 @@ def _linked(way: Homogeneity) -> set[int]:
 
 
 @pytest.mark.parametrize("case", _SCALED, ids=str)
-def test_factors_of_channels_go_through(case: Case) -> None:
+def test_factors_of_operands_become_factors_of_the_result(case: Case) -> None:
     node, operands = _node(case)
     rng = np.random.default_rng(1)
     (expected,) = node.op.reference(node, operands)
@@ -76,7 +79,7 @@ def test_factors_of_channels_go_through(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", _WEIGHTED, ids=str)
-def test_weights_undo_the_factors_of_the_channels_that_they_meet(case: Case) -> None:
+def test_dividing_weights_cancels_factors_of_input_channels(case: Case) -> None:
     node, (x, weights, *bias) = _node(case)
     rule = weights_rule(node.op)
     assert x is not None
@@ -90,7 +93,7 @@ def test_weights_undo_the_factors_of_the_channels_that_they_meet(case: Case) -> 
 
 
 @pytest.mark.parametrize("case", [c for c in _WEIGHTED if c.op.quantized_weights], ids=str)
-def test_windows_are_what_weights_are_multiplied_by(case: Case) -> None:
+def test_windows_times_weights_equal_the_reference(case: Case) -> None:
     node, (x, weights, *_) = _node(case)
     op = node.op.with_activation(Activation.NONE)
     rule, groups = weights_rule(op), weights_rule(op).groups(node)

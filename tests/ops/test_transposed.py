@@ -1,4 +1,4 @@
-"""Transposed convolutions in integers: LiteRT, onnxruntime, and generated C."""
+"""Integer transposed convolutions, against LiteRT and onnxruntime, in numpy and generated C."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EVERYWHERE = [
 
 
 def drawn(seed: int) -> bytes:
-    """A TRANSPOSE_CONV of int8: random sizes, padding, activation, scales and integers."""
+    """Return an int8 TRANSPOSE_CONV with random sizes, padding, activation, scales and weights."""
     r = np.random.default_rng(seed)
     (h, w), (kh, kw), (sh, sw) = r.integers(1, 6, 2), r.integers(1, 6, 2), r.integers(1, 4, 2)
     depth, filters, same = int(r.integers(1, 10)), int(r.integers(1, 11)), bool(r.integers(2))
@@ -71,7 +71,7 @@ def drawn(seed: int) -> bytes:
 
 
 def images(graph: Graph, seed: int) -> list[Sample]:
-    """At random, and at the ends of the range."""
+    """Return random and extreme inputs."""
     r, shape = np.random.default_rng(seed), graph.inputs[0].type.shape
     return [(r.integers(-128, 128, shape, np.int8),), (r.choice(_ENDS, shape),)]
 
@@ -81,8 +81,8 @@ _ENDS = np.array([-128, 127], np.int8)
 
 @pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("setup", EVERYWHERE)
-def test_tflite_integers_are_those_of_litert(setup: str) -> None:
-    """The numpy reference and the generated C, on random geometries."""
+def test_random_transposed_convolutions_equal_litert(setup: str) -> None:
+    """Both the numpy reference and the generated C are compared."""
     files = [drawn(seed) for seed in range(40)]
     graphs = [load(file).graph for file in files]
     members = [Member(graph, images(graph, seed)) for seed, graph in enumerate(graphs)]
@@ -98,7 +98,7 @@ def test_tflite_integers_are_those_of_litert(setup: str) -> None:
 @pytest.mark.parametrize("optimize", ["size", "ram"])
 @pytest.mark.parametrize("setup", ["host", *TWINS])
 def test_every_form_is_exact(setup: str, optimize: Any) -> None:
-    """Few registers, no scratch, weights so large that two sums do not fit into one word."""
+    """The forms for few registers, without scratch, and for weights too large to pack two sums."""
     ops = [ConvTranspose((2, 2), ((1, 0), (0, -1)), (1, 1)), ConvTranspose((3,), ((1, 1),), (1,))]
     shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
         ((1, 5, 4, 40), (5, 6, 40, 6)),
@@ -116,7 +116,7 @@ def test_every_form_is_exact(setup: str, optimize: Any) -> None:
         assert_same(ours, expected, f"{member.graph.nodes[0].op} on {setup} for {optimize}")
 
 
-def test_contradictions_are_refused() -> None:
+def test_contradicting_shapes_are_refused() -> None:
     x, y = T("x", (1, 4, 4, 3)), T("y", (1, 8, 8, 2))
     weights = const("w", np.ones((2, 3, 3, 3)))
 
@@ -166,8 +166,8 @@ def quantized(name: str, recipe: str) -> Graph:
 
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_quantized_better_than_by_onnxruntime(name: str, tmp_path: Path) -> None:
-    """On the same data; every layer is int8."""
+def test_quantization_is_better_than_by_onnxruntime(name: str, tmp_path: Path) -> None:
+    """Both use the same calibration data, and all layers are int8."""
     proto, tests = NETWORKS[name](), fed(2, 24)
     wanted = outputs(floats(name), tests)
     scheme = next(s for s in SCHEMES if s.is_qdq and s.per_channel)
@@ -183,8 +183,8 @@ def test_quantized_better_than_by_onnxruntime(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_equalization_passes_through(name: str) -> None:
-    """Channels before and after transposed convolutions are rescaled; the function stays."""
+def test_equalization_rescales_around_transposed_convolutions(name: str) -> None:
+    """Channels before and after are rescaled, and the outputs do not change."""
     graph, given = floats(name), fed(1, 8)
     plan = classify(graph)
     equal, changed = equalize(graph, plan, observe(graph, given, 0), given)
@@ -197,7 +197,7 @@ def test_equalization_passes_through(name: str) -> None:
 
 @pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("setup", EVERYWHERE)
-def test_generated_code_of_quantized_networks(setup: str) -> None:
+def test_generated_code_of_quantized_networks_equals_the_reference(setup: str) -> None:
     members: list[Member] = []
     for name in NETWORKS:
         graph = quantized(name, "default")
@@ -211,8 +211,8 @@ def test_generated_code_of_quantized_networks(setup: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", [s for s in SCHEMES if s.is_qdq], ids=str)
-def test_networks_quantized_by_onnxruntime(scheme: Any, tmp_path: Path) -> None:
-    """Their transposed convolutions become integer ones."""
+def test_networks_quantized_by_onnxruntime_become_integer(scheme: Any, tmp_path: Path) -> None:
+    """Their transposed convolutions are imported as integer operators."""
     feeds = [{"x": sample[0]} for sample in fed(1, 8)]
     proto = quantize_by_onnxruntime(NETWORKS["autoencoder"](), scheme, feeds, tmp_path)
     _, graph = before_and_after_passes(proto)

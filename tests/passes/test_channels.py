@@ -1,4 +1,4 @@
-"""Channels that are constant or never read: what is removed, and that every bit stays."""
+"""Removal of channels that are constant or never read; outputs do not change in any bit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SAME = ((1, 1), (1, 1))
 
 
 class Network:
-    """An int8 network in the making, or one of another type."""
+    """A network under construction; int8 by default."""
 
     def __init__(self, *shape: int, dtype: DType = DType.INT8, quant: Quant = QUANT) -> None:
         self.x = Value("x", TensorType(shape, dtype, quant))
@@ -77,8 +77,8 @@ class Network:
         return verify(Graph("net", (self.x,), outputs, tuple(self.nodes)), "building")
 
 
-def unchanged(graph: Graph, granularity: int = 1) -> Graph:
-    """The graph without what can go, which computes the same."""
+def narrowed(graph: Graph, granularity: int = 1) -> Graph:
+    """Return the graph after `drop_channels`; assert that it computes the same."""
     narrow = verify(drop_channels(graph, PassContext(granularity)), "drop_channels")
     rng = np.random.default_rng(1)
     for kind in ("random", "least", "greatest", "random"):
@@ -105,44 +105,44 @@ def test_a_constant_channel_becomes_part_of_the_bias() -> None:
     first[[1, 4]] = 0
     a = net.product(Conv2D(), net.x, first, net.bias(6))
     graph = net.graph(net.product(Conv2D(), a, net.weights(5, 1, 1, 6), net.bias(5)))
-    narrow = unchanged(graph)
+    narrow = narrowed(graph)
     assert shapes(narrow) == [(1, 4, 4, 4), (1, 4, 4, 5)]
     assert plan_channels(graph).removals() == (Removal(Origin("OP", 0), 6, 2, 0),)
 
 
-def test_channels_go_in_groups_where_a_target_computes_groups() -> None:
+def test_channels_are_removed_in_multiples_of_the_granularity() -> None:
     net = Network(1, 4, 4, 3)
     first = net.weights(12, 1, 1, 3)
     first[[0, 1, 4, 5, 8]] = 0
     a = net.product(Conv2D(), net.x, first, net.bias(12))
     graph = net.graph(net.product(Conv2D(), a, net.weights(5, 1, 1, 12), net.bias(5)))
-    assert shapes(unchanged(graph)) == [(1, 4, 4, 7), (1, 4, 4, 5)]
-    assert shapes(unchanged(graph, 4)) == [(1, 4, 4, 8), (1, 4, 4, 5)]
-    assert shapes(unchanged(graph, 16)) == [(1, 4, 4, 12), (1, 4, 4, 5)]
+    assert shapes(narrowed(graph)) == [(1, 4, 4, 7), (1, 4, 4, 5)]
+    assert shapes(narrowed(graph, 4)) == [(1, 4, 4, 8), (1, 4, 4, 5)]
+    assert shapes(narrowed(graph, 16)) == [(1, 4, 4, 12), (1, 4, 4, 5)]
 
 
-def test_a_bias_is_made_where_there_is_none() -> None:
+def test_a_constant_channel_adds_a_bias_to_a_layer_without() -> None:
     net = Network(1, 2, 2, 2)
     first = net.weights(3, 1, 1, 2)
     first[1] = 0
     a = net.product(Conv2D(), net.x, first, np.array([9, 4000, 7], np.int32))
-    narrow = unchanged(net.graph(net.product(Conv2D(), a, net.weights(4, 1, 1, 3))))
+    narrow = narrowed(net.graph(net.product(Conv2D(), a, net.weights(4, 1, 1, 3))))
     assert [len(node.inputs) for node in narrow.nodes] == [3, 3]
 
 
-def test_padding_keeps_a_constant_that_is_not_zero() -> None:
-    """At the border, its products are fewer than inside."""
+def test_padded_layers_keep_nonzero_constant_channels() -> None:
+    """At the border, fewer products with the constant are summed than inside."""
     for bias, left in ((4000, 3), (0, 2)):
         net = Network(1, 4, 4, 2)
         first = net.weights(3, 1, 1, 2)
         first[1] = 0
         a = net.product(Conv2D(), net.x, first, np.array([9, bias, 7], np.int32))
         y = net.product(Conv2D(padding=SAME), a, net.weights(4, 3, 3, 3), net.bias(4))
-        assert shapes(unchanged(net.graph(y)))[0][-1] == left
+        assert shapes(narrowed(net.graph(y)))[0][-1] == left
 
 
-def test_transposed_convolutions_take_part() -> None:
-    """A constant input goes if it is zero only: outputs meet some of its taps."""
+def test_channels_of_transposed_convolutions_are_removed() -> None:
+    """A constant input channel is removed only if it is zero: outputs use only some of the taps."""
     for bias, left in ((4000, 3), (0, 2)):
         net = Network(1, 4, 4, 2)
         first = net.weights(3, 1, 1, 2)
@@ -153,17 +153,17 @@ def test_transposed_convolutions_take_part() -> None:
         last = net.weights(4, 1, 1, 6)
         last[..., [0, 5]] = 0
         y = net.product(Conv2D(), b, last, net.bias(4))
-        assert [s[-1] for s in shapes(unchanged(net.graph(y)))] == [left, 4, 4]
+        assert [s[-1] for s in shapes(narrowed(net.graph(y)))] == [left, 4, 4]
 
 
-def test_a_channel_that_nobody_reads_is_not_computed() -> None:
+def test_an_unread_channel_is_not_computed() -> None:
     net = Network(1, 5, 5, 3)
     a = net.product(Conv2D(padding=SAME), net.x, net.weights(6, 3, 3, 3), net.bias(6))
     b = net.product(DepthwiseConv2D(padding=SAME), a, net.weights(1, 3, 3, 6), net.bias(6))
     last = net.weights(4, 1, 1, 6)
     last[..., [0, 3, 5]] = 0
     graph = net.graph(net.product(Conv2D(), b, last, net.bias(4)))
-    assert shapes(unchanged(graph)) == [(1, 5, 5, 3), (1, 5, 5, 3), (1, 5, 5, 4)]
+    assert shapes(narrowed(graph)) == [(1, 5, 5, 3), (1, 5, 5, 3), (1, 5, 5, 4)]
     assert [r.unread for r in plan_channels(graph).removals()] == [3, 3]
 
 
@@ -177,11 +177,11 @@ def test_saturation_makes_a_channel_constant() -> None:
         bias,
         Quant.per_tensor(0.1, -128),
     )
-    narrow = unchanged(net.graph(net.product(Conv2D(), a, net.weights(2, 1, 1, 3))))
+    narrow = narrowed(net.graph(net.product(Conv2D(), a, net.weights(2, 1, 1, 3))))
     assert shapes(narrow)[0] == (1, 3, 3, 1)
 
 
-def test_a_residual_keeps_what_either_side_needs() -> None:
+def test_a_sum_keeps_channels_that_are_constant_on_one_side_only() -> None:
     net = Network(1, 4, 4, 4)
     first, second = net.weights(4, 1, 1, 4), net.weights(4, 1, 1, 4)
     first[[0, 1]] = 0
@@ -189,21 +189,20 @@ def test_a_residual_keeps_what_either_side_needs() -> None:
     a = net.product(Conv2D(), net.x, first, net.bias(4))
     b = net.product(Conv2D(), a, second, net.bias(4))
     y = net.add(Binary("add"), a, b)
-    narrow = unchanged(net.graph(net.product(Conv2D(), y, net.weights(3, 1, 1, 4), net.bias(3))))
+    narrow = narrowed(net.graph(net.product(Conv2D(), y, net.weights(3, 1, 1, 4), net.bias(3))))
     assert shapes(narrow)[2] == (1, 4, 4, 3)  # Channel 1 is constant on both sides.
 
 
-def test_an_input_keeps_its_channels_through_what_goes_channel_by_channel() -> None:
+def test_unread_channels_of_an_input_stay() -> None:
     net = Network(1, 4, 4, 3)
     a = net.add(Pool2D("max", (2, 2)), net.x, quant=QUANT)
     weights = net.weights(2, 1, 1, 3)
     weights[..., 1] = 0
     graph = net.graph(net.product(Conv2D(), a, weights, net.bias(2)))
-    assert unchanged(graph) is graph or shapes(drop_channels(graph)) == shapes(graph)
+    assert narrowed(graph) is graph or shapes(drop_channels(graph)) == shapes(graph)
 
 
-def test_the_way_to_the_classifier() -> None:
-    """Pooling, concatenation, mean and flattening pass channels on."""
+def test_channels_are_removed_through_pooling_concat_mean_and_reshape() -> None:
     net = Network(1, 4, 4, 3)
     first, second = net.weights(5, 1, 1, 3), net.weights(4, 1, 1, 3)
     first[[0, 4]] = 0
@@ -215,19 +214,19 @@ def test_the_way_to_the_classifier() -> None:
     d = net.add(Reduce("mean", (1, 2)), c)
     y = net.product(FullyConnected(), flat, net.weights(3, 36), net.bias(3))
     z = net.product(FullyConnected(), d, net.weights(2, 9), net.bias(2))
-    narrow = unchanged(net.graph(y, z))
+    narrow = narrowed(net.graph(y, z))
     assert narrow.nodes[4].output.type.shape == (1, 24)
     assert narrow.nodes[5].output.type.shape == (1, 6)
 
 
-def test_a_network_without_a_live_channel_is_left_something() -> None:
+def test_one_channel_stays_if_all_are_constant() -> None:
     net = Network(1, 3, 3, 2)
     a = net.product(Conv2D(), net.x, np.zeros((4, 1, 1, 2), np.int8), net.bias(4))
-    narrow = unchanged(net.graph(net.product(Conv2D(), a, net.weights(3, 1, 1, 4), net.bias(3))))
+    narrow = narrowed(net.graph(net.product(Conv2D(), a, net.weights(3, 1, 1, 4), net.bias(3))))
     assert shapes(narrow) == [(1, 3, 3, 1), (1, 3, 3, 3)]
 
 
-def test_sums_that_wrap_are_not_trusted() -> None:
+def test_sums_that_may_wrap_have_no_bounds() -> None:
     net = Network(1, 2, 2, 2)
     bias = np.array([2**31 - 5, 0], np.int32)
     a = net.product(Conv2D(), net.x, net.weights(2, 1, 1, 2), bias)
@@ -249,8 +248,10 @@ MEAN, SUM = Reduce("mean", (1, 2)), Reduce("sum", (1, 2))
         (Binary("mul", activation=Activation.RELU), DType.INT16, 0.75 * 2.0**-2),
     ],
 )
-def test_scaled_numbers_that_wrap_are_not_trusted(op: Op, dtype: DType, scale: float) -> None:
-    """Shifted left beyond 32 bits, least and greatest operands do not have such results."""
+def test_results_that_may_wrap_when_scaled_have_no_bounds(
+    op: Op, dtype: DType, scale: float
+) -> None:
+    """After a left shift beyond 32 bits, extreme operands do not give extreme results."""
     zero_points = (-3, 5) if dtype is DType.INT8 else (0, 0)
     given, finer = (
         Quant.per_tensor(0.05 * s, z) for s, z in zip((1.0, scale), zero_points, strict=True)
@@ -264,8 +265,8 @@ def test_scaled_numbers_that_wrap_are_not_trusted(op: Op, dtype: DType, scale: f
 
 @given(member=members(DType.INT8))
 @settings(max_examples=60)
-def test_random_networks_stay_what_they_are(member: Member) -> None:
-    graph = unchanged(member.graph)
+def test_random_networks_compute_the_same(member: Member) -> None:
+    graph = narrowed(member.graph)
     for sample in member.samples:
         for ours, theirs in zip(
             evaluate(graph, sample).outputs, evaluate(member.graph, sample).outputs, strict=True
@@ -276,6 +277,6 @@ def test_random_networks_stay_what_they_are(member: Member) -> None:
 @pytest.mark.parametrize(
     ("name", "macs"), [("vww_int8", 3_727_313), ("ic_int8", 12_501_632), ("kws_int8", 2_656_768)]
 )
-def test_mlperf_networks(name: str, macs: int) -> None:
+def test_mlperf_networks_have_fewer_products(name: str, macs: int) -> None:
     graph = load(shared(f"models/mlperf_tiny/{name}.tflite")).graph
     assert drop_channels(graph).macs == macs

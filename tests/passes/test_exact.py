@@ -1,4 +1,4 @@
-"""Every pass by itself: what an integer network computes is the same before and after."""
+"""Integer networks compute the same after each pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.shared import Network, networks
 
 
 def extremes(graph: Graph) -> list[Sample]:
-    """The least and the greatest number everywhere, and both in turn."""
+    """Return inputs of the smallest number, the largest number, and both alternating."""
     found: list[Sample] = []
     for pattern in ((0,), (1,), (0, 1)):
         ends = [[v.type.dtype.limits[i] for i in pattern] for v in graph.inputs]
@@ -29,7 +29,7 @@ def extremes(graph: Graph) -> list[Sample]:
 
 
 def check(graph: Graph, samples: list[Sample]) -> None:
-    """Compare the outputs after each pass that changes the graph with those of the import."""
+    """Assert that outputs after each pass equal those of the imported graph."""
     expected = [evaluate(graph, sample).outputs for sample in samples]
     last = [graph]
 
@@ -44,11 +44,11 @@ def check(graph: Graph, samples: list[Sample]) -> None:
 
 @given(network=members(DType.INT8))
 @settings(max_examples=60, phases=PHASES, deadline=None)
-def test_random_networks(network: Member) -> None:
+def test_passes_keep_random_networks_exact(network: Member) -> None:
     check(network.graph, [*network.samples, *extremes(network.graph)])
 
 
 @networks("mlperf_tiny/*_int8", "tflm/*_int8")
-def test_networks(network: Network) -> None:
+def test_passes_keep_networks_exact(network: Network) -> None:
     graph = load(network.model).graph
     check(graph, [*random_samples(graph, 2, seed=3), *extremes(graph)])

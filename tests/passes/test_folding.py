@@ -1,4 +1,4 @@
-"""Scales, clamps, borders and products folded into the layers beside them: text in, text out."""
+"""Folding of scales, clamps, padding and products into adjacent layers; graphs are text."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def assert_equal_results(graph: Graph, result: Graph) -> None:
 # Scales
 
 
-def test_batch_normalization_behind_a_transposition() -> None:
-    """As a result that keeps the layout of its file leaves it: the transposition comes last."""
+def test_batch_normalization_after_a_transpose_is_folded() -> None:
+    """The transpose restores the layout of the file, and comes last."""
     check(
         fold_scales,
         """
@@ -75,7 +75,7 @@ from CONV #0 "c"
     )
 
 
-def test_scales_along_other_axes_stay_behind_a_transposition() -> None:
+def test_scales_along_other_axes_after_a_transpose_stay() -> None:
     unchanged(
         fold_scales,
         """
@@ -90,7 +90,7 @@ def test_scales_along_other_axes_stay_behind_a_transposition() -> None:
     )
 
 
-def test_batch_normalization_becomes_weights_and_bias() -> None:
+def test_batch_normalization_is_folded_into_weights_and_bias() -> None:
     check(
         fold_scales,
         """
@@ -120,7 +120,7 @@ def test_batch_normalization_becomes_weights_and_bias() -> None:
         "output %c",
     ],
 )
-def test_what_has_another_user_is_not_scaled(reason: str) -> None:
+def test_layers_with_another_user_are_not_scaled(reason: str) -> None:
     unchanged(
         fold_scales,
         f"""
@@ -146,7 +146,7 @@ def test_what_has_another_user_is_not_scaled(reason: str) -> None:
         ('kind="mul"', "[2,1] = [2.0, 1.0]"),
     ],
 )
-def test_what_weights_cannot_hold_stays(fields: str, constant: str) -> None:
+def test_operations_that_weights_cannot_represent_stay(fields: str, constant: str) -> None:
     graph = parse(
         f"""
         input %x: f32[2,2]
@@ -160,7 +160,7 @@ def test_what_weights_cannot_hold_stays(fields: str, constant: str) -> None:
     assert body(fold_scales(graph)) == body(graph)
 
 
-def test_a_shift_does_not_pass_through_padding() -> None:
+def test_an_addition_before_a_padded_layer_stays() -> None:
     unchanged(
         fold_scales,
         """
@@ -174,7 +174,7 @@ def test_a_shift_does_not_pass_through_padding() -> None:
     )
 
 
-def test_products_in_a_row_become_one() -> None:
+def test_consecutive_scales_and_shifts_are_joined() -> None:
     check(
         fold_scales,
         """
@@ -199,8 +199,8 @@ def test_products_in_a_row_become_one() -> None:
     )
 
 
-def test_sums_that_round_stay() -> None:
-    """Adding and subtracting a large number rounds to integers."""
+def test_sums_with_large_numbers_stay() -> None:
+    """Networks round to integers by adding and subtracting a large number."""
     unchanged(
         fold_scales,
         """
@@ -234,7 +234,7 @@ LINEAR: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, Op]] = {
 @pytest.mark.parametrize("name", LINEAR)
 @given(data=st.data())
 @settings(max_examples=30, phases=PHASES)
-def test_scales_around_every_linear_operator(name: str, data: st.DataObject) -> None:
+def test_scales_around_every_linear_operator_are_folded(name: str, data: st.DataObject) -> None:
     shape, weights, outputs, op = LINEAR[name]
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))
     nodes: list[Node] = []
@@ -314,8 +314,8 @@ def test_other_functions_are_not_fused(fields: str) -> None:
     assert body(fuse_activations(graph)) == body(graph)
 
 
-def test_a_clamp_of_what_others_read_is_not_fused() -> None:
-    """Else the layer would be computed twice, once for either reader."""
+def test_a_clamp_of_a_value_with_other_readers_is_not_fused() -> None:
+    """Otherwise, the layer would be computed once for each reader."""
     unchanged(
         fuse_activations,
         """
@@ -330,7 +330,7 @@ def test_a_clamp_of_what_others_read_is_not_fused() -> None:
     )
 
 
-def test_minimum_and_maximum_are_a_clamp() -> None:
+def test_minimum_and_maximum_become_a_clamp() -> None:
     check(
         fuse_activations,
         """
@@ -352,7 +352,7 @@ def test_minimum_and_maximum_are_a_clamp() -> None:
     )
 
 
-def test_quantized_clamps_are_fused_where_the_quantization_stays() -> None:
+def test_quantized_clamps_of_equal_quantization_are_fused() -> None:
     graph = parse(fused(['kind="relu"'], "i8", "q(0.05, -20)"))
     result = fuse_activations(graph)
     assert [type(node.op) for node in result.nodes] == [Binary]
@@ -365,7 +365,7 @@ def test_quantized_clamps_are_fused_where_the_quantization_stays() -> None:
     assert [type(node.op) for node in fuse_activations(other).nodes] == [Binary, Unary]
 
 
-# Borders
+# Padding
 
 
 @pytest.mark.parametrize(
@@ -378,8 +378,8 @@ def test_quantized_clamps_are_fused_where_the_quantization_stays() -> None:
         ("", 'Pool2D(%p) {kind="sum", window=(3, 3)}', "padding=((1, 1), (0, 1))"),
     ],
 )
-def test_borders_are_folded(pad: str, op: str, folded: str) -> None:
-    graph = parse(bordered(pad, op))
+def test_padding_with_zero_is_folded(pad: str, op: str, folded: str) -> None:
+    graph = parse(padded(pad, op))
     result = verify(fold_pads(graph), "fold_pads")
     assert len(result.nodes) == 1
     assert folded.strip("{}") in body(result)
@@ -395,13 +395,13 @@ def test_borders_are_folded(pad: str, op: str, folded: str) -> None:
         ("", 'Pool2D(%p) {kind="average", window=(1, 1)}'),
     ],
 )
-def test_other_borders_stay(pad: str, op: str) -> None:
-    graph = parse(bordered(pad, op))
+def test_other_padding_stays(pad: str, op: str) -> None:
+    graph = parse(padded(pad, op))
     assert body(fold_pads(graph)) == body(graph)
 
 
-def bordered(pad: str, op: str) -> str:
-    """A border of a 4 x 4 image, then an operator on the 6 x 5 one, with weights if it has any."""
+def padded(pad: str, op: str) -> str:
+    """Return a graph that pads a 4 x 4 image to 6 x 5 and applies an operator."""
     frame = """
         input %x: f32[1,4,4,1]
         %p: f32[1,6,5,1] = Pad(%x) {{padding=((0, 0), (1, 1), (0, 1), (0, 0)){}}} from PAD #0 "p"
@@ -427,7 +427,7 @@ SIZES = {
 """Height and width of the results."""
 
 
-def test_a_quantized_border_holds_the_zero_point() -> None:
+def test_quantized_padding_with_the_zero_point_is_folded() -> None:
     text = """
         input %x: i8[1,3,3,1] q(0.5, 4)
         %p: i8[1,5,4,1] q(0.5, 4) = Pad(%x) {padding=((0, 0), (1, 1), (0, 1), (0, 0))VALUE}
@@ -447,7 +447,7 @@ def test_a_quantized_border_holds_the_zero_point() -> None:
 # Products
 
 
-def test_a_product_with_a_constant_matrix_is_a_dense_layer() -> None:
+def test_a_product_with_a_constant_matrix_becomes_a_dense_layer() -> None:
     check(
         use_dense_layers,
         """

@@ -1,4 +1,4 @@
-"""Chains of functions of 8-bit tensors: what is merged or dropped, and that every bit stays."""
+"""Chains of functions of 8-bit tensors are merged or removed without changing any bit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IN, OUT = Quant.per_tensor(0.05, -3), Quant.per_tensor(0.031, 11)
 
 
 class Chain:
-    """A chain of operators on all 256 stored numbers."""
+    """A chain of operators, with all 256 stored numbers as input."""
 
     def __init__(self, dtype: DType = DType.INT8, quant: Quant | None = IN) -> None:
         self.x = Value("x", TensorType(SHAPE, dtype, quant))
@@ -52,7 +52,7 @@ class Chain:
         return self
 
     def graph(self) -> Graph:
-        """The chain; a reshape after it, for results keep the nodes that make them."""
+        """Return the chain followed by a reshape, because nodes that compute outputs are kept."""
         shaped = Reshape((1, 256))
         y = Value("y", TensorType((1, 256), self.last.type.dtype, self.last.type.quant))
         last = Node(shaped, (self.last,), (y,), Origin("OP", len(self.nodes)))
@@ -60,7 +60,7 @@ class Chain:
 
 
 def merged(graph: Graph) -> list[str]:
-    """The operators that are left, which compute the same for every number."""
+    """Return the operators after `merge_functions`; assert that all results are equal."""
     (x,) = graph.inputs
     low, high = x.type.dtype.limits
     sample = (np.arange(low, high + 1).astype(x.type.dtype.numpy).reshape(SHAPE),)
@@ -70,46 +70,46 @@ def merged(graph: Graph) -> list[str]:
     return [node.op.name for node in after.nodes if not isinstance(node.op, Reshape)]
 
 
-def test_requantizations_in_a_row_are_one_table() -> None:
+def test_consecutive_requantizations_become_a_table() -> None:
     chain = Chain().add(Quantize(DType.INT8), OUT).add(Quantize(DType.INT8), IN)
     assert merged(chain.graph()) == ["Table"]
 
 
-def test_through_real_numbers() -> None:
+def test_functions_of_dequantized_numbers_become_a_table() -> None:
     chain = Chain().add(Dequantize(), None).add(Unary("exp"), None)
     assert merged(chain.add(Quantize(DType.INT8), OUT).graph()) == ["Table"]
 
 
-def test_through_wider_integers() -> None:
+def test_chains_through_int16_become_a_table() -> None:
     wide = Quant.per_tensor(0.001, 0)
     chain = Chain().add(Quantize(DType.INT16), wide).add(Quantize(DType.INT8), OUT)
     assert merged(chain.graph()) == ["Table"]
 
 
-def test_there_and_back_is_nothing() -> None:
+def test_dequantizing_and_quantizing_is_removed() -> None:
     chain = Chain().add(Dequantize(), None).add(Quantize(DType.INT8), IN)
     assert merged(chain.graph()) == []
 
 
-def test_other_signedness_and_back_is_nothing() -> None:
+def test_changing_the_sign_of_the_type_and_back_is_removed() -> None:
     up = Quant.per_tensor(IN.scale[0], IN.zero_point[0] + 128)
     chain = Chain().add(Quantize(DType.UINT8), up).add(Quantize(DType.INT8), IN)
     assert merged(chain.graph()) == []
 
 
-def test_what_loses_numbers_stays() -> None:
-    """A coarser scale between two equal ones: not every number comes back."""
+def test_requantizations_that_lose_numbers_become_a_table() -> None:
+    """A coarser scale between two equal ones does not return every number."""
     coarse = Quant.per_tensor(0.2, -3)
     chain = Chain().add(Quantize(DType.INT8), coarse).add(Quantize(DType.INT8), IN)
     assert merged(chain.graph()) == ["Table"]
 
 
-def test_clamps_after_clamps() -> None:
+def test_consecutive_clamps_become_a_table() -> None:
     chain = Chain().add(Unary("relu"), IN).add(Unary("relu6"), IN).add(Unary("relu"), IN)
     assert merged(chain.graph()) == ["Table"]
 
 
-def test_a_constant_operand() -> None:
+def test_functions_with_constant_operands_become_a_table() -> None:
     k = Value.constant("k", np.array([[7]], np.int8), Quant.per_tensor(0.1, 2))
     chain = (
         Chain().add(Binary("add"), OUT, k).add(Unary("logistic"), Quant.per_tensor(1 / 256, -128))
@@ -117,27 +117,27 @@ def test_a_constant_operand() -> None:
     assert merged(chain.graph()) == ["Table"]
 
 
-def test_one_function_alone_stays_as_it_is() -> None:
+def test_a_single_function_stays() -> None:
     assert merged(Chain().add(Unary("relu"), IN).graph()) == ["Unary(relu)"]
 
 
-def test_what_loses_the_greatest_number_alone_stays() -> None:
-    """A pool that clamps at 6 gives 117 at most, which is 128 with the other zero point."""
+def test_a_chain_that_changes_only_the_largest_number_becomes_a_table() -> None:
+    """The pool clamps at 6, stored as 117, which the other zero point would map to 128."""
     pool = Pool2D("max", (2, 2), (1, 1), ((0, 1), (0, 1)), Activation.RELU6)
     moved = Quant.per_tensor(0.05, 8)
     chain = Chain().add(pool, IN).add(Quantize(DType.INT8), moved).add(Quantize(DType.INT8), IN)
     assert merged(chain.graph()) == ["Pool2D(max)", "Table"]
 
 
-def test_a_clamp_that_never_clamps_goes() -> None:
-    """What comes out of a pool that clamps at zero is not negative."""
+def test_a_clamp_without_effect_is_removed() -> None:
+    """A pool that clamps at zero has no negative outputs."""
     pool = Pool2D("max", (2, 2), (1, 1), ((0, 1), (0, 1)), Activation.RELU)
     chain = Chain().add(pool, IN).add(Unary("relu"), IN)
     assert merged(chain.graph()) == ["Pool2D(max)"]
 
 
-def test_branches_share_no_table() -> None:
-    """What others read stays; what follows starts from it."""
+def test_a_value_with_other_readers_stays() -> None:
+    """The chain after it starts from this value."""
     chain = Chain().add(Quantize(DType.INT8), OUT)
     shared = chain.last
     graph = chain.add(Unary("relu"), OUT).graph()
@@ -152,7 +152,7 @@ def test_branches_share_no_table() -> None:
 
 
 @pytest.mark.parametrize("kind", ["max", "average"])
-def test_pools_of_single_elements_go(kind: str) -> None:
+def test_pools_of_single_elements_are_removed(kind: str) -> None:
     chain = Chain().add(Pool2D(kind, (1, 1)), IN).add(Unary("relu"), IN)
     removals = RemovalReport(chain.graph(), None)
     after = run_passes(chain.graph(), observe=removals)
@@ -161,7 +161,7 @@ def test_pools_of_single_elements_go(kind: str) -> None:
     assert (f"Pool2D({kind})", "drop_identities") in gone
 
 
-def test_the_report_says_what_went_and_why() -> None:
+def test_the_report_names_removed_operators_and_reasons() -> None:
     chain = Chain().add(Dequantize(), None).add(Unary("tanh"), None).add(Quantize(DType.INT8), OUT)
     report = compile_graph(chain.graph()).report
     removed = report["removed"]

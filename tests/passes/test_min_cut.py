@@ -1,4 +1,4 @@
-"""Minimum cuts, judged by trying every cut."""
+"""Minimum cuts, compared with trying all cuts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passes, each alone: text in, text out; and all of them, which keep every bit."""
+"""Single passes on graphs in text form, and all passes, which keep results exact."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parse(text: str) -> Graph:
 
 
 def body(graph: Graph) -> str:
-    """The text form without its frame and indentation."""
+    """Return the lines of the text form without indentation and the first and last line."""
     lines = print_graph(graph, {}).splitlines()[2:-1]
     return "\n".join(line.strip() for line in lines)
 
@@ -91,7 +91,7 @@ def test_folded_constants_keep_their_quantization() -> None:
 
 @pytest.mark.parametrize("axis", [0, -1])
 def test_tensors_without_elements_are_compiled_or_refused(axis: int) -> None:
-    """One case of every kind of operator, whose first operand has none."""
+    """Test one case of every kind of operator with an empty first operand."""
     kinds = {f"{case.op.name} {len(case.arguments)}": case for case in all_cases()}
     for case in kinds.values():
         first, *others = case.arguments
@@ -124,7 +124,7 @@ def test_a_folded_output_is_a_constant() -> None:
     )
 
 
-def test_what_depends_on_an_input_or_state_is_not_folded() -> None:
+def test_nodes_that_depend_on_inputs_or_states_are_not_folded() -> None:
     unchanged(
         fold_constants,
         """
@@ -147,7 +147,7 @@ def test_what_depends_on_an_input_or_state_is_not_folded() -> None:
         "%i: f32[1,2,2] = Pad(%h) {padding=((0, 0), (0, 0), (0, 0))}",
     ],
 )
-def test_what_changes_nothing_is_dropped(identity: str) -> None:
+def test_identities_are_dropped(identity: str) -> None:
     frame = """
         input %x: f32[1,2,2]
         %h: f32[1,2,2] = Unary(%x) {{kind="neg"}} from NEG #0 "h"
@@ -168,7 +168,7 @@ def test_what_changes_nothing_is_dropped(identity: str) -> None:
         "%i: f32[1,2,2] = Slice(%x) {starts=(0, 0, 1), sizes=(1, 2, 2), steps=(1, 1, -1)}",
     ],
 )
-def test_what_changes_something_stays(useful: str) -> None:
+def test_other_operators_are_not_dropped(useful: str) -> None:
     unchanged(
         drop_identities,
         f"""
@@ -198,7 +198,7 @@ def test_requantization_is_dropped_only_to_the_same_type() -> None:
 
 
 def test_identities_that_are_outputs_stay() -> None:
-    """The caller knows an output by its name, and reads it from a place of its own."""
+    """An output has its own name and buffer."""
     unchanged(
         drop_identities,
         """
@@ -227,7 +227,7 @@ def test_chains_of_identities_are_dropped() -> None:
     )
 
 
-def test_dead_nodes_are_dropped_with_what_only_they_need() -> None:
+def test_dead_nodes_are_dropped_with_nodes_that_only_they_read() -> None:
     check(
         drop_dead_nodes,
         """
@@ -275,7 +275,7 @@ def test_constant_results_are_copied_once() -> None:
 
 
 def test_results_that_a_new_state_would_overwrite_are_copied() -> None:
-    """A state as it was may be neither an output nor what another state becomes, even reshaped."""
+    """The old value of a state is an output, reshaped, and the new value of another state."""
     check(
         materialize_results,
         """
@@ -322,7 +322,7 @@ def test_passes_are_observed_in_order() -> None:
 
 
 @networks("mlperf_tiny/*", "tflm/*")
-def test_passes_keep_every_bit(network: Network) -> None:
+def test_passes_keep_integer_networks_exact(network: Network) -> None:
     imported = load(network.model).graph
     optimized = run_passes(imported)
     assert [v.type for v in optimized.outputs] == [v.type for v in imported.outputs]

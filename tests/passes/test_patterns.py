@@ -1,4 +1,4 @@
-"""Functions that exporters write out, duplicates, and what changes nothing."""
+"""Recognition of functions in several nodes, and removal of duplicate and neutral operators."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_functions_are_recognized(text: str, kind: str) -> None:
         MISH.replace("Unary(%x)", "Unary(%z)").replace("input", "input %z: f32[2,3]\ninput"),
     ],
 )
-def test_what_only_looks_alike_stays(text: str) -> None:
+def test_similar_expressions_are_not_recognized(text: str) -> None:
     graph = parse(text)
     assert body(recognize_functions(graph)) == body(graph)
 
@@ -226,7 +226,7 @@ def test_rms_normalization_is_recognized(inverse: str) -> None:
         ('Unary(%e) {kind="sqrt"}', 'Unary(%e) {kind="exp"}'),
     ],
 )
-def test_other_quotients_stay(old: str, new: str) -> None:
+def test_similar_normalizations_are_not_recognized(old: str, new: str) -> None:
     graph = parse(LAYER_NORM.replace(old, new))
     assert body(recognize_normalizations(graph)) == body(graph)
 
@@ -257,7 +257,7 @@ def test_equal_nodes_are_computed_once() -> None:
     )
 
 
-def test_equal_results_stay_apart() -> None:
+def test_equal_outputs_stay_separate() -> None:
     unchanged(
         share_common_nodes,
         """
@@ -270,7 +270,7 @@ def test_equal_results_stay_apart() -> None:
     )
 
 
-def test_reshapes_in_a_row_become_one() -> None:
+def test_consecutive_reshapes_become_one() -> None:
     check(
         merge_reshapes,
         """
@@ -292,7 +292,7 @@ def test_reshapes_in_a_row_become_one() -> None:
     )
 
 
-def test_elementwise_operators_come_before_reshapes() -> None:
+def test_elementwise_operators_move_before_reshapes() -> None:
     check(
         sink_reshapes,
         """
@@ -326,12 +326,12 @@ def test_elementwise_operators_come_before_reshapes() -> None:
 @pytest.mark.parametrize(
     "operation",
     [
-        'Binary(%a, %k) {kind="mul"}',  # along an axis that the reshape takes apart
-        'Binary(%a, %z) {kind="add"}',  # of what is not reshaped
+        'Binary(%a, %k) {kind="mul"}',  # along an axis that the reshape splits
+        'Binary(%a, %z) {kind="add"}',  # the other operand is not reshaped
         "Softmax(%a)",
     ],
 )
-def test_other_operators_stay_behind_reshapes(operation: str) -> None:
+def test_other_operators_stay_after_reshapes(operation: str) -> None:
     graph = parse(
         f"""
         input %x: f32[6]
@@ -392,7 +392,7 @@ def test_a_neutral_operand_that_broadcasts_stays() -> None:
     assert body(simplify_arithmetic(graph)) == body(graph)
 
 
-def test_second_powers_are_squares() -> None:
+def test_second_powers_become_squares() -> None:
     check(
         simplify_arithmetic,
         """

@@ -1,4 +1,4 @@
-"""Transpositions cancelled: text in, text out; networks as ONNX writes them; random graphs."""
+"""Cancellation of transposes: graphs in text form, networks in ONNX's layout, random graphs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 def moved(graph: Graph) -> int:
-    """Bytes that the transpositions of a graph move."""
+    """Return the bytes that a graph's transposes move."""
     return sum(n.output.type.bytes for n in graph.nodes if isinstance(n.op, Transpose))
 
 
@@ -117,7 +117,7 @@ def test_axes_of_concat_pad_and_reduce_follow() -> None:
     )
 
 
-def test_flattening_before_a_dense_layer_turns_its_weights() -> None:
+def test_flattening_before_a_dense_layer_permutes_its_weights() -> None:
     check(
         """
         input %x: f32[1,2,1,2]
@@ -139,7 +139,7 @@ def test_flattening_before_a_dense_layer_turns_its_weights() -> None:
     )
 
 
-def test_what_moves_nothing_is_a_reshape() -> None:
+def test_a_transpose_that_moves_nothing_becomes_a_reshape() -> None:
     check(
         """
         input %x: f32[1,3,1,1]
@@ -155,7 +155,7 @@ def test_what_moves_nothing_is_a_reshape() -> None:
 
 
 def test_an_output_keeps_its_layout_and_its_name() -> None:
-    """Of the two places for the one transposition, the smaller: before the image grows."""
+    """The only transpose stays before the Pad, where the tensor is smaller."""
     check(
         """
         input %x: f32[1,2,2,3]
@@ -192,12 +192,12 @@ def test_a_quantized_image_is_transposed_as_bytes() -> None:
 
 
 def builder() -> Builder:
-    """For a fixed network, of which nothing is drawn."""
+    """Return a builder for a fixed network, without random choices by Hypothesis."""
     return Builder(DType.FLOAT32, cast(st.DrawFn, None), np.random.default_rng(3))
 
 
 def image_op(b: Builder, op: Op, x: Value, *operands: Value) -> Value:
-    """A spatial operator as it comes from ONNX: of an NCHW image, between transpositions."""
+    """Add a spatial operator on an NCHW image, between transposes, as the ONNX importer does."""
     y = b.apply(op, b.apply(Transpose(TO_NHWC), x), *operands)
     return b.apply(Transpose(TO_NCHW), y)
 
@@ -220,12 +220,12 @@ def assert_equal_results(graph: Graph, result: Graph) -> None:
     assert_same(found, expected, print_graph(graph, {}))
 
 
-def kept(graph: Graph) -> list[tuple[int, ...]]:
-    """The transpositions of a graph."""
+def permutations(graph: Graph) -> list[tuple[int, ...]]:
+    """Return the permutations of the transposes in a graph."""
     return [n.op.permutation for n in graph.nodes if isinstance(n.op, Transpose)]
 
 
-def test_a_residual_network_keeps_only_the_transposition_of_its_input() -> None:
+def test_a_residual_network_transposes_only_its_input() -> None:
     b = builder()
     x = b.apply(Unary("relu"), image_conv(b, b.input((2, 3, 8, 8)), 8))
     for stride in (1, 2):
@@ -239,7 +239,7 @@ def test_a_residual_network_keeps_only_the_transposition_of_its_input() -> None:
     x = b.apply(Reshape((2, x.type.size // 2)), x)
     graph = finished(b, b.apply(FullyConnected(), x, *b.weights(x, (5, x.type.shape[1]), 0)))
     result = clean(graph)
-    assert kept(result) == [TO_NHWC]
+    assert permutations(result) == [TO_NHWC]
     assert_equal_results(graph, result)
 
 
@@ -257,7 +257,7 @@ def test_channel_shuffle_moves_its_channels_once() -> None:
 
 
 def test_detection_heads_are_not_transposed() -> None:
-    """Maps of boxes, flattened to [n, boxes, 4] as detectors do, and joined."""
+    """Detectors flatten maps of boxes to [n, boxes, 4] and concatenate them."""
     b = builder()
     x = b.apply(Transpose(TO_NCHW), b.input((1, 8, 8, 3)))
     heads: list[Value] = []
@@ -267,24 +267,24 @@ def test_detection_heads_are_not_transposed() -> None:
         heads.append(b.apply(Reshape((1, y.type.size // 4, 4)), y))
     graph = finished(b, b.apply(Softmax(), b.apply(Concat(1), *heads)))
     result = clean(graph)
-    assert kept(result) == []
+    assert permutations(result) == []
     assert_equal_results(graph, result)
 
 
-def test_patches_become_tokens_without_a_transposition() -> None:
-    """A vision transformer's embedding: [n,c,h,w] to [n,c,hw] to [n,hw,c]."""
+def test_patches_become_tokens_without_transpose() -> None:
+    """A vision transformer reshapes [n,c,h,w] to [n,c,hw] and transposes to [n,hw,c]."""
     b = builder()
     x = image_conv(b, b.input((1, 1, 8, 8)), 6)
     tokens = b.apply(Transpose((0, 2, 1)), b.apply(Reshape((1, 6, 64)), x))
     dense = FullyConnected(keep_dims=True)
     graph = finished(b, b.apply(dense, tokens, *b.weights(tokens, (5, 6), 0)))
     result = clean(graph)
-    assert kept(result) == []
+    assert permutations(result) == []
     assert_equal_results(graph, result)
 
 
 def attention(b: Builder, x: Value, heads: int) -> Value:
-    """Self-attention as PyTorch exports it."""
+    """Add self-attention as PyTorch exports it."""
     n, tokens, width = x.type.shape
     parted = (n, tokens, heads, width // heads)
     dense = FullyConnected(keep_dims=True)
@@ -300,16 +300,16 @@ def attention(b: Builder, x: Value, heads: int) -> Value:
     return b.apply(Binary("add"), x, b.apply(dense, joined, *b.weights(x, (width, width), 0)))
 
 
-def test_products_of_attention_take_their_operands_as_they_are() -> None:
+def test_products_of_attention_need_no_transpose() -> None:
     b = builder()
     x = attention(b, attention(b, b.input((1, 5, 12)), 3), 2)
     graph = finished(b, x)
     result = clean(graph)
-    assert kept(result) == []
+    assert permutations(result) == []
     assert_equal_results(graph, result)
 
 
-def test_a_deep_network_is_done_in_seconds() -> None:
+def test_a_deep_network_is_processed_in_seconds() -> None:
     b = builder()
     x = b.input((1, 3, 4, 4))
     for _ in range(40):
@@ -322,11 +322,11 @@ def test_a_deep_network_is_done_in_seconds() -> None:
     start = process_time()
     result = clean(graph)
     assert process_time() - start < 20
-    assert kept(result) == [TO_NHWC]
+    assert permutations(result) == [TO_NHWC]
 
 
 def as_onnx(block: Block) -> Block:
-    """A block of spatial operators on an NCHW image."""
+    """Return the NHWC block between transposes, for an NCHW image."""
 
     def apply(b: Builder, x: Value) -> Value:
         return b.apply(Transpose(TO_NCHW), block(b, b.apply(Transpose(TO_NHWC), x)))
@@ -335,7 +335,7 @@ def as_onnx(block: Block) -> Block:
 
 
 def split(b: Builder, x: Value) -> Value:
-    """A shape of as many axes or more, or of fewer: neighbours merged, or taken apart."""
+    """Add a reshape to four axes that merges and splits adjacent axes."""
     n, c, h, w = x.type.shape
     shapes = ((n, c, 1, h * w), (n, c * h, w, 1), (n * c, h, w, 1), (1, n * c, h, w))
     halves = ((n, c // 2, 2 * h, w),) if c % 2 == 0 else ()
@@ -350,7 +350,7 @@ SMALL = 3000
 
 @st.composite
 def networks(draw: st.DrawFn, dtype: DType) -> Member:
-    """A random network as an importer of NCHW files would write it."""
+    """Draw a random network as an importer of NCHW files would write it."""
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     b = Builder(dtype, draw, rng)
     b.input((b.pick(1, 2), b.pick(1, 2, 3), b.pick(1, 4, 5), b.pick(1, 3, 4)))
@@ -402,7 +402,10 @@ def test_all_passes_keep_the_results_of_random_networks(member: Member) -> None:
 
 
 def between_transposes(graph: Graph, order: tuple[int, ...]) -> Graph:
-    """Inputs and results of this rank are fed and read with their axes in another order."""
+    """Return the graph with transposes at its inputs and outputs of this rank.
+
+    The new inputs and outputs have their axes in the given order.
+    """
     inverse = tuple(map(int, np.argsort(order)))
     renamed: dict[Value, Value] = {}
     inputs: list[Value] = []
@@ -432,7 +435,7 @@ def between_transposes(graph: Graph, order: tuple[int, ...]) -> Graph:
     return verify(Graph("g", tuple(inputs), tuple(outputs), tuple(nodes)), "turning")
 
 
-def test_an_output_without_users_takes_no_form() -> None:
+def test_unused_outputs_of_a_node_do_not_need_a_transpose() -> None:
     x, turned, y = floats("x", 1, 4, 6, 5), floats("t", 1, 6, 5, 4), floats("y", 1, 2, 6, 5)
     values, indices = floats("v", 1, 6, 5, 2), Value("i", TensorType((1, 6, 5, 2), DType.INT64))
     nodes = (
@@ -460,8 +463,7 @@ CASES = [
 
 @pytest.mark.quick(every=6)
 @pytest.mark.parametrize(("case", "dtype"), CASES)
-def test_every_operator_between_transposes(case: Case, dtype: DType) -> None:
-    """Whatever form it takes, it computes the same."""
+def test_every_operator_between_transposes_computes_the_same(case: Case, dtype: DType) -> None:
     graph = build(case, dtype)
     ranks = {len(v.type.shape) for v in (*graph.inputs, *graph.outputs)}
     rng = np.random.default_rng(7)

@@ -1,1 +1,1 @@
-"""The repository itself: documents, packages, promises."""
+"""The repository itself: documents, packages, structure, security."""

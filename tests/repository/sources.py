@@ -10,7 +10,7 @@ SOURCES = ("bench", "boards", "codegen", "frontend", "quant", "smelt", "targets"
 
 
 def modules() -> Iterator[Path]:
-    """Every Python file, once: links are not followed."""
+    """Yield all Python files once; links are not followed."""
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if not any((ROOT / parent).is_symlink() for parent in path.relative_to(ROOT).parents):

@@ -55,7 +55,7 @@ def test_bad_subjects_are_refused(message: str, problem: str, tmp_path: Path) ->
     assert problem in result.stderr
 
 
-def test_make_hooks_installs_the_check() -> None:
+def test_make_hooks_installs_the_hook() -> None:
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     assert "commit-msg" in config["default_install_hook_types"]
     hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]

@@ -1,4 +1,4 @@
-"""Generated documents are what the code says."""
+"""Generated documents are up to date."""
 
 from smelt.cli.show import operators as show
 from tests.support.shared import ROOT

@@ -1,4 +1,4 @@
-"""No module imports another that imports it, by whatever way; import-linter holds the layers."""
+"""No module imports itself through others; import-linter checks the layers."""
 
 import ast
 import tomllib
@@ -12,11 +12,11 @@ FOLDERS = {
     "bench": "bench",
     **{name: f"smelt.{name}" for name in ("boards", "codegen", "frontend", "quant", "targets")},
 }
-"""The folders and what is imported of them."""
+"""Package name by folder."""
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the product and its benchmarks by name; links are not followed."""
+    """Return the files of all modules of product and benchmarks by name; links are not followed."""
     found: dict[str, Path] = {}
     for folder, package in FOLDERS.items():
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -31,7 +31,7 @@ MODULES = modules()
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """What is imported anywhere in a file: in functions too, and for type checkers alone."""
+    """Yield all imported names of a file, also in functions and for type checkers only."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -42,7 +42,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def of_types(tree: ast.Module) -> frozenset[str]:
-    """What is imported for type checkers alone."""
+    """Return the names that are imported for type checkers only."""
     blocks = (node for node in tree.body if isinstance(node, ast.If))
     hidden = (block for block in blocks if ast.unparse(block.test) == "TYPE_CHECKING")
     return frozenset(name for block in hidden for name in imported(block))
@@ -53,13 +53,14 @@ MUTUAL = {
     "smelt.ops.core.convolution": "smelt.ops.core.weights_rules",
     "smelt.ops.core.convolution_nd": "smelt.ops.core.weights_rules",
 }
-"""Operators, and the traits that they are made of, whose questions are about nodes with just them.
+"""Modules with a permitted cycle, and the prefix of the modules that may import them.
 
-Only type checkers see that these know each other: while Python runs, traits import no operator.
+The importers are traits and rules, with methods that take nodes of these operators. They import
+for type checkers only, so there is no cycle at run time.
 """
 
 
-def test_there_are_no_circles() -> None:
+def test_there_are_no_import_cycles() -> None:
     order: TopologicalSorter[str] = TopologicalSorter()
     for module, path in MODULES.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -67,10 +68,10 @@ def test_there_are_no_circles() -> None:
         types = of_types(tree)
         mutual = {o for o in others & types & MUTUAL.keys() if module.startswith(MUTUAL[o])}
         order.add(module, *(others - mutual))
-    order.prepare()  # raises CycleError, which names one
+    order.prepare()  # raises CycleError with the cycle
 
 
-def test_every_module_of_the_root_stands_in_a_layer() -> None:
+def test_every_top_level_module_is_in_a_layer() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     layers = next(c["layers"] for c in contracts if c["name"] == "One direction")

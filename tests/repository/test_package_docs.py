@@ -1,4 +1,4 @@
-"""Each package says in its docstring what it imports and what imports it: just what does."""
+"""Each package's docstring names the packages that it imports and that import it, exactly."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.repository.sources import ROOT, modules
 PACKAGES = [path.parent for path in modules() if path.name == "__init__.py"]
 SENTENCE = re.compile(r"May import (.+?); (.+?) may import it\b")
 SHARED = frozenset({"smelt"})
-"""The package whose modules everything may import."""
+"""Packages whose own modules everything may import."""
 
 
 def name_of(path: Path) -> str:
-    """The dotted name of a module or package, as it is imported."""
+    """Return the dotted name by which a module or package is imported."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     name = ".".join(part for part in parts if part != "__init__")
     return name if parts[0] in ("bench", "smelt") else f"smelt.{name}"
 
 
 def within(name: str, package: str) -> bool:
-    """Whether a module is the package, or in it; `smelt` has its own files alone."""
+    """Return whether a module is in the package; `smelt` contains only its own files."""
     if package in SHARED:
         return name == package or name in own_files()
     return name == package or name.startswith(f"{package}.")
@@ -34,13 +34,13 @@ def within(name: str, package: str) -> bool:
 
 @cache
 def own_files() -> frozenset[str]:
-    """The modules that lie in `smelt/` itself."""
+    """Return the modules directly in `smelt/`."""
     return frozenset(f"smelt.{path.stem}" for path in (ROOT / "smelt").glob("*.py"))
 
 
 @cache
 def imports() -> tuple[tuple[str, str], ...]:
-    """Each import of one of our modules by another: the two names."""
+    """Return all imports among our modules, as pairs of importing and imported module."""
     known = {name_of(path) for path in modules()}
     return tuple(
         (name_of(path), target)
@@ -50,7 +50,7 @@ def imports() -> tuple[tuple[str, str], ...]:
 
 
 def imported(tree: ast.Module, known: set[str]) -> Iterator[str]:
-    """The modules of `known` that one imports, anywhere in its text."""
+    """Yield the modules of `known` that a file imports anywhere."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
@@ -64,14 +64,17 @@ def imported(tree: ast.Module, known: set[str]) -> Iterator[str]:
 
 
 def allowed(words: str) -> tuple[bool, list[str]]:
-    """Whether "everything" is allowed, and the packages that are named: those apart, or those."""
+    """Return whether "everything" is allowed, and the named packages.
+
+    The names are exceptions if everything is allowed, else the allowed packages.
+    """
     named = re.findall(r"`([\w.]+)`", words)
     packages = [name if name in ("bench", "tests") else f"smelt.{name}" for name in named]
     return words.startswith("everything"), packages
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=name_of)
-def test_package_says_what_it_may_import_and_what_may_import_it(package: Path) -> None:
+def test_docstrings_of_packages_name_their_imports_and_importers(package: Path) -> None:
     text = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8")))
     said = SENTENCE.search(" ".join((text or "").split()))
     assert said is not None, text
@@ -97,7 +100,7 @@ def test_package_says_what_it_may_import_and_what_may_import_it(package: Path) -
 
 
 def unused(packages: list[str], used: set[str]) -> list[str]:
-    """The packages that are named and of which no module is in use; those of tests are not seen."""
+    """Return the named packages of which no module is used; imports by tests are not known."""
     return [
         package
         for package in packages

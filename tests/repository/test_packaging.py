@@ -1,4 +1,4 @@
-"""The wheel holds exactly the package's files that git tracks, all of them below `smelt/`."""
+"""The wheel contains exactly the package's files that git tracks, all below `smelt/`."""
 
 import configparser
 import shutil
@@ -16,7 +16,7 @@ BUILD_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def tracked() -> list[PurePosixPath]:
-    """The files that git tracks, or would once they are added, without the links in smelt/."""
+    """Return the files that git tracks or does not ignore, without the links in smelt/."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     listed = subprocess.run(
@@ -36,7 +36,7 @@ def tracked() -> list[PurePosixPath]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel made of the tracked files alone, without links, and of one stale cache file."""
+    """Build a wheel from the tracked files, without links, and one stale cache file."""
     source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for path in tracked():
         if path.parts[0] in ("smelt", *ROOMS) or str(path) in BUILD_FILES:
@@ -53,7 +53,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_wheel_holds_what_git_tracks(wheel: Path) -> None:
+def test_wheel_contains_the_tracked_files(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if not name.endswith("/")}
     metadata = {name for name in packed if ".dist-info/" in name}
@@ -91,7 +91,7 @@ def test_the_command_is_installed(wheel: Path) -> None:
     assert dict(entry_points["console_scripts"]) == {"smelt": "smelt.__main__:main"}
 
 
-def test_hints_name_no_extra_of_a_package_that_is_not_published() -> None:
+def test_no_file_names_extras_of_the_unpublished_package() -> None:
     files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
     files += [p for room in ROOMS for p in (ROOT / room).rglob("*") if p.is_file()]
     assert [p for p in files if b"smelt-edge[" in p.read_bytes()] == []

@@ -1,4 +1,4 @@
-"""The host's side is for every system: nothing is imported that only POSIX has."""
+"""The host's code runs on every system: it needs no modules that only POSIX has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDERS = ("boards", "codegen", "frontend", "quant", "smelt", "targets", "templa
 SOURCES = sorted({p.resolve() for folder in FOLDERS for p in (ROOT / folder).rglob("*.py")})
 POSIX_ONLY = {
     *("crypt", "curses", "fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog"),
-    *("select", "termios", "tty"),  # select: there for sockets only
+    *("select", "termios", "tty"),  # on Windows, select works for sockets only
 }
 
 ATTRIBUTES = {
@@ -29,17 +29,17 @@ ATTRIBUTES = {
         *("alarm", "pause", "pthread_kill", "pthread_sigmask", "setitimer", "siginterrupt"),
     ),
 }
-"""What modules have on POSIX only."""
-ASKED_FOR_FIRST = {
+"""Attributes that modules have on POSIX only."""
+CHECKED_BEFORE_USE = {
     "boards/simulate.py": {"pread", "sched_getaffinity"},
-    "boards/simulation_timeout.py": {"sysconf"},  # once /proc has told of a simulator
+    "boards/simulation_timeout.py": {"sysconf"},  # only after it found a simulator in /proc
     "boards/external_programs.py": {"killpg", "SIGKILL"},
 }
-"""Where a file makes sure that it is there."""
+"""Attributes that a file uses only after it checked that they exist."""
 
 
 def imported(path: Path) -> set[str]:
-    """The modules at the top of what a file imports."""
+    """Return the top-level names of all modules that a file imports."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -50,12 +50,12 @@ def imported(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_is_imported_that_only_posix_has(path: Path) -> None:
+def test_no_module_of_posix_only_is_imported(path: Path) -> None:
     assert imported(path) & POSIX_ONLY == set()
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_is_used_that_only_posix_has(path: Path) -> None:
+def test_no_attribute_of_posix_only_is_used(path: Path) -> None:
     used = {
         node.attr
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -63,7 +63,7 @@ def test_nothing_is_used_that_only_posix_has(path: Path) -> None:
         and isinstance(node.value, ast.Name)
         and node.attr in ATTRIBUTES.get(node.value.id, ())
     }
-    assert used == ASKED_FOR_FIRST.get(path.relative_to(ROOT).as_posix(), set())
+    assert used == CHECKED_BEFORE_USE.get(path.relative_to(ROOT).as_posix(), set())
 
 
 WITHOUT = """
@@ -77,7 +77,7 @@ smelt.cli.app.main()
 """
 
 
-def test_a_network_is_verified_without_what_only_posix_has() -> None:
+def test_a_network_is_verified_without_posix_only_features() -> None:
     program = WITHOUT.format(
         attributes=ATTRIBUTES, model=str(ROOT / "examples/digits/digits_int8.tflite")
     )

@@ -1,4 +1,4 @@
-"""What SECURITY.md says of code that is executed."""
+"""The claims of SECURITY.md about executed code."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MODEL = DIGITS / "digits_int8.tflite"
 
 
 class Executed(Exception):
-    """Ends a command as soon as it executes a plugin."""
+    """Raised by the plugin, so that the command ends."""
 
 
 @dataclass
 class Installed:
-    """An installed plugin that only says that it is executed."""
+    """An installed plugin that records its execution and raises `Executed`."""
 
     name: str = "witness"
     value: str = "witness"
@@ -65,7 +65,7 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Installed:
 
 
 def named(start: str) -> set[str]:
-    """The commands in backquotes of the passage that begins so."""
+    """Return the commands in backquotes in the passage of SECURITY.md after `start`."""
     passage = PAGE.split(start, 1)[1].split("\n", 1)[0].split("smelt.compile", 1)[0]
     return {word for word in re.findall(r"`([a-z-]+)`", passage) if word in COMMANDS}
 
@@ -74,7 +74,7 @@ EXECUTING = named("plugins: a file given with")
 
 
 def words(command: str) -> list[str]:
-    """Arguments with which a command comes as far as it can."""
+    """Return valid arguments for a command."""
     known = options(COMMANDS[command])
     given = {
         "--format": ["--format", "cmake"],
@@ -95,7 +95,7 @@ def words(command: str) -> list[str]:
 
 @pytest.mark.quick(every=4)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_plugins_are_executed_where_the_page_says(
+def test_plugins_are_executed_by_the_named_commands_only(
     smelt: Smelt, witness: Installed, command: str
 ) -> None:
     ran = smelt(*words(command))
@@ -106,7 +106,7 @@ def test_plugins_are_executed_where_the_page_says(
         assert ran.code == 0, ran.err
 
 
-def test_plugins_are_executed_by_compile_and_by_nothing_that_only_reads(
+def test_compile_executes_plugins_and_load_does_not(
     witness: Installed,
 ) -> None:
     load(MODEL)
@@ -117,7 +117,7 @@ def test_plugins_are_executed_by_compile_and_by_nothing_that_only_reads(
     assert witness.count == ["witness"]
 
 
-def test_nothing_of_the_models_folder_is_imported(tmp_path: Path) -> None:
+def test_modules_in_the_folder_of_the_model_are_not_imported(tmp_path: Path) -> None:
     script = Path(sys.executable).parent / "smelt"
     if not script.exists():
         pytest.skip("smelt is not installed")
@@ -138,7 +138,7 @@ def test_nothing_of_the_models_folder_is_imported(tmp_path: Path) -> None:
 
 
 class Evil:
-    """An object that is executed where it is unpickled."""
+    """An object that executes code when it is unpickled."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.mkdir, ("executed",)
@@ -159,7 +159,7 @@ def test_samples_are_not_unpickled(
     assert not Path("executed").exists()
 
 
-def test_the_page_is_found_and_says_the_version() -> None:
+def test_the_page_names_commands_and_version() -> None:
     assert len(EXECUTING) > 10
     series = ".".join(__version__.split(".")[:2])
     assert f"| {series}.x | yes |" in PAGE

@@ -1,4 +1,4 @@
-"""What the source promises of its structure: one type a name, templates that only lay out."""
+"""Structure of the source: unique names of types, short functions, templates without logic."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ FILTERS = frozenset(
     | {"indent", "join", "last", "lower", "reverse", "trim", "upper", "wordwrap"}
     | {"in_parentheses", "minus", "offset", "times"}
 )
-"""What changes the look of a text or picks of a sequence, and computes no number.
+"""Filters that format text or select from a sequence, and compute no number.
 
-The last line writes a C operator and its operand, or nothing where that would change nothing.
-Besides, `length` counts a sequence that has a name, and `map` takes an attribute of each element.
+Those in the last line write a C operator and its operand, or nothing if it would have no effect.
+Also allowed: `length` of a named sequence, and `map` to an attribute of each element.
 """
 
 GIVEN: dict[str, tuple[type[Parameters], ...]] = {
@@ -61,10 +61,10 @@ GIVEN: dict[str, tuple[type[Parameters], ...]] = {
     "report/verify.": (VerifyParameters,),
     "text/helpers.": (),
 }
-"""What templates are rendered with: those whose path begins so, and with nothing longer."""
+"""Parameters of templates by prefix of their path; the longest prefix counts."""
 
 BLOCKS = {"codegen/backends/vulkan/glsl_functions.py", "codegen/text/helpers.py"}
-"""Modules that take the blocks of a template, each a shared function."""
+"""Modules that use single blocks of a template; each block is a shared function."""
 
 MOST_LINES = 60
 MOST_POSITIONAL = 6
@@ -77,12 +77,12 @@ TEMPLATES = sorted(
 
 
 def is_of_kernel(template: str) -> bool:
-    """Whether a kernel's calls are rendered by it, or others that are include it."""
+    """Return whether the template renders kernel calls, or is included by one that does."""
     return template.startswith(("backends/", "lower/")) and not any(map(template.startswith, GIVEN))
 
 
-def test_no_two_types_have_one_name() -> None:
-    """Classes, aliases, type variables, what `Enum` and `NewType` make: whether private or not."""
+def test_names_of_types_are_unique() -> None:
+    """Classes, aliases, type variables and results of `Enum` and `NewType`, private or not."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in modules():
         for name in types_of(ast.parse(path.read_text(encoding="utf-8"))):
@@ -93,7 +93,7 @@ def test_no_two_types_have_one_name() -> None:
 
 
 def types_of(module: ast.Module) -> Iterator[str]:
-    """Names of the types that a module makes: of variables, those written as types are."""
+    """Yield the names of a module's types: classes, and variables in CapWords."""
     for node in ast.walk(module):
         if isinstance(node, ast.ClassDef):
             yield node.name
@@ -105,8 +105,8 @@ def types_of(module: ast.Module) -> Iterator[str]:
                 yield target.id
 
 
-def test_types_are_seen_however_they_are_made() -> None:
-    """`T` and the like are type variables, which say nothing outside of their function."""
+def test_types_of_all_kinds_are_found() -> None:
+    """Type variables of one letter, such as `T`, are excepted."""
     text = """
 _Pair = tuple[int, int]
 Kind: TypeAlias = Literal["a", "b"]
@@ -120,8 +120,8 @@ class _Block:
     assert {*types_of(ast.parse(text))} == {"_Pair", "Kind", "Form", "OpT_co", "_Block", "Inner"}
 
 
-def test_methods_that_override_do_not_say_see() -> None:
-    """`@override` says where the docstring is; no checker asks to delete a parameter."""
+def test_overriding_methods_do_not_refer_to_the_base_class() -> None:
+    """`@override` makes a docstring "See …" unnecessary, and `del` of unused parameters too."""
     found: list[str] = []
     for path in modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -140,7 +140,7 @@ def test_methods_that_override_do_not_say_see() -> None:
     assert found == []
 
 
-def test_objects_of_many_fields_are_made_by_keywords() -> None:
+def test_objects_with_many_fields_are_created_by_keywords() -> None:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in modules()}
     nodes_of = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
     made = {node.name for _, node in nodes_of if isinstance(node, ast.ClassDef)} - TABLES
@@ -155,7 +155,7 @@ def test_objects_of_many_fields_are_made_by_keywords() -> None:
 
 
 def test_functions_are_short_enough_to_review() -> None:
-    """What a function does is seen at once: its docstring does not count."""
+    """Docstrings do not count."""
     found = [
         f"{path.relative_to(ROOT).as_posix()}:{node.lineno} {node.name}: {lines_of(node)} lines"
         for path in modules()
@@ -167,7 +167,7 @@ def test_functions_are_short_enough_to_review() -> None:
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function without its docstring, from `def` on."""
+    """Return the number of lines of a function from `def`, without its docstring."""
     last = function.end_lineno or function.lineno
     match function.body[0]:
         case ast.Expr(value=ast.Constant(value=str())) as docstring:
@@ -195,25 +195,25 @@ def f(
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_templates_only_lay_out(template: str) -> None:
-    """No arithmetic, and no method of Python objects, which no checker sees."""
+def test_templates_contain_no_logic(template: str) -> None:
+    """No template has arithmetic, or calls of Python methods, which type checkers do not see."""
     text = (ROOT / "templates" / template).read_text(encoding="utf-8")
     assert computed(environment().parse(text)) == []
     assert methods(environment().parse(text)) == []
 
 
 @pytest.mark.parametrize("template", [name for name in TEMPLATES if not is_of_kernel(name)])
-def test_templates_look_up_what_they_are_given(template: str) -> None:
-    """Those of kernels: `tests/backends/test_uses.py`, `tests/backends/vulkan/test_parameters.py`.
+def test_templates_use_only_their_parameters(template: str) -> None:
+    """`tests/backends/test_uses.py` and `vulkan/test_parameters.py` check templates of kernels.
 
-    What a text is not rendered for is refused by its type: a dataclass is made with all fields.
+    Missing parameters are type errors, because parameters are dataclasses.
     """
     folders = [folder for folder in GIVEN if template.startswith(folder)]
-    assert folders, f"{template}: say here what it is rendered with"
+    assert folders, f"{template}: add its parameters to GIVEN"
     assert looked_up(template) <= given(*GIVEN[max(folders, key=len)])
 
 
-def test_all_that_is_given_is_looked_up() -> None:
+def test_all_parameters_of_templates_are_used() -> None:
     printed: dict[type[Parameters], set[str]] = defaultdict(set)
     for template in TEMPLATES:
         folders = [folder for folder in GIVEN if template.startswith(folder)]
@@ -227,9 +227,9 @@ def test_all_that_is_given_is_looked_up() -> None:
 
 
 def test_one_function_renders_templates() -> None:
-    """Its type says with what: dataclasses of what is printed. No other finds a template.
+    """Its type permits only dataclasses of parameters. No other function loads a template.
 
-    Documents of benchmarks have a function and a folder of their own.
+    Documents of benchmarks have their own function and folder.
     """
     finding: set[str] = set()
     untyped: list[str] = []
@@ -249,8 +249,8 @@ def test_one_function_renders_templates() -> None:
     assert untyped == []
 
 
-def test_templates_of_a_backend_are_its_own() -> None:
-    """What several share is in `templates/lower/` or `templates/text/`; the core names none."""
+def test_templates_of_a_backend_are_used_by_it_only() -> None:
+    """Shared templates are in `templates/lower/` or `templates/text/`; the core uses only these."""
     foreign = [
         f"{path.relative_to(ROOT).as_posix()}: {name}"
         for path in (*modules(), *(ROOT / "templates").rglob("*.j2"))
@@ -263,7 +263,7 @@ def test_templates_of_a_backend_are_its_own() -> None:
 
 
 def is_dictionary(value: ast.expr) -> bool:
-    """Whether an argument is written as a dictionary, or is made one."""
+    """Return whether an argument is a dictionary display or a call of `dict`."""
     called = isinstance(value, ast.Call) and ast.unparse(value.func) in ("cast", "dict", "vars")
     return called or isinstance(value, ast.Dict | ast.DictComp)
 
@@ -289,7 +289,7 @@ def is_dictionary(value: ast.expr) -> bool:
         "{% filter round %}{{ a }}{% endfilter %}",
     ],
 )
-def test_the_test_of_templates_finds_what_computes(text: str) -> None:
+def test_computing_templates_are_found(text: str) -> None:
     assert computed(environment().parse(text)) != []
 
 
@@ -304,18 +304,18 @@ def test_the_test_of_templates_finds_what_computes(text: str) -> None:
         "{{ a.b | length }}",
     ],
 )
-def test_templates_may_lay_out(text: str) -> None:
+def test_formatting_templates_are_accepted(text: str) -> None:
     assert computed(environment().parse(text)) == []
 
 
-def test_methods_are_found() -> None:
+def test_method_calls_in_templates_are_found() -> None:
     assert methods(environment().parse("{% for k, v in a.items() %}{{ f(k) }}{% endfor %}")) == [
         "items"
     ]
 
 
 def computed(tree: nodes.Template) -> list[str]:
-    """Where a template computes a number, or hides what it calls."""
+    """Return the expressions of a template that compute a number or hide the called function."""
     looped = [loop.iter for loop in tree.find_all(nodes.For)]
     found = [
         node
@@ -326,13 +326,13 @@ def computed(tree: nodes.Template) -> list[str]:
 
 
 def methods(tree: nodes.Template) -> list[str]:
-    """The methods of Python objects that a template calls."""
+    """Return the methods of Python objects that a template calls."""
     called = [call.node for call in tree.find_all(nodes.Call)]
     return [node.attr for node in called if isinstance(node, nodes.Getattr)]
 
 
 def _lays_out(node: nodes.Node) -> bool:
-    """Whether an operation arranges text and no more."""
+    """Return whether an operation only formats text."""
     if isinstance(node, nodes.Mod):
         return isinstance(node.left, nodes.Const) and isinstance(node.left.value, str)
     if isinstance(node, nodes.Neg):
@@ -352,7 +352,7 @@ def _lays_out(node: nodes.Node) -> bool:
     return node.name in FILTERS
 
 
-def test_types_are_checked_behind_links() -> None:
+def test_type_checkers_follow_links() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         checked = tomllib.load(file)["tool"]["basedpyright"]["include"]
     linked = {f"smelt/{p.name}" for p in (ROOT / "smelt").iterdir() if p.is_symlink()}

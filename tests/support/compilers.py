@@ -39,7 +39,7 @@ NOT_FOR_CPP = (
     "-Wno-zero-as-null-pointer-constant",
     "-Wno-c++98-compat-pedantic",
 )
-"""Warnings that no text that is C as well can avoid."""
+"""C++ warnings that text which must also be C cannot avoid."""
 NO_GNU_C = ("-U__GNUC__", "-fno-gnu-inline-asm")
 """Make clang pretend to be a compiler without GNU C: assembly is then an error."""
 _STRING = """
@@ -51,7 +51,7 @@ void *memset(void *to, int value, size_t count);
 
 
 def compiler(name: str) -> list[str]:
-    """Return the command of a compiler of `COMPILERS`; skip the test where it is not installed."""
+    """Return the command of a compiler of `COMPILERS`; skip the test if it is not installed."""
     if name == "zig":
         if importlib.util.find_spec("ziglang") is None:
             pytest.skip("the Python package ziglang is not installed")
@@ -62,7 +62,7 @@ def compiler(name: str) -> list[str]:
 
 
 def require_cpp(command: Sequence[str]) -> None:
-    """Skip the test where a compiler is installed without its C++ part."""
+    """Skip the test if a compiler is installed without its C++ part."""
     done = subprocess.run(
         [*command, "-x", "c++", "-fsyntax-only", "/dev/null"], capture_output=True, check=False
     )
@@ -71,7 +71,7 @@ def require_cpp(command: Sequence[str]) -> None:
 
 
 def newest_clang() -> list[str]:
-    """Return the command of the newest clang that is installed; skip the test without any."""
+    """Return the command of the newest installed clang; skip the test if there is none."""
     names = [*(f"clang-{n}" for n in range(19, 13, -1)), "clang"]
     found = next((name for name in names if shutil.which(name)), None)
     if found is None:

@@ -47,7 +47,7 @@ BACKENDS = {
 
 
 def core_of(target: str) -> Core:
-    """Board with a Cortex-M3, which also runs Cortex-M0 code."""
+    """Return a simulated Cortex-M3, which also runs Cortex-M0 code, for a target."""
     return Core(
         target,
         "mps2-an385",

@@ -29,7 +29,7 @@ WIDE = (124, 125, 130)
 
 
 def random_graph(rng: Rng) -> Graph:
-    """A graph of one node."""
+    """Return a random graph of one node."""
     while True:
         make = _MAKERS[rng.integers(len(_MAKERS))]
         graph = make(rng)

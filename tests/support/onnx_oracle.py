@@ -340,7 +340,7 @@ def _cumulative(b: _Builder, node: Node, result: str) -> str | None:
 
 
 def _normalization(b: _Builder, node: Node, result: str) -> str | None:
-    """Axes that ONNX's layer and instance normalizations cover."""
+    """Lower normalizations over the axes of ONNX's layer and instance normalization."""
     op, x = node.op, node.input(0)
     assert isinstance(op, Normalization)
     rank = len(x.type.shape)
@@ -365,7 +365,7 @@ def _normalization(b: _Builder, node: Node, result: str) -> str | None:
 
 
 def _parameters(b: _Builder, node: Node, shape: tuple[int, ...]) -> list[str]:
-    """Broadcast scale and bias to the full shape."""
+    """Return scale and bias, broadcast to the full shape."""
     size = b.constant(np.asarray(shape, np.int64))
     return [
         b.constant(np.full(shape, default, np.float32))
@@ -400,7 +400,7 @@ def _select(b: _Builder, node: Node, result: str) -> str:
 
 
 def _cast(b: _Builder, node: Node, result: str) -> str | None:
-    """ONNX does not define the conversion of floats that are out of range."""
+    """Lower a cast, except to integers, as ONNX does not define it for floats out of range."""
     to = node.output.type.dtype
     if to.is_integer:
         return None
@@ -453,7 +453,7 @@ def _slice(b: _Builder, node: Node, result: str) -> str | None:
 
 
 def _indexed(b: _Builder, node: Node, result: str) -> str | None:
-    """The Gather and Scatter families; ONNX does not define indices that are out of range."""
+    """Lower the Gather and Scatter families; ONNX does not define indices out of range."""
     op = node.op
     if node.origin.name == "outside" or (isinstance(op, Gather) and op.batch_dims):
         return None

@@ -38,7 +38,7 @@ class Server:
 
 
 def slowed(target: str, bytes_per_s: float) -> Server:
-    """Terminal server that accepts all bytes at once and forwards them at a given rate."""
+    """Start a terminal server that accepts all bytes at once and forwards them at a given rate."""
     host, port = target.removeprefix("socket://").split(":")
 
     def serve(client: socket.socket) -> None:
@@ -89,7 +89,7 @@ class _Connection:
 
 
 def rfc2217(port: str) -> Server:
-    """Serial port behind pyserial's own RFC 2217 server."""
+    """Start pyserial's own RFC 2217 server for a port."""
 
     def serve(client: socket.socket) -> None:
         over = threading.Event()

@@ -28,7 +28,7 @@ from tests.support.shared import load, shared
 
 @dataclass(frozen=True)
 class Digits:
-    """Return a shared network that classifies handwritten digits, and samples of them."""
+    """A shared network that classifies handwritten digits, and samples of them."""
 
     graph: Graph
     calibration: list[Sample]
@@ -51,7 +51,7 @@ def digits(name: str) -> Digits:
 
 
 def stored_samples(graph: Graph, samples: list[Sample]) -> list[Sample]:
-    """Return samples in the form that a quantized network takes."""
+    """Return the samples as the stored integers of a quantized network's inputs."""
     return [
         tuple(
             store(array, value.type.quant) if value.type.quant else array

@@ -33,7 +33,7 @@ def load(relative: str) -> dict[str, NDArray[Any]]:
 
 @dataclass(frozen=True)
 class Network:
-    """A shared TFLite network and what it is known to compute.
+    """A shared TFLite network and its known outputs.
 
     Attributes:
         group: `mlperf_tiny`, `tflm` or `ops`.
@@ -63,13 +63,13 @@ class Network:
 
 
 def networks(*patterns: str) -> pytest.MarkDecorator:
-    """Parametrizes a test's argument `network` over shared networks.
+    """Parametrize a test's argument `network` over shared networks.
 
     Args:
         patterns: Globs below `models/` without suffix: `mlperf_tiny/*_int8`, `ops/conv`.
 
     Returns:
-        A decorator. Where nothing matches, the test has one case, which skips with the reason.
+        A decorator. If nothing matches, the test has one case, which skips with the reason.
     """
     found = [
         Network(path.parent.name, path.stem)
@@ -82,5 +82,5 @@ def networks(*patterns: str) -> pytest.MarkDecorator:
 
 
 def nothing(what: str) -> ParameterSet:
-    """A case that skips in place of those of the shared files, none of which are there."""
+    """Return a case that skips, for tests of shared files that are all absent."""
     return pytest.param(None, marks=pytest.mark.skip(reason=absent(what)), id="absent")

@@ -1,4 +1,4 @@
-"""What a SPIR-V module needs of a device, read from its words.
+"""The device features that a SPIR-V module needs, read from its words.
 
 Source: SPIR-V 1.3 specification, section 2.3 (physical layout) and chapter 3 (binary form).
 """
@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 SHADER, DOT_PRODUCTS, HALF_STORAGE, HALVES = 1, {6016, 6017, 6018, 6019}, {4433}, {9}
-"""Capabilities: what every device has, those of the integer dot product, of float16 in buffers and
-of its arithmetic.
-"""
+"""Capabilities: Shader, integer dot products, float16 in buffers, float16 arithmetic."""
 
 _WORKGROUP = 4
-"""The storage class."""
+"""Storage class of memory that a workgroup shares."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class Needs:
 
 
 def needs_of(words: Sequence[int]) -> Needs:
-    """What a module needs; arrays that specialization sizes have the sizes of the module."""
+    """Return a module's needs; specialization constants have their default values."""
     sizes: dict[int, int] = {}
     constants: dict[int, int] = {}
     targets: dict[int, int] = {}
@@ -43,7 +41,7 @@ def needs_of(words: Sequence[int]) -> Needs:
             case 23, [result, component, count]:  # OpTypeVector
                 sizes[result] = sizes[component] * count
             case 28, [result, element, length] if element in sizes and length in constants:
-                # OpTypeArray; one that an expression sizes must not be shared
+                # OpTypeArray; the length of a shared array must be a constant, not an expression
                 sizes[result] = sizes[element] * constants[length]
             case 30, [result, *members]:  # OpTypeStruct
                 sizes[result] = sum(sizes.get(member, 0) for member in members)
@@ -59,7 +57,7 @@ def needs_of(words: Sequence[int]) -> Needs:
 
 
 def _instructions(words: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Opcodes and operands, after the header of five words."""
+    """Yield opcodes and operands, after the header of five words."""
     at = 5
     while at < len(words):
         count = words[at] >> 16

@@ -1,4 +1,4 @@
-"""The variables that templates look up, and those that they are rendered with."""
+"""The variables that templates use, and those that they are rendered with."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import environment
 
 GLOBALS = {"header"}
-"""Names that every template may look up."""
+"""Names that every template may use."""
 
 
 @cache
 def looked_up(template: str) -> frozenset[str]:
-    """Return the variables of a template, and of the templates that it includes by name."""
+    """Return the variables that a template and the templates that it includes by name use."""
     text = files("smelt.templates").joinpath(template).read_text(encoding="utf-8")
     tree = environment().parse(text)
     included = (node.template for node in tree.find_all(nodes.Include))
@@ -34,5 +34,5 @@ def looked_up(template: str) -> frozenset[str]:
 
 
 def given(*parameters: type[Parameters]) -> frozenset[str]:
-    """Return the variables that these dataclasses have."""
+    """Return the names of the fields of these dataclasses."""
     return frozenset(field.name for one in parameters for field in fields(one))

@@ -51,7 +51,7 @@ raise SystemExit(loader.vkCreateInstance(words, None, ctypes.byref(ctypes.c_void
 
 @cache
 def _missing() -> str:
-    """Return what target `vulkan` needs and this computer lacks; an empty text if nothing."""
+    """Return the requirements of target `vulkan` that this computer lacks; empty if none."""
     if not (shutil.which("glslc") or shutil.which("glslangValidator")):
         return "no glslc and no glslangValidator"
     if shutil.which("spirv-val") is None:
@@ -121,7 +121,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Built:
-    """Compile a network for target `vulkan` in `folder`."""
+    """A network compiled for target `vulkan` in `folder`."""
 
     artefact: Artefact
     elf: ElfInfo

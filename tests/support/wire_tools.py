@@ -1,4 +1,4 @@
-"""Places that run firmware around the hand-written network: this computer, every QEMU board."""
+"""Firmware with the hand-written network, on this computer and all QEMU boards."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

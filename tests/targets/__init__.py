@@ -1,1 +1,1 @@
-"""What is known of processors."""
+"""Targets and models of their cycles."""

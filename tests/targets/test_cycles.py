@@ -1,4 +1,4 @@
-"""The model of cycles: hand-computed times of small assembled programs, by Arm's tables."""
+"""The model of cycles, compared with times of small programs computed by hand from Arm's tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CORES = tuple(t.name for t in targets.available() if t.name.startswith("cortex-"
 
 
 def assembled(text: str, target: str, folder: Path) -> Code:
-    """The code of an assembler text."""
+    """Assemble a text and return its code."""
     source = folder / "snippet.s"
     source.write_text(f".syntax unified\n.thumb\n.thumb_func\nsnippet:\n{dedent(text)}\n")
     flags = targets.get(target).arch_flags
@@ -32,7 +32,7 @@ def assembled(text: str, target: str, folder: Path) -> Code:
 
 
 def timed(text: str, target: str, folder: Path, **counts: int) -> int:
-    """Cycles of a snippet executed once, its last instruction having these counts."""
+    """Return the cycles of a snippet executed once; `counts` are those of its last instruction."""
     code = assembled(text, target, folder).instructions
     found = {address: Counts(executions=1) for address in code}
     last = max(found)
@@ -44,38 +44,40 @@ def timed(text: str, target: str, folder: Path, **counts: int) -> int:
 @pytest.mark.parametrize(
     ("target", "text", "expected"),
     [
-        # Cortex-M0: a load takes two cycles, N words take 1 + N, with the program counter 4 + N.
+        # Cortex-M0: a load takes 2 cycles, N words take 1 + N, or 4 + N with the program counter.
         ("cortex-m0", "movs r0, #1\n ldr r1, [r0]\n ldr r2, [r0]\n muls r1, r2", 6),
         ("cortex-m0", "ldmia r0!, {r1, r2, r3}\n stmia r0!, {r1, r2}\n push {r4, lr}", 4 + 3 + 3),
         ("cortex-m0plus", "ldr r1, [r0]\n adds r1, #1\n push {r4-r7, lr}", 2 + 1 + 6),
-        # Cortex-M23: as M0+, with division.
+        # Cortex-M23: like M0+, with division.
         ("cortex-m23", "ldr r0, [r4]\n muls r0, r1\n sdiv r0, r1, r2\n movw r3, #9", 3 + 17 + 1),
-        # Cortex-M3: loads behind loads take one, stores with an immediate offset too.
+        # Cortex-M3: a load after a load takes 1 cycle, as does a store with an immediate offset.
         ("cortex-m3", "ldr r0, [r4]\n ldr r1, [r4, #4]\n ldr r2, [r4, r5]", 2 + 1 + 1),
         ("cortex-m3", "ldr r0, [r4]\n ldr r1, [r0]", 2 + 2),
         ("cortex-m3", "ldr r0, [r4], #4\n ldr r1, [r4]", 2 + 2),
         ("cortex-m3", "str r0, [r4, #8]\n str r0, [r4, r5]", 1 + 2),
         ("cortex-m3", "mul r0, r1, r2\n mla r0, r1, r2, r3\n umull r0, r1, r2, r3", 1 + 2 + 4),
         ("cortex-m3", "smlal r0, r1, r2, r3\n udiv r0, r1, r2", 6 + 7),
-        # Cortex-M4: a product takes one cycle, a float one with a sum three.
+        # Cortex-M4: a product takes 1 cycle, a float multiply-accumulate 3.
         ("cortex-m4", "smlad r0, r1, r2, r0\n smlal r0, r1, r2, r3\n mla r0, r1, r2, r3", 3),
         ("cortex-m4", "ldrd r0, r1, [r2]\n ldm r2, {r4-r7}\n strd r0, r1, [r2]", 3 + 5 + 3),
         ("cortex-m4", "vmul.f32 s0, s1, s2\n vfma.f32 s0, s1, s2", 1 + 3),
         ("cortex-m4", "vdiv.f32 s0, s1, s2\n vsqrt.f32 s0, s1", 14 + 14),
         ("cortex-m4", "vldmia r0!, {s0-s3}\n vldr s4, [r0]\n it eq\n addeq r0, #1", 5 + 2 + 1 + 1),
-        # Cortex-M7: two a cycle, unless the second needs the first or both multiply.
+        # Cortex-M7: 2 instructions a cycle, unless the second needs the first or both multiply.
         ("cortex-m7", "add r0, r1\n add r2, r3\n add r4, r5\n add r6, r7", 2),
         ("cortex-m7", "add r0, r1\n add r2, r0\n mul r3, r4, r5\n mul r6, r4, r5", 3),
-        # Cortex-M33: pairs of short instructions; what is loaded is there a cycle later.
+        # Cortex-M33: short instructions pair; a loaded value is available 1 cycle later.
         ("cortex-m33", "adds r0, r1, r2\n adds r3, r4, r5\n ldr r6, [r0]\n adds r6, #1", 1 + 1 + 2),
-        # Cortex-M55: two cycles a vector instruction, one of them beside another unit.
+        # Cortex-M55: a vector instruction takes 2 cycles, one of them parallel to another unit.
         ("cortex-m55", "vldrb.8 q0, [r0]\n vldrb.8 q1, [r1]\n vmladava.s8 r2, q0, q1", 1 + 2 + 1),
         ("cortex-m55", "vmladava.s8 r2, q0, q1\n vldrb.8 q2, [r0]\n vmladava.s8 r4, q2, q1", 3),
         ("cortex-m55", "vadd.i32 q0, q0, q1\n add r0, r1\n vadd.i32 q0, q0, q1", 1 + 1 + 1),
         ("cortex-m55", "vldrb.s32 q0, [r0, q1]\n vpst\n vaddt.i32 q0, q0, q1", 4 + 1 + 1),
     ],
 )  # fmt: skip
-def test_straight_lines(target: str, text: str, expected: int, tmp_path: Path) -> None:
+def test_cycles_of_straight_code_equal_hand_computed_ones(
+    target: str, text: str, expected: int, tmp_path: Path
+) -> None:
     assert timed(text, target, tmp_path) == expected
 
 
@@ -99,14 +101,16 @@ def test_straight_lines(target: str, text: str, expected: int, tmp_path: Path) -
         ("cortex-m55", "1: le lr, 1b", 0, 0),
     ],
 )
-def test_branches(target: str, branch: str, not_taken: int, taken: int, tmp_path: Path) -> None:
+def test_cycles_of_branches_equal_hand_computed_ones(
+    target: str, branch: str, not_taken: int, taken: int, tmp_path: Path
+) -> None:
     assert timed(branch, target, tmp_path) == not_taken
     assert timed(branch, target, tmp_path, taken=1) == taken
 
 
 @pytest.mark.qemu
-def test_a_loop_of_hand_computed_length(tmp_path: Path) -> None:
-    """A sum over ten words: 1 + 10 * (2 + 1 + 1) + 9 taken and one not, on a Cortex-M4."""
+def test_cycles_of_a_loop_equal_hand_computed_ones(tmp_path: Path) -> None:
+    """Sum ten words on a Cortex-M4: 1 + 10 * (2 + 1 + 1) + 9 taken branches and 1 not taken."""
     text = """
         movs r0, #0
     1:  ldr r1, [r2], #4
@@ -125,7 +129,7 @@ def test_a_loop_of_hand_computed_length(tmp_path: Path) -> None:
 
 
 @pytest.mark.qemu
-def test_a_misprediction_costs_where_branches_are_predicted(tmp_path: Path) -> None:
+def test_a_misprediction_costs_cycles_on_cores_with_prediction(tmp_path: Path) -> None:
     for taken, expected in ((0, 10), (10, 10), (9, 10 + 6), (5, 10 + 5 * 6)):
         found = timed("1: bne 1b", "cortex-m7", tmp_path, executions=10, taken=taken)
         assert found == expected
@@ -148,7 +152,7 @@ MNEMONICS: Mapping[Kind, str] = {
 
 
 @pytest.mark.parametrize("kind", MNEMONICS, ids=lambda kind: kind.name)
-def test_mnemonics(kind: Kind) -> None:
+def test_mnemonics_have_their_kind(kind: Kind) -> None:
     for mnemonic in MNEMONICS[kind].split():
         assert instruction(0, 2, mnemonic, "r0, r1").kind is kind, mnemonic
 
@@ -173,7 +177,9 @@ def test_mnemonics(kind: Kind) -> None:
         ("vldrh.s32 q0, [r1, q2, uxtw #1]", "r1 q2", "q0", 4),
     ],
 )
-def test_registers(text: str, reads: str, writes: str, words: int, tmp_path: Path) -> None:
+def test_read_and_written_registers_are_found(
+    text: str, reads: str, writes: str, words: int, tmp_path: Path
+) -> None:
     (found,) = assembled(text, "cortex-m55", tmp_path).instructions.values()
     assert (found.reads, found.writes) == (set(reads.split()), set(writes.split()))
     assert found.registers == words
@@ -218,7 +224,7 @@ HELIUM = """
 
 
 @pytest.mark.qemu
-def test_helium_is_known(tmp_path: Path) -> None:
+def test_helium_instructions_are_known(tmp_path: Path) -> None:
     code = assembled(HELIUM, "cortex-m55", tmp_path).instructions
     assert len(code) == len(HELIUM.split("\n")) - 2
     assert unknown(code, code) == ()
@@ -235,7 +241,7 @@ def test_an_unknown_mnemonic_is_named_and_takes_a_cycle() -> None:
     assert cycles(core("cortex-m4"), code, counts) == 5 + 5 + 1
 
 
-def test_cores() -> None:
+def test_targets_have_their_core() -> None:
     assert [core(name).name for name in CORES] == list(CORES)
     assert [name for name in CORES if core(name).estimate] == [
         "cortex-m23",
@@ -248,7 +254,7 @@ def test_cores() -> None:
 
 
 @pytest.mark.qemu
-def test_what_is_no_elf_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_no_elf_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no ELF")
     with pytest.raises(ToolError, match="objdump cannot read"):
         disassemble(tmp_path / "text", targets.get("cortex-m4"))

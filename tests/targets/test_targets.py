@@ -1,4 +1,4 @@
-"""Targets: what is known of them is what the compiler says."""
+"""Targets: names, prices, compatibility, and features, which agree with the compiler."""
 
 import shutil
 import subprocess
@@ -24,17 +24,17 @@ def test_an_unknown_target_is_refused_with_the_nearest_name() -> None:
 
 
 @pytest.mark.parametrize("target", targets.available(), ids=lambda target: target.name)
-def test_prices_are_of_forms_of_the_targets_backends(target: Target) -> None:
-    """Those of one core may stand for another, which does not have its library.
+def test_prices_are_for_forms_of_the_backends_of_the_target(target: Target) -> None:
+    """A core may use the prices of another core whose library it does not have.
 
-    `plain` forms are those of kernels in plain C that two backends share.
+    `plain` forms belong to kernels in plain C that two backends share.
     """
     sets = (*target.backends, "cmsis_nn", "plain")
     prefixes = tuple(f"{backend}_" for backend in sets)
     assert [form for form in target.prices if not form.startswith(prefixes)] == []
 
 
-def test_a_core_runs_the_code_of_lesser_ones() -> None:
+def test_a_core_runs_the_code_of_compatible_smaller_ones() -> None:
     m0, m4, m55 = (targets.get(f"cortex-{core}") for core in ("m0", "m4", "m55"))
     assert m55.runs(m4)
     assert m4.runs(m4)
@@ -44,7 +44,7 @@ def test_a_core_runs_the_code_of_lesser_ones() -> None:
 
 
 @pytest.mark.parametrize("target", CROSS_TARGETS, ids=lambda target: target.name)
-def test_a_lesser_target_has_no_feature_more(target: Target) -> None:
+def test_a_smaller_target_has_no_additional_feature(target: Target) -> None:
     for name in target.runs_code_of:
         assert targets.get(name).features <= target.features
 
@@ -54,7 +54,7 @@ def test_a_lesser_target_has_no_feature_more(target: Target) -> None:
     [target for target in CROSS_TARGETS if target.name.startswith("cortex-")],
     ids=lambda target: target.name,
 )
-def test_features_are_those_of_the_compiler(target: Target) -> None:
+def test_features_agree_with_the_compiler(target: Target) -> None:
     compiler = f"{target.cross}gcc"
     if shutil.which(compiler) is None:
         pytest.skip(f"not on PATH: {compiler}")
@@ -90,7 +90,7 @@ def test_a_target_without_board_is_a_library() -> None:
     assert targets.library(targets.get("host")) == targets.HOST
 
 
-def test_targets_are_values() -> None:
+def test_targets_are_compared_by_value() -> None:
     target = targets.get("cortex-m4")
     assert target == replace(target)
     assert target != replace(target, alignment=8)

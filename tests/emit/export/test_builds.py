@@ -1,6 +1,6 @@
-"""Exports for CMake, Make and single files, and what all formats share: built, run, and compared.
+"""Exports for CMake, Make and single files, and properties of all formats: built, run, compared.
 
-The oracles are LiteRT, TFLite Micro and arithmetic, by way of `tests/support/export_tools.py`.
+Expected outputs (`tests/support/export_tools.py`) are from LiteRT, TFLite Micro and arithmetic.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from tests.support.projects import counter, digits, must
 
 @pytest.mark.quick(every=2)
 @EACH
-def test_cmake_in_a_project(name: str, tmp_path: Path) -> None:
-    """The `CMakeLists.txt` of the README, with compiler warnings as errors."""
+def test_cmake_library_works_as_a_subdirectory(name: str, tmp_path: Path) -> None:
+    """Build the `CMakeLists.txt` of the README with compiler warnings as errors."""
     need("cmake")
     net = exported(name, "cmake", tmp_path / name).network
     (tmp_path / "CMakeLists.txt").write_text(block(tmp_path / name / "README.md", "cmake"))
@@ -55,7 +55,7 @@ def test_cmake_in_a_project(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.quick(every=2)
 @pytest.mark.parametrize("way", ["find_package", "FetchContent"])
-def test_cmake_from_elsewhere(way: str, tmp_path: Path) -> None:
+def test_cmake_library_works_when_installed_or_fetched(way: str, tmp_path: Path) -> None:
     need("cmake")
     name, library = "digits_int8", tmp_path / "a library"
     exported(name, "cmake", library)
@@ -82,8 +82,8 @@ def test_cmake_from_elsewhere(way: str, tmp_path: Path) -> None:
 
 @pytest.mark.quick(every=2)
 @EACH
-def test_make_in_a_project(name: str, tmp_path: Path) -> None:
-    """The Makefile of the README; what `make` makes stays what it was without the library."""
+def test_make_library_works_in_a_project(name: str, tmp_path: Path) -> None:
+    """Build the Makefile of the README; the library does not change its default target."""
     exported(name, "make", tmp_path / name)
     makefile = block(tmp_path / name / "README.md", "make")
     (tmp_path / "Makefile").write_text(f"CFLAGS = {' '.join(WARNINGS)}\n{makefile}")
@@ -94,8 +94,8 @@ def test_make_in_a_project(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.qemu
-def test_make_and_cmake_for_a_cortex_m(tmp_path: Path) -> None:
-    """The folders by themselves; kernels come out as assembly."""
+def test_make_and_cmake_build_assembly_kernels_for_cortex_m(tmp_path: Path) -> None:
+    """Build the exported folders alone."""
     exported("digits_int8", "make", tmp_path / "make", Options(target="cortex-m4"))
     must("make", cwd=tmp_path / "make")
     exported("digits_int8", "cmake", tmp_path / "cmake", Options(target="cortex-m4"))
@@ -119,14 +119,15 @@ def test_make_and_cmake_for_a_cortex_m(tmp_path: Path) -> None:
 @EACH
 @COMPILERS
 @pytest.mark.parametrize("language", ["c99", "c++17"])
-def test_single_file(name: str, compiler: str, language: str, tmp_path: Path) -> None:
-    """One file has the implementation, another one calls it; both of the same language."""
+def test_single_file_works_in_c_and_cpp(
+    name: str, compiler: str, language: str, tmp_path: Path
+) -> None:
+    """One file has the implementation, in C or C++; `main.c` calls it."""
     need(compiler)
     net = exported(name, "single-file", tmp_path / "lib").network
     (tmp_path / "network.c").write_text(block(tmp_path / "lib/README.md", "c"))
     driver = {"gcc": "g++", "clang": "clang++"}[compiler] if "++" in language else compiler
     kind = ("-x", "c++") if "++" in language else ()
-    # Pedantic C++ has attributes of GNU's as they are.
     command = [driver, *kind, f"-std={language}", "-O2", *WARNINGS, f"-I{tmp_path / 'lib'}"]
     sources = [tmp_path / "network.c"]
     objects = compiles(command, sources, tmp_path)
@@ -139,8 +140,10 @@ def test_single_file(name: str, compiler: str, language: str, tmp_path: Path) ->
 @pytest.mark.qemu
 @pytest.mark.parametrize("name", ["digits_int8", "digits_float32"])
 @pytest.mark.parametrize("format_", ["arduino", "cmsis-pack", "single-file"])
-def test_pragmas_stand_for_flags(name: str, format_: str, tmp_path: Path) -> None:
-    """Where a format cannot set flags, products and sums are not fused all the same."""
+def test_pragmas_replace_flags_against_fused_products(
+    name: str, format_: str, tmp_path: Path
+) -> None:
+    """If a format cannot set flags, pragmas keep the compiler from fusing products and sums."""
     integer = name == "digits_int8"
     exported(name, format_, tmp_path / "lib", Options(target="cortex-m4" if integer else "host"))
     source = tmp_path / f"lib/src/{name}_net_kernels.c"
@@ -161,8 +164,8 @@ def test_pragmas_stand_for_flags(name: str, format_: str, tmp_path: Path) -> Non
 @pytest.mark.qemu
 @pytest.mark.parametrize("format_", ["arduino", "cmsis-pack", "single-file", "make", "cmake"])
 @pytest.mark.parametrize("target", ["cortex-m0", "cortex-m4", "cortex-m55"])
-def test_every_core(format_: str, target: str, tmp_path: Path) -> None:
-    """Code with assembly compiles in each format, as GNU C11 too, which vendors' builds take."""
+def test_exports_compile_for_every_core(format_: str, target: str, tmp_path: Path) -> None:
+    """Code with assembly compiles in each format as GNU C11, which vendors' builds use."""
     artefact = exported("digits_int8", format_, tmp_path / "lib", Options(target=target))
     sources = sorted(path for path in (tmp_path / "lib").rglob("digits_int8*.c"))
     if format_ == "single-file":
@@ -174,7 +177,7 @@ def test_every_core(format_: str, target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format_", ["cmake", "make", "arduino", "zephyr", "platformio"])
-def test_weights_in_a_binary_file(
+def test_weights_in_a_binary_file_are_linked(
     format_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "BINARY_FROM", 0)
@@ -205,8 +208,10 @@ def test_weights_in_a_binary_file(
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("format_", ["cmake", "make", "single-file", "cmsis-pack"])
-def test_calls_of_cmsis_nn(format_: str, tmp_path: Path) -> None:
-    """Against declarations of our own: the build says where they are, and what is missing."""
+def test_calls_of_cmsis_nn_compile_or_name_the_missing_library(
+    format_: str, tmp_path: Path
+) -> None:
+    """Our declarations replace the library; without them, the build names what is missing."""
     artefact = digits(Options(target="cortex-m4", backends=("cmsis_nn",)))
     export(artefact, format_, tmp_path / "lib")
     text = (tmp_path / "lib/README.md").read_text()
@@ -241,7 +246,7 @@ def test_calls_of_cmsis_nn(format_: str, tmp_path: Path) -> None:
 
 
 def test_readme_programs_compile(tmp_path: Path) -> None:
-    """The example of every README is a whole program."""
+    """The example in every README is a complete program."""
     for format_ in (
         "cmake",
         "make",
@@ -262,7 +267,7 @@ def test_readme_programs_compile(tmp_path: Path) -> None:
 
 
 def test_examples_have_every_input_and_output(tmp_path: Path) -> None:
-    """Of several types, with state, and with a length known at run time."""
+    """The networks have inputs of several types, state, and a length known at run time."""
     growing = parse(SUMMARY)
     graphs = combine("several", [counter(), delay_line(2, forwards=True), swap()])
     for artefact in map(compile_graph, (graphs, growing)):

@@ -1,4 +1,4 @@
-"""What exports hold, and what is refused; the folders are built in the other tests of exports."""
+"""Files of exports, and refused options; other tests build the exported folders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def smelt(
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """Digests of all files, by path."""
+    """Return digests of all files by path."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -41,13 +41,13 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-def test_formats() -> None:
+def test_all_formats_are_tested() -> None:
     assert tuple(formats()) == FORMATS
 
 
 @EACH
-def test_the_same_to_the_byte(format_: str, tmp_path: Path) -> None:
-    """And the network's own files are what `build` writes, but for pragmas; no firmware."""
+def test_exports_are_reproducible_and_have_no_firmware(format_: str, tmp_path: Path) -> None:
+    """The network's files equal those of `build`."""
     for folder in ("a", "b"):
         export(digits(Options(board="mps2-an386")), format_, tmp_path / folder)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
@@ -64,8 +64,8 @@ def test_the_same_to_the_byte(format_: str, tmp_path: Path) -> None:
 
 @pytest.mark.quick(every=3)
 @EACH
-def test_readmes(format_: str, tmp_path: Path) -> None:
-    """Licence, memory, the whole program, and what was checked; nothing is left of a template."""
+def test_readmes_are_complete(format_: str, tmp_path: Path) -> None:
+    """They contain licence, memory and what was checked, and no remains of a template."""
     for options in (Options(), Options(target="cortex-m4"), Options(target="cortex-m55")):
         exported = project(digits(options), format_)
         text = exported.files["README.md"]
@@ -76,18 +76,18 @@ def test_readmes(format_: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["1", "1.2", "1.2.3.4", "v1.2.3", "1.02.3", "1.2.3-rc", ""])
-def test_versions_that_are_none(version: str) -> None:
+def test_invalid_versions_are_refused(version: str) -> None:
     with pytest.raises(ConfigError, match=r"--version .*: give three numbers, for example 1\.2\.0"):
         Package(version)
 
 
 @pytest.mark.parametrize("vendor", ["", "two words", "-a", "a.b", "é"])
-def test_vendors_that_are_none(vendor: str) -> None:
+def test_invalid_vendors_are_refused(vendor: str) -> None:
     with pytest.raises(ConfigError, match=r"--vendor .*: give one word"):
         Package(vendor=vendor)
 
 
-def test_the_command(smelt: Smelt, tmp_path: Path) -> None:
+def test_export_replaces_files_only_with_force(smelt: Smelt, tmp_path: Path) -> None:
     done = smelt("export", MODEL, "--format", "make", "-o", "lib", "--target", "cortex-m4")
     assert done.code == 0
     assert done.out.startswith("wrote lib: ")
@@ -104,7 +104,7 @@ def test_the_command(smelt: Smelt, tmp_path: Path) -> None:
     assert (tmp_path / "one/net_net.h").is_file()
 
 
-def test_a_float_network_is_quantized_first(smelt: Smelt, tmp_path: Path) -> None:
+def test_export_quantizes_a_float_network(smelt: Smelt, tmp_path: Path) -> None:
     with np.load(DIGITS / "digits_test.npz") as data:
         np.savez(tmp_path / "some.npz", input_0=data["images"][:20, :, :, None])
     options = ("--quantize", "int8", "--calibration", "some.npz", "--recipe", "fast")
@@ -129,14 +129,16 @@ def test_a_float_network_is_quantized_first(smelt: Smelt, tmp_path: Path) -> Non
         (["--format", "make", "--target", "avr"], "unknown target 'avr'"),
     ],
 )
-def test_refusals(arguments: list[str], message: str, smelt: Smelt, tmp_path: Path) -> None:
+def test_wrong_options_are_refused(
+    arguments: list[str], message: str, smelt: Smelt, tmp_path: Path
+) -> None:
     done = smelt("export", MODEL, "-o", "lib", *arguments)
     assert done.code == 1
     assert message in done.err
     assert not (tmp_path / "lib").exists()
 
 
-def test_a_folder_of_the_users_own_is_left_alone(smelt: Smelt, tmp_path: Path) -> None:
+def test_a_folder_of_the_user_is_not_changed(smelt: Smelt, tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/main.c").write_text("int main(void) { return 0; }\n")
     done = smelt("export", MODEL, "--format", "make", "-o", "lib", "--force")
@@ -146,7 +148,7 @@ def test_a_folder_of_the_users_own_is_left_alone(smelt: Smelt, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("format_", ["single-file", "cmsis-pack"])
-def test_large_weights_that_a_format_cannot_hold(
+def test_formats_without_binary_files_refuse_large_weights(
     format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "BINARY_FROM", 0)
@@ -156,7 +158,7 @@ def test_large_weights_that_a_format_cannot_hold(
 
 
 @pytest.mark.parametrize("format_", ["arduino", "platformio", "zephyr"])
-def test_calls_that_a_format_cannot_link(format_: str) -> None:
+def test_formats_without_libraries_refuse_calls_of_cmsis_nn(format_: str) -> None:
     artefact = digits(Options(target="cortex-m4", backends=("cmsis_nn",)))
     message = "calls CMSIS-NN.*--format cmake, cmsis-pack, make, single-file supports it"
     with pytest.raises(ConfigError, match=message):
@@ -164,6 +166,6 @@ def test_calls_that_a_format_cannot_link(format_: str) -> None:
 
 
 def test_a_vendor_may_be_called_name() -> None:
-    """Placeholders in paths are filled at once, not one after the other."""
+    """Placeholders in paths are replaced at once, so that NAME in a value is not replaced again."""
     files = project(digits(), "cmsis-pack", replace(Package(), vendor="NAME")).files
     assert "NAME.digits_int8.pdsc" in files

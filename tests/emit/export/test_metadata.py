@@ -1,4 +1,4 @@
-"""What exports for package managers say of themselves: fields, patterns, files that are there."""
+"""Metadata of exports for package managers: fields, patterns, and that named files exist."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def properties(text: str) -> dict[str, str]:
     ("target", "architectures"),
     [("host", {"*"}), ("rv32imac", {"esp32"}), ("cortex-m4", {"samd", "stm32", "mbed_nano"})],
 )
-def test_arduino_metadata(target: str, architectures: set[str]) -> None:
-    """The fields that Arduino's library specification (revision 2.2) asks for, and its layout."""
+def test_arduino_metadata_follows_the_specification(target: str, architectures: set[str]) -> None:
+    """Check the fields and the layout of Arduino's library specification, revision 2.2."""
     exported = project(digits(Options(target=target)), "arduino")
     fields = properties(exported.files["library.properties"])
     required = {"name", "version", "author", "maintainer", "sentence", "paragraph", "category"}
@@ -63,7 +63,7 @@ CATEGORIES = {
 }
 
 
-def test_platformio_metadata() -> None:
+def test_platformio_metadata_follows_the_specification() -> None:
     exported = project(digits(Options(target="cortex-m4")), "platformio")
     manifest = json.loads(exported.files["library.json"])
     assert manifest["name"] == "digits_int8"
@@ -92,7 +92,7 @@ MODULE_KEYS = {
     "boards": list,
     "blobs": list,
 }
-"""What Zephyr's schema of `zephyr/module.yml` allows, and of which type."""
+"""Keys that Zephyr's schema of `zephyr/module.yml` allows, and their types."""
 
 
 def allowed(found: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ def allowed(found: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
             assert isinstance(value, kind)
 
 
-def test_zephyr_metadata() -> None:
+def test_zephyr_metadata_follows_the_schema() -> None:
     exported = project(digits(Options(target="cortex-m4")), "zephyr")
     module = yaml.safe_load(exported.files["zephyr/module.yml"])
     allowed(module, MODULE_KEYS)
@@ -128,8 +128,8 @@ def description(artefact: Artefact) -> ElementTree.Element:
     )
 
 
-def test_cmsis_pack_metadata() -> None:
-    """The order and the patterns that Open-CMSIS-Pack's schema asks for; every file is there."""
+def test_cmsis_pack_metadata_follows_the_schema() -> None:
+    """Check order and patterns of Open-CMSIS-Pack's schema, and that every file exists."""
     exported = project(digits(Options(target="cortex-m4")), "cmsis-pack")
     root = description(digits(Options(target="cortex-m4")))
     required = {"vendor", "name", "description", "url", "releases", "conditions", "components"}
@@ -161,7 +161,9 @@ def test_cmsis_pack_metadata() -> None:
         ("host", set[str](), set[str]()),
     ],
 )
-def test_cores_of_a_pack(target: str, runs: set[str], not_: set[str]) -> None:
+def test_a_pack_names_the_cores_that_can_run_it(
+    target: str, runs: set[str], not_: set[str]
+) -> None:
     root = description(digits(Options(target=target)))
     cores = {e.attrib["Dcore"] for e in root.iter("accept") if "Dcore" in e.attrib}
     assert runs <= cores
@@ -175,7 +177,7 @@ def test_a_pack_requires_cmsis_nn() -> None:
     assert required.attrib["Cversion"] == package.attrib["version"] == "7.0.0"
 
 
-def test_versions_and_vendors(tmp_path: Path) -> None:
+def test_version_and_vendor_are_in_the_metadata(tmp_path: Path) -> None:
     package = Package("2.10.3", "Acme")
     export(digits(), "cmsis-pack", tmp_path / "pack", package)
     assert (tmp_path / "pack/Acme.digits_int8.2.10.3.pack").is_file()

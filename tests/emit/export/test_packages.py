@@ -1,6 +1,6 @@
-"""Exports for Arduino, PlatformIO, Zephyr and CMSIS-Pack, built, run, and compared.
+"""Exports for Arduino, PlatformIO, Zephyr and CMSIS-Pack: built, run, compared.
 
-The oracles are LiteRT, TFLite Micro and arithmetic, by way of `tests/support/export_tools.py`.
+Expected outputs (`tests/support/export_tools.py`) are from LiteRT, TFLite Micro and arithmetic.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ CORE = HERE / "arduino/smelt/mbed/cores/host"
 
 
 def output(*command: str | Path) -> str:
-    """What a program prints."""
+    """Return what a program prints."""
     return subprocess.check_output(command, text=True, timeout=600)
 
 
 def unit_of(artefact: Artefact) -> float:
-    """What the sample for Zephyr multiplies outputs by, since it prints integers."""
+    """Return the factor of outputs in the sample for Zephyr, which prints integers."""
     return 1e6 if artefact.network.outputs[0].dtype == "float32" else 1
 
 
 @pytest.mark.quick(every=4)
 @EACH
 @COMPILERS
-def test_arduino_sources_as_c_and_as_cpp(name: str, compiler: str, tmp_path: Path) -> None:
+def test_arduino_sources_work_as_c_and_cpp(name: str, compiler: str, tmp_path: Path) -> None:
     need(compiler)
     exported(name, "arduino", tmp_path / "lib")
     include, main = f"-I{tmp_path / 'lib/src'}", compiles_main(tmp_path, "lib/src")
@@ -68,8 +68,7 @@ def test_arduino_sources_as_c_and_as_cpp(name: str, compiler: str, tmp_path: Pat
 
 
 @EACH
-def test_arduino_sketch(name: str, tmp_path: Path) -> None:
-    """It prints what the reference gives for zeros."""
+def test_arduino_sketch_prints_outputs_for_zeros(name: str, tmp_path: Path) -> None:
     artefact = exported(name, "arduino", tmp_path / "lib")
     sketch = tmp_path / "sketch.cpp"
     text = (tmp_path / f"lib/examples/{name}/{name}.ino").read_text()
@@ -87,10 +86,10 @@ def test_arduino_sketch(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("board", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
-def test_arduino_builder(
+def test_arduino_cli_builds_library_and_sketch(
     board: str, binary: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arduino's own tool finds library and sketch, and builds both, without warnings."""
+    """Arduino's own tool finds and builds both without warnings."""
     need("arduino-builder")
     hints = Path("/usr/share/arduino-builder/platform.txt")
     if not hints.is_file():
@@ -112,8 +111,8 @@ def test_arduino_builder(
 
 
 @EACH
-def test_platformio_library_and_example(name: str, tmp_path: Path) -> None:
-    """Compiled with the flags of the manifest, as PlatformIO does."""
+def test_platformio_library_and_example_work(name: str, tmp_path: Path) -> None:
+    """They are compiled with the flags of the manifest, as PlatformIO does."""
     artefact = exported(name, "platformio", tmp_path / "lib")
     manifest = json.loads((tmp_path / "lib/library.json").read_text())
     include = f"-I{tmp_path / 'lib/src'}"
@@ -130,7 +129,7 @@ def test_platformio_library_and_example(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_platformio_builds_the_example(tmp_path: Path) -> None:
-    """With PlatformIO's own builder, where it and its platform `native` are installed."""
+    """Use PlatformIO itself, if it and its platform `native` are installed."""
     need("pio")
     artefact = exported("digits_int8", "platformio", tmp_path / "lib")
     example = tmp_path / "lib/examples/digits_int8"
@@ -147,8 +146,10 @@ def test_platformio_builds_the_example(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "target"), [*((name, "host") for name in KNOWN), ("digits_int8", "cortex-m3")]
 )
-def test_zephyr_module(name: str, target: str, tmp_path: Path) -> None:
-    """Its `CMakeLists.txt` runs, around it only what it calls of Zephyr's, with a program."""
+def test_zephyr_module_works_in_a_stand_in_for_zephyr(
+    name: str, target: str, tmp_path: Path
+) -> None:
+    """Its `CMakeLists.txt` runs with substitutes for the functions of Zephyr that it calls."""
     need("cmake")
     options = Options(target=target, board="host" if target != "host" else None)
     artefact = exported(name, "zephyr", tmp_path / "module", options)
@@ -166,7 +167,7 @@ def test_zephyr_module(name: str, target: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits_int8", "digits_float32"])
 def test_zephyr_builds_the_sample(name: str, tmp_path: Path) -> None:
-    """With Zephyr itself, in a west workspace, for its simulation of a board by this computer."""
+    """Use Zephyr itself, in a west workspace, for its board that is simulated by this computer."""
     need("cmake", "west")
     base = os.environ.get("ZEPHYR_BASE")
     if base is None:
@@ -182,8 +183,8 @@ def test_zephyr_builds_the_sample(name: str, tmp_path: Path) -> None:
 
 
 @EACH
-def test_cmsis_pack_component(name: str, tmp_path: Path) -> None:
-    """What the archive holds is compiled, not the folder around it."""
+def test_cmsis_pack_component_works(name: str, tmp_path: Path) -> None:
+    """Compile the files in the archive, not those of the folder."""
     exported(name, "cmsis-pack", tmp_path / "lib")
     with zipfile.ZipFile(tmp_path / f"lib/Smelt.{name}.1.0.0.pack") as archive:
         archive.extractall(tmp_path / "pack")

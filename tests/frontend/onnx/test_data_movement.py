@@ -1,4 +1,4 @@
-"""ONNX operators that move data, in the forms of every operator set, against ONNX Runtime."""
+"""ONNX operators that move data, with their forms in all operator sets, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -28,7 +28,16 @@ _KINDS = {"float32": "f", "int32": "i", "int64": "l", "bool": "b", "uint8": "u8"
 
 @dataclass(frozen=True)
 class One:
-    """A network of one operator: `fed` are its first operands, `constants` the others."""
+    """A network of one operator.
+
+    Attributes:
+        kind: ONNX name of the operator.
+        opset: operator set.
+        fed: values of the first operands, which are inputs of the network.
+        constants: the other operands; None for an absent one.
+        attributes: of the operator.
+        outputs: number of outputs.
+    """
 
     kind: str
     opset: int
@@ -177,7 +186,7 @@ def test_every_element_type_is_moved(kind: str, dtype: type) -> None:
 # Shapes computed in the graph
 
 
-def test_shapes_computed_in_the_graph_fold() -> None:
+def test_shapes_computed_in_the_graph_become_constants() -> None:
     nodes = [
         node("Shape", "x", "s"),
         node("Gather", "s zero", "n", axis=0),
@@ -214,31 +223,31 @@ def imported(network: One) -> Graph:
     return load(network.proto().SerializeToString()).graph
 
 
-def test_evenly_spaced_constant_indices_are_a_slice() -> None:
+def test_gather_with_evenly_spaced_constant_indices_becomes_a_slice() -> None:
     (op,) = (n.op for n in imported(one("Gather", 13, X, ints(3, 1), axis=2)).nodes)
     assert op == Slice((0, 0, 3), (2, 3, 2), (1, 1, -2))
 
 
-def test_other_constant_indices_are_a_table_of_positions() -> None:
+def test_other_constant_indices_become_non_negative_constants() -> None:
     (gather,) = imported(one("Gather", 13, X, ints(-1, 0, 2), axis=2)).nodes
     assert gather.op == Gather(2)
     np.testing.assert_array_equal(gather.input(1).array, [3, 0, 2])
 
 
-def test_indices_out_of_range_stand_for_the_nearest_element() -> None:
+def test_indices_out_of_range_select_the_nearest_element() -> None:
     x = np.arange(4, dtype=np.float32)
     found = imported(one("Gather", 13, [x, ints(-9, -4, 9)], axis=0))
     np.testing.assert_array_equal(evaluate(found, [x, ints(-9, -4, 9)]).outputs[0], [0, 0, 3])
 
 
-def test_a_border_value_may_be_computed() -> None:
+def test_the_pad_value_may_be_computed_at_run_time() -> None:
     nodes = [node("Pad", "x pads v", "y")]
     inputs = [tensor_info("x", X.shape), tensor_info("v", ())]
     proto = model(graph(nodes, inputs, "y", {"pads": ints(0, 1, 0, 1, 0, 0)}))
     agrees(proto, {"x": X, "v": scalar(0.25)})
 
 
-# What is refused
+# Refusals
 
 COMPUTED = ints(1, 2)
 WRONG: tuple[tuple[One, type[Exception], str], ...] = (
@@ -267,7 +276,9 @@ WRONG: tuple[tuple[One, type[Exception], str], ...] = (
 @pytest.mark.parametrize(
     ("network", "error", "message"), WRONG, ids=[f"{o}-{m[:9]}" for o, _, m in WRONG]
 )
-def test_what_is_refused_says_why(network: One, error: type[Exception], message: str) -> None:
+def test_refusals_name_the_operator_and_the_reason(
+    network: One, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message) as caught:
         imported(network)
     assert network.kind in str(caught.value)

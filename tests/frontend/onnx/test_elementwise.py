@@ -1,7 +1,7 @@
 """ONNX operators on elements, reductions and normalizations, against ONNX Runtime.
 
-The backend suite has their usual forms; here are those of older operator sets, operands that are
-computed, and what the importer makes cheaper.
+ONNX's backend suite covers the usual forms. These tests cover older operator sets, operands that
+are computed at run time, and forms that the importer simplifies.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def floats(*values: float) -> Array:
 
 
 def one(kind: str, opset: int, x: Array, *constants: Array, **attributes: Any) -> onnx.ModelProto:
-    """A network of one operator; its first operand is fed, the others are constants."""
+    """Return a network of one operator, with an input as first operand and constants as others."""
     names = [f"c{i}" for i in range(len(constants))]
     nodes = [node(kind, " ".join(["x", *names]), "y", **attributes)]
     inputs = [tensor_info("x", x.shape, _KINDS[x.dtype.name])]
@@ -46,7 +46,7 @@ def one(kind: str, opset: int, x: Array, *constants: Array, **attributes: Any) -
 
 
 def fed(kind: str, opset: int, *arrays: Array, **attributes: Any) -> onnx.ModelProto:
-    """A network of one operator, all of whose operands are fed: x0, x1, …"""
+    """Return a network of one operator, whose operands are all inputs: x0, x1, …."""
     names = [f"x{i}" for i in range(len(arrays))]
     nodes = [node(kind, " ".join(names), "y", **attributes)]
     inputs = [
@@ -104,7 +104,7 @@ ONES = {
 
 
 @pytest.mark.parametrize("name", ONES)
-def test_one_operator(name: str) -> None:
+def test_operators_with_constant_operands_agree_with_onnx_runtime(name: str) -> None:
     proto, x = ONES[name]
     agrees(proto, {"x": x})
 
@@ -131,7 +131,7 @@ FED = {
 
 
 @pytest.mark.parametrize("name", FED)
-def test_operands_that_are_computed(name: str) -> None:
+def test_operators_with_computed_operands_agree_with_onnx_runtime(name: str) -> None:
     kind, opset, arrays, attributes = FED[name]
     agrees(fed(kind, opset, *arrays, **attributes), {f"x{i}": a for i, a in enumerate(arrays)})
 
@@ -140,22 +140,24 @@ def imported(proto: onnx.ModelProto) -> Graph:
     return load(proto.SerializeToString()).graph
 
 
-def test_known_limits_are_one_activation() -> None:
+def test_clip_with_known_limits_becomes_one_activation() -> None:
     kinds = [n.op for n in imported(one("Clip", 13, X, number(0), number(6))).nodes]
     assert kinds == [Unary("relu6")]
     assert [n.op for n in imported(one("Clip", 7, X, min=0.0)).nodes] == [Unary("relu")]
 
 
-def test_floats_beyond_an_integer_saturate() -> None:
-    """ONNX leaves it open; it must at least be the same everywhere."""
+def test_casts_of_floats_out_of_range_saturate() -> None:
+    """ONNX does not define the result, but all our backends must compute the same."""
     x = floats(-np.inf, -1e10, -129, -1.5, 0, 1.5, 127.9, 1e10, np.inf, np.nan)
     graph_ = imported(one("Cast", 13, x, to=onnx.TensorProto.INT8))
     (y,) = evaluate(graph_, [x]).outputs
     np.testing.assert_array_equal(y, [-128, -128, -128, -1, 0, 1, 127, 127, 127, 0])
 
 
-def through_c(protos: list[onnx.ModelProto], feeds: list[list[Array]], options: Options) -> None:
-    """Generated C computes to the bit what ONNX Runtime does, up to which NaN it is."""
+def assert_generated_code_equals_onnx_runtime(
+    protos: list[onnx.ModelProto], feeds: list[list[Array]], options: Options
+) -> None:
+    """Assert that generated C gives ONNX Runtime's results, where any NaN equals any other."""
     members = [Member(imported(p), [tuple(f)]) for p, f in zip(protos, feeds, strict=True)]
     for proto, arrays, (found,) in zip(protos, feeds, run_together(members, options), strict=True):
         names = [info.name for info in proto.graph.input]
@@ -165,7 +167,7 @@ def through_c(protos: list[onnx.ModelProto], feeds: list[list[Array]], options: 
 
 
 NAN = floats(1, np.nan, 3, -2, -np.nan, 0, 7, -np.inf, np.inf) * np.ones((4, 9), np.float32)
-"""Both of NaN's signs, in rows that are long enough for vectors."""
+"""NaN with both signs, in rows that are long enough for vector instructions."""
 LIMITS = (one("Relu", 14, NAN), one("Clip", 13, NAN, number(0), number(6)))
 EXTREMA = {
     "largest": fed("Max", 13, NAN, NAN[:, ::-1]),
@@ -174,8 +176,8 @@ EXTREMA = {
 }
 
 
-def summed(*rest: onnx.NodeProto) -> onnx.ModelProto:
-    """A convolution of NaN, whose results are clamped."""
+def convolution_and(*rest: onnx.NodeProto) -> onnx.ModelProto:
+    """Return a convolution of `x` to `s`, followed by the nodes `rest`, which clamp `s` to `y`."""
     constants = {
         "w": np.eye(4, dtype=np.float32).reshape(4, 4, 1),
         "six": number(6),
@@ -186,37 +188,43 @@ def summed(*rest: onnx.NodeProto) -> onnx.ModelProto:
 
 
 CONVOLVED = [
-    summed(node("Relu", "s", "y")),
-    summed(node("Clip", "s o six", "y")),
-    summed(node("Max", "s o", "y")),
+    convolution_and(node("Relu", "s", "y")),
+    convolution_and(node("Clip", "s o six", "y")),
+    convolution_and(node("Max", "s o", "y")),
 ]
 
 
 @pytest.mark.quick(setup=("host", "m4"))
 @pytest.mark.parametrize("setup", ["host", "m4", "m55"])
-def test_nan_is_never_hidden(setup: str) -> None:
+def test_nan_operands_give_nan(setup: str) -> None:
     protos, feeds = [*LIMITS, *EXTREMA.values()], [[NAN]] * len(LIMITS)
     feeds += [[NAN, NAN[:, ::-1]], [NAN, NAN[:, ::-1]], [NAN, NAN[:, ::-1][:, :1]]]
     finite = np.where(np.isinf(NAN), np.float32(5), NAN).reshape(1, 4, 9)
-    through_c(protos + CONVOLVED, feeds + [[finite]] * len(CONVOLVED), SETUPS[setup])
+    assert_generated_code_equals_onnx_runtime(
+        protos + CONVOLVED, feeds + [[finite]] * len(CONVOLVED), SETUPS[setup]
+    )
 
 
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
-def test_nan_is_the_extremum(kind: str, last: int) -> None:
-    """As in NumPy and PyTorch; in ONNX Runtime it depends on where the others stand."""
+def test_argmax_and_argmin_select_nan(kind: str, last: int) -> None:
+    """As in NumPy and PyTorch; in ONNX Runtime, the result depends on the order of the elements."""
     graph_ = imported(one(kind, 13, NAN, axis=1, select_last_index=last))
     (found,) = run_together([Member(graph_, [(NAN,)])], SETUPS["host"])[0]
     np.testing.assert_array_equal(found[0].ravel(), 4 if last else 1)
 
 
-def narrowed(code: int, size: int) -> onnx.ModelProto:
+def cast_and_back(code: int, size: int) -> onnx.ModelProto:
     nodes = [node("Cast", "x", "narrow", to=code), node("Cast", "narrow", "y", to=1)]
     return model(graph(nodes, {"x": [size]}, "y"))
 
 
 def neighbours(stored: Array) -> Array:
-    """Numbers of a narrow type as float32, what lies halfway, and the next floats around these."""
+    """Return the numbers of a narrow type, the midpoints between them, and the floats next to both.
+
+    Args:
+        stored: all numbers of the narrow type as float32, ordered by their bits.
+    """
     up, down = np.float32(np.inf), np.float32(-np.inf)
     halfway = ((stored[:-1].astype(np.float64) + stored[1:]) / 2).astype(np.float32)
     points = np.concatenate([stored, halfway])
@@ -224,8 +232,8 @@ def neighbours(stored: Array) -> Array:
 
 
 @pytest.mark.parametrize(("code", "dtype"), [(10, np.uint16), (16, np.uint32)])
-def test_conversions_round(code: int, dtype: type) -> None:
-    """All float16 numbers and all bfloat16 ones, with every tie between two of them."""
+def test_casts_to_narrow_floats_round_to_nearest_even(code: int, dtype: type) -> None:
+    """Cast all numbers of float16 and bfloat16, and every tie between two of them."""
     bits = np.arange(1 << 16, dtype=dtype)
     if code == onnx.TensorProto.FLOAT16:
         stored = bits.view(np.float16).astype(np.float32)
@@ -233,12 +241,12 @@ def test_conversions_round(code: int, dtype: type) -> None:
         stored = (bits << 16).view(np.float32)
     with np.errstate(all="ignore"):
         x = np.concatenate([neighbours(stored), floats(65519.99, 65520, -65520, 7e4, 1e-9, 3e38)])
-    proto = narrowed(code, len(x))
-    through_c([proto], [[x]], SETUPS["host"])
+    proto = cast_and_back(code, len(x))
+    assert_generated_code_equals_onnx_runtime([proto], [[x]], SETUPS["host"])
     assert len(np.unique(x[np.isfinite(x)])) > 190_000
 
 
-def test_wider_numbers_round_as_well() -> None:
+def test_float64_and_int64_round_to_float16() -> None:
     x, integers = X.astype(np.float64) * 3e4, np.arange(2000, 70000, 77)
     nodes = [
         node("Cast", "x", "x16", to=onnx.TensorProto.FLOAT16),
@@ -248,18 +256,18 @@ def test_wider_numbers_round_as_well() -> None:
     ]
     inputs = [tensor_info("x", x.shape, "d"), tensor_info("i", integers.shape, "l")]
     proto = model(graph(nodes, inputs, "y z"))
-    through_c([proto], [[x, integers]], SETUPS["host"])
+    assert_generated_code_equals_onnx_runtime([proto], [[x, integers]], SETUPS["host"])
 
 
-def test_what_is_narrow_already_is_not_rounded() -> None:
+def test_types_that_float16_represents_are_not_rounded() -> None:
     for kind, dtype in (("h", np.float16), ("i8", np.int8), ("b", np.bool_)):
         cast = node("Cast", "x", "y", to=onnx.TensorProto.FLOAT16)
         proto = model(graph([cast], [tensor_info("x", [3], kind)], [tensor_info("y", [3], "h")]))
         assert not any(isinstance(n.op, Unary) for n in imported(proto).nodes), dtype
 
 
-def test_functions_know_what_their_operands_are() -> None:
-    """CastLike in the body of a function, like a half-precision operand of the function."""
+def test_castlike_in_a_function_casts_to_the_type_of_the_operand() -> None:
+    """The function's operand is float16 in the file, which the importer computes as float32."""
     like = node("CastLike", "a b", "c")
     function = onnx.helper.make_function(
         "local", "Like", ["a", "b"], ["c"], [like], [onnx.helper.make_opsetid("", 21)]
@@ -306,7 +314,7 @@ REFUSED: dict[str, tuple[onnx.ModelProto, type[SmeltError], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str) -> None:
+def test_wrong_operators_are_refused_with_the_reason(name: str) -> None:
     proto, error, reason = REFUSED[name]
     with pytest.raises(error, match=reason):
         imported(proto)

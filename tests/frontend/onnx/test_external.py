@@ -1,4 +1,4 @@
-"""Constants in files beside an ONNX model: wherever they stand, and nothing else of the disk."""
+"""Constants of an ONNX model in external files: read from the model's folder and nowhere else."""
 
 from __future__ import annotations
 
@@ -23,20 +23,25 @@ SECRET = np.asarray([0.5, 1.5, 2.5, 3.5], np.float32)
 X = np.asarray([1, 2, 3, 4], np.float32)
 
 
-def external(name: str = "c", **said: object) -> TensorProto:
-    """A tensor of four floats in a file; `said` is what it says of its place there."""
+def external(name: str = "c", **entries: object) -> TensorProto:
+    """Return a tensor of four floats in an external file.
+
+    Args:
+        name: of the tensor.
+        entries: the tensor's `external_data`, such as `location` or `offset`.
+    """
     tensor = TensorProto(
         name=name, dims=[4], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL
     )
-    for key, value in ({"location": "weights.bin"} | said).items():
+    for key, value in ({"location": "weights.bin"} | entries).items():
         tensor.external_data.add(key=key, value=str(value))
     return tensor
 
 
-def added(name: str = "c", **said: object) -> onnx.ModelProto:
-    """The sum of the input and an external initializer."""
+def added(name: str = "c", **entries: object) -> onnx.ModelProto:
+    """Return a network that adds an external initializer to its input."""
     proto = model(graph([node("Add", "x c", "y")], {"x": [4]}, "y"))
-    proto.graph.initializer.append(external(name, **said))
+    proto.graph.initializer.append(external(name, **entries))
     return proto
 
 
@@ -46,7 +51,7 @@ def _attribute() -> onnx.ModelProto:
 
 
 def _branch(constant: bool) -> onnx.ModelProto:
-    """Of an If: the tensor is an initializer, or an attribute, of the sub-graph."""
+    """Return an If with an external tensor in a branch: in a Constant, or else as initializer."""
     nodes = [node("Add", "x c", "a")]
     if constant:
         nodes = [node("Constant", "", "c", value=external("c")), *nodes]
@@ -80,7 +85,11 @@ PLACES: dict[str, Callable[[], onnx.ModelProto]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The model's folder; the current folder is another one, with files that are nobody's."""
+    """Return an empty folder for the model.
+
+    The current folder is another one. It contains `weights.bin` and `secret`, which must not be
+    read.
+    """
     home, models = tmp_path / "home", tmp_path / "models"
     for place in (home, models):
         place.mkdir()
@@ -97,7 +106,7 @@ def saved(proto: onnx.ModelProto, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_external_data_are_those_beside_the_model(place: str, folder: Path) -> None:
+def test_external_data_are_read_from_the_folder_of_the_model(place: str, folder: Path) -> None:
     proto = PLACES[place]()
     path = saved(proto, folder)
     with pytest.raises(ModelError, match=r"external data of constant 'c'.*models/weights\.bin"):
@@ -109,8 +118,8 @@ def test_external_data_are_those_beside_the_model(place: str, folder: Path) -> N
         load(proto.SerializeToString())
 
 
-def test_tensors_in_lists_and_sparse_ones_are_external_too(folder: Path) -> None:
-    """No operator that is imported has them; the loader reads whatever refers to a file."""
+def test_external_data_of_sparse_tensors_and_lists_are_read(folder: Path) -> None:
+    """No supported operator has such attributes, but the loader reads every reference to a file."""
     (folder / "weights.bin").write_bytes(SECRET.tobytes())
     proto = added()
     sparse = onnx.SparseTensorProto(values=external("v"), indices=external("i"), dims=[4])
@@ -127,14 +136,14 @@ def test_tensors_in_lists_and_sparse_ones_are_external_too(folder: Path) -> None
     assert kept[2].sparse_tensors[0].indices.raw_data == SECRET.tobytes()
 
 
-def test_a_part_of_a_file(folder: Path) -> None:
+def test_offset_and_length_select_a_part_of_a_file(folder: Path) -> None:
     (folder / "parts").mkdir()
     (folder / "parts" / "weights.bin").write_bytes(b"\7" * 8 + SECRET.tobytes() + b"\7")
     path = saved(added(location="parts/weights.bin", offset=8, length=16), folder)
     np.testing.assert_array_equal(evaluate(load(path).graph, [X]).outputs[0], X + SECRET)
 
 
-def test_what_trained_the_network_is_not_read(folder: Path) -> None:
+def test_external_data_of_training_info_are_not_read(folder: Path) -> None:
     proto = model(graph([node("Relu", "x", "y")], {"x": [4]}, "y"))
     proto.training_info.add().initialization.initializer.append(external())
     load(saved(proto, folder))
@@ -149,12 +158,12 @@ def test_paths_that_leave_the_folder_are_refused(location: str, folder: Path) ->
 
 
 @pytest.mark.parametrize("location", [r"..\home\secret", r"C:\secret", r"\\host\share\secret"])
-def test_paths_of_windows_that_leave_the_folder_are_refused(location: str, folder: Path) -> None:
+def test_windows_paths_that_leave_the_folder_are_refused(location: str, folder: Path) -> None:
     with pytest.raises(ModelError, match="not inside of the model's folder"):
         load(saved(added(location=location), folder))
 
 
-def test_links_out_of_the_folder_are_refused(folder: Path) -> None:
+def test_only_links_within_the_folder_are_followed(folder: Path) -> None:
     (folder / "weights.bin").symlink_to(folder.parent / "home" / "secret")
     (folder / "away").symlink_to(folder.parent / "home")
     for location in ("weights.bin", "away/secret"):
@@ -165,8 +174,8 @@ def test_links_out_of_the_folder_are_refused(folder: Path) -> None:
     load(saved(added(location="link"), folder))
 
 
-def test_what_is_no_regular_file_is_refused(folder: Path) -> None:
-    """A pipe in particular: reading it would wait for ever."""
+def test_locations_that_are_not_regular_files_are_refused(folder: Path) -> None:
+    """In particular, reading a pipe would wait forever."""
     os.mkfifo(folder / "pipe")
     (folder / "sub").mkdir()
     (folder / "loop").symlink_to("loop")
@@ -183,7 +192,7 @@ def test_what_is_no_regular_file_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("entries", "message"),
     [
         ({"offset": -1}, r"its offset is '-1', which is not a number of bytes"),
         ({"length": "9" * 5000}, r"its length is '9+', which is not a number of bytes"),
@@ -197,16 +206,16 @@ def test_what_is_no_regular_file_is_refused(folder: Path) -> None:
         ({"offset": 4}, r"constant 'c'.*needs 16 bytes, but.* 12 bytes of .*from byte 4"),
     ],
 )
-def test_places_that_do_not_fit_are_refused(
-    said: dict[str, object], message: str, folder: Path
+def test_wrong_offsets_and_lengths_are_refused(
+    entries: dict[str, object], message: str, folder: Path
 ) -> None:
     (folder / "weights.bin").write_bytes(SECRET.tobytes())
     with pytest.raises(ModelError, match=message):
-        load(saved(added("c", **said), folder))
+        load(saved(added("c", **entries), folder))
 
 
-def test_a_file_that_is_larger_than_the_shape_is_refused_unread(folder: Path) -> None:
-    """The file is a hole."""
+def test_a_file_larger_than_its_tensor_is_refused_unread(folder: Path) -> None:
+    """The file is sparse, so it takes no space on disk."""
     with (folder / "weights.bin").open("wb") as file:
         file.truncate(MOST_BYTES - 1)
     tracemalloc.start()
@@ -220,8 +229,8 @@ def test_a_file_that_is_larger_than_the_shape_is_refused_unread(folder: Path) ->
         tracemalloc.stop()
 
 
-def test_a_file_that_is_taken_many_times_is_refused_unread(folder: Path) -> None:
-    """Its bytes are counted for each tensor that takes them; the file itself is a hole."""
+def test_files_are_counted_for_each_tensor_that_refers_to_them(folder: Path) -> None:
+    """Five tensors refer to the whole (sparse) file, which is thus refused without being read."""
     with (folder / "weights.bin").open("wb") as file:
         file.truncate(MOST_BYTES // 4)
     proto = added()

@@ -1,4 +1,4 @@
-"""Functions that an ONNX model brings: what they compute, and what their calls may take."""
+"""Functions that an ONNX model defines: their results, and limits on the operators they copy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.onnx_networks import agrees, graph, imported, model, node, un
 
 
 def doubling(levels: int, *first: onnx.NodeProto) -> onnx.ModelProto:
-    """Local functions, each of which calls the one before twice; the first holds operators."""
+    """Return a network of functions: F0 has the nodes `first`, F1 calls F0 twice, F2 calls F1 …."""
     calls = [
         [node(f"F{level}", f"{a}", b, "own") for a, b in (("a", "t"), ("t", "b"))]
         for level in range(levels)
@@ -33,19 +33,19 @@ def doubling(levels: int, *first: onnx.NodeProto) -> onnx.ModelProto:
     return proto
 
 
-def test_functions_that_grow_exponentially_are_refused_at_once() -> None:
+def test_exponentially_growing_functions_are_refused_within_seconds() -> None:
     start = time.process_time()
     with pytest.raises(UnsupportedError, match=rf"more than {LARGEST_NETWORK:,} operators"):
         imported(doubling(60, node("Relu", "a", "b")))
     older = doubling(60, node("Relu", "a", "b"))
-    older.opset_import[0].version = 3  # brought to a later version once nothing calls a function
+    older.opset_import[0].version = 3  # converted to a later version after functions are inlined
     with pytest.raises(UnsupportedError, match=rf"more than {LARGEST_NETWORK:,} operators"):
         imported(older)
     assert time.process_time() - start < 5
     assert len(imported(doubling(5, node("Neg", "a", "b"))).graph.nodes) == 32
 
 
-def test_functions_that_call_one_another_are_refused() -> None:
+def test_recursive_functions_are_refused() -> None:
     with pytest.raises(ModelError, match=r"never end: 'F\d' calls 'F\d'"):
         imported(doubling(2, node("F2", "a", "b", "own")))
 
@@ -54,7 +54,13 @@ OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
 
 
 def calling(calls: int, body: list[onnx.NodeProto], **large: Array) -> onnx.ModelProto:
-    """Calls of a function one after the other, each with a large attribute perhaps."""
+    """Return a network of consecutive calls of a function.
+
+    Args:
+        calls: number of calls.
+        body: nodes of the function, from `a` to `b`.
+        large: tensor attributes of each call.
+    """
     names = [f"t{index}" for index in range(calls)]
     tensors = {name: numpy_helper.from_array(array) for name, array in large.items()}
     nodes = [node("F", a, b, "own", **tensors) for a, b in pairwise(["x", *names[1:], "y"])]
@@ -65,8 +71,13 @@ def calling(calls: int, body: list[onnx.NodeProto], **large: Array) -> onnx.Mode
     return proto
 
 
-def holding(times: int, **attributes: Any) -> list[onnx.NodeProto]:
-    """A function's body: it adds the greatest elements of constants."""
+def adding_constants(times: int, **attributes: Any) -> list[onnx.NodeProto]:
+    """Return a function's body that adds the maxima of `times` constants to `a`.
+
+    Args:
+        times: number of constants.
+        attributes: of each node Constant.
+    """
     nodes = [node("Identity", "a", "t0")]
     for i in range(times):
         nodes += [
@@ -77,8 +88,8 @@ def holding(times: int, **attributes: Any) -> list[onnx.NodeProto]:
     return [*nodes, node("Identity", f"t{times}", "b")]
 
 
-def referring(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """The nodes, whose constants are the function's attribute `big`."""
+def with_attribute_as_value(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Give each Constant among the nodes the function's attribute `big` as value."""
     for step in nodes:
         if step.op_type == "Constant":
             step.attribute.add(name="value", ref_attr_name="big", type=onnx.AttributeProto.TENSOR)
@@ -89,20 +100,20 @@ _LARGE = np.ones(2**18, np.float32)
 
 
 def _doubled() -> onnx.ModelProto:
-    """Through ten functions, each of which calls the one before twice."""
-    return doubling(10, *holding(1, value=numpy_helper.from_array(_LARGE)))
+    """Return a network that inlining would give 2^10 copies of a large constant."""
+    return doubling(10, *adding_constants(1, value=numpy_helper.from_array(_LARGE)))
 
 
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: calling(2**9, holding(1, value=numpy_helper.from_array(_LARGE))),
+        lambda: calling(2**9, adding_constants(1, value=numpy_helper.from_array(_LARGE))),
         _doubled,
-        lambda: calling(1, referring(holding(2**9)), big=_LARGE),
+        lambda: calling(1, with_attribute_as_value(adding_constants(2**9)), big=_LARGE),
     ],
     ids=["called often", "doubled", "attribute that is copied"],
 )
-def test_functions_that_copy_much_are_refused_before_they_do(
+def test_functions_that_copy_large_constants_are_refused(
     made: Callable[[], onnx.ModelProto],
 ) -> None:
     with pytest.raises(
@@ -112,7 +123,7 @@ def test_functions_that_copy_much_are_refused_before_they_do(
         imported(made())
 
 
-def test_notes_of_functions_are_not_copied() -> None:
+def test_doc_strings_and_metadata_of_functions_are_not_copied() -> None:
     proto = calling(2**9, [node("Neg", "a", "b", doc_string="n" * 2**18)])
     proto.functions[0].doc_string = "f" * 2**18
     proto.functions[0].node[0].metadata_props.add(key="k", value="m" * 2**13)
@@ -126,8 +137,8 @@ def test_functions_that_nothing_calls_are_not_counted() -> None:
     assert len(imported(proto).graph.nodes) == 4
 
 
-def test_defaults_of_a_function_are_those_of_calls_without() -> None:
-    """Of an operator's attribute and of a constant, for a call and for one inside of a function."""
+def test_calls_without_an_attribute_use_the_default_of_the_function() -> None:
+    """An attribute of an operator and a constant have defaults; a call is in another function."""
     body = [node("Constant", "", "k"), node("LeakyRelu", "a", "t"), node("Mul", "t k", "b")]
     for step, own, outer in ((body[0], "value_float", "factor"), (body[1], "alpha", "slope")):
         step.attribute.add(name=own, ref_attr_name=outer, type=onnx.AttributeProto.FLOAT)
@@ -141,8 +152,13 @@ def test_defaults_of_a_function_are_those_of_calls_without() -> None:
     agrees(proto, {"x": uniform(4)})
 
 
-def handing_on(*defaults: float, bare: bool = False) -> onnx.ModelProto:
-    """A function that hands its attribute on to others with these defaults, called without it."""
+def passing_on(*defaults: float, bare: bool = False) -> onnx.ModelProto:
+    """Return a call, without attribute, of a function that passes its attribute `q` on.
+
+    Args:
+        defaults: default of the attribute for each function that it is passed to.
+        bare: pass the attribute also to an operator, which has its own default.
+    """
     functions: list[onnx.FunctionProto] = []
     calls: list[onnx.NodeProto] = []
     for i, default in enumerate(defaults):
@@ -164,13 +180,13 @@ def handing_on(*defaults: float, bare: bool = False) -> onnx.ModelProto:
     return proto
 
 
-def test_an_attribute_that_is_handed_on_has_the_default_of_where_it_goes() -> None:
-    agrees(handing_on(0.25), {"x": uniform(4)})
-    agrees(handing_on(0.25, 0.25), {"x": uniform(4)})
+def test_an_attribute_that_is_passed_on_has_the_default_of_its_receiver() -> None:
+    agrees(passing_on(0.25), {"x": uniform(4)})
+    agrees(passing_on(0.25, 0.25), {"x": uniform(4)})
 
 
-@pytest.mark.parametrize("proto", [handing_on(0.25, 0.5), handing_on(0.25, bare=True)])
-def test_an_attribute_with_several_defaults_is_refused(proto: onnx.ModelProto) -> None:
+@pytest.mark.parametrize("proto", [passing_on(0.25, 0.5), passing_on(0.25, bare=True)])
+def test_an_attribute_passed_on_to_different_defaults_is_refused(proto: onnx.ModelProto) -> None:
     with pytest.raises(UnsupportedError, match="'q' of the model's function 'G' has no default"):
         imported(proto)
 
@@ -194,7 +210,7 @@ def test_long_names_that_are_passed_to_functions_are_counted() -> None:
         imported(proto)
 
 
-def test_functions_many_levels_deep_are_refused_in_our_words() -> None:
+def test_deeply_nested_functions_are_refused_by_smelt() -> None:
     chain = doubling(0, node("Neg", "a", "b"))
     chain.graph.node[0].op_type = "F65"
     for level in range(1, 66):

@@ -1,4 +1,4 @@
-"""Attention, MultiHeadAttention and QAttention of onnxruntime's own, which is the judge."""
+"""The attention operators of domain com.microsoft, against onnxruntime."""
 
 from __future__ import annotations
 
@@ -34,7 +34,15 @@ def stored(*rows: Any) -> Array:
 def attention_of(
     kind: str, order: str, operands: Operands, constants: Sequence[str] = (), **attributes: Any
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """One operator; `order` names its operands, `_` an absent one."""
+    """Return a network of one attention operator, and the values of its inputs.
+
+    Args:
+        kind: the operator.
+        order: names of its operands, separated by spaces; `_` for an absent one.
+        operands: their values.
+        constants: names of the operands that are constants.
+        attributes: of the operator; `results` names its outputs.
+    """
     names = ["" if name == "_" else name for name in order.split()]
     results = attributes.pop("results", "y").split()
     attributes = {"num_heads": HEADS} | attributes
@@ -85,15 +93,15 @@ def test_projected_attention(order: str, attributes: dict[str, Any]) -> None:
     agrees(*attention_of("Attention", order, operands, ("w",), **attributes))
 
 
-def test_projections_of_other_sizes() -> None:
+def test_values_may_be_wider_than_queries_and_keys() -> None:
     sizes = [WIDTH, WIDTH, 2 * WIDTH]
     operands = {"x": PROJECTED["x"], "w": real(5, sum(sizes)), "b": real(sum(sizes))}
     given = attention_of("Attention", "x w b", operands, ("w", "b"), qkv_hidden_sizes=sizes)
     agrees(*given)
 
 
-def test_a_row_whose_keys_are_all_masked() -> None:
-    """The number that masks is finite, so that onnxruntime still weighs the keys."""
+def test_keys_of_a_fully_masked_sample_are_weighed() -> None:
+    """Masking adds a finite number to the scores, so that onnxruntime still weighs the keys."""
     operands = {**PROJECTED, "m": stored([0] * KEYS, [1] * KEYS)}
     for constants in (("w", "b"), ("w", "b", "m")):
         agrees(*attention_of("Attention", "x w b m", operands, constants))
@@ -132,19 +140,19 @@ def test_causal_heads() -> None:
     agrees(*attention_of("MultiHeadAttention", "q k v", operands, unidirectional=1))
 
 
-def test_keys_and_values_that_are_heads() -> None:
+def test_keys_and_values_may_be_split_into_heads_already() -> None:
     operands = {"q": Q, "k": real(BATCH, HEADS, KEYS, SIZE), "v": real(BATCH, HEADS, KEYS, SIZE)}
     agrees(*attention_of("MultiHeadAttention", "q k v", operands))
 
 
-def test_keys_and_values_are_results_too() -> None:
+def test_keys_and_values_may_be_outputs() -> None:
     given = attention_of("MultiHeadAttention", "q k v", {"q": Q, "k": K, "v": V}, results="y pk pv")
     agrees(*given)
 
 
 @pytest.mark.parametrize("parts", [2, 3])
 def test_packed_heads(parts: int) -> None:
-    """Onnxruntime takes them on GPUs only: the judge is what it makes of the parts."""
+    """As onnxruntime supports packed operands on GPUs only, compare with separate operands."""
     packed = real(BATCH, KEYS, HEADS, parts, SIZE)
     rows = [packed[:, :, :, i].reshape(BATCH, KEYS, WIDTH) for i in range(parts)]
     apart = dict(zip("qkv", [Q, *rows][-3:], strict=True))
@@ -177,7 +185,7 @@ def test_quantized_projections(weights: type, columns: int) -> None:
     agrees(*attention_of("QAttention", "x w b xs ws m xz wz", operands, constants))
 
 
-# What is refused
+# Refusals
 
 CACHE = real(BATCH, HEADS, 2, SIZE)
 REFUSED: dict[str, tuple[str, str, Operands, dict[str, Any], str]] = {
@@ -231,7 +239,7 @@ REFUSED: dict[str, tuple[str, str, Operands, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name: str) -> None:
+def test_unsupported_and_wrong_operands_are_refused(name: str) -> None:
     kind, order, operands, attributes, text = REFUSED[name]
     used = {n: operands[n] for n in order.split() if n != "_"}
     proto, _ = attention_of(kind, order, used, **attributes)
@@ -239,7 +247,7 @@ def test_what_is_refused(name: str) -> None:
         load(proto.SerializeToString(), "net")
 
 
-def test_generated_code() -> None:
+def test_generated_code_agrees_with_onnxruntime() -> None:
     operands = {**PROJECTED, "m": MASKS["keys"]}
     proto, given = attention_of("Attention", "x w b m", operands, ("w", "b"), unidirectional=1)
     expected = tuple(session(proto).run(None, given))

@@ -1,4 +1,4 @@
-"""ONNX files and options made to mislead: each is refused in time, and says what is wrong."""
+"""Malicious or wrong ONNX files and options: each is refused quickly, with a clear message."""
 
 from __future__ import annotations
 
@@ -70,8 +70,10 @@ _EMPTY: tuple[tuple[onnx.NodeProto, list[int]], ...] = (
 @pytest.mark.parametrize(
     ("step", "shape"), _EMPTY, ids=[f"{step.op_type}{shape}" for step, shape in _EMPTY]
 )
-def test_tensors_without_elements(step: onnx.NodeProto, shape: list[int]) -> None:
-    """Computed as ONNX Runtime does and compiled to a C project, or refused in a sentence."""
+def test_tensors_without_elements_are_computed_or_refused(
+    step: onnx.NodeProto, shape: list[int]
+) -> None:
+    """Networks of one operator agree with ONNX Runtime and compile, or are refused."""
     constants = {name: abs(uniform(*_WEIGHTS[name])) for name in step.input if name in _WEIGHTS}
     opset = 11 if step.op_type.startswith("Reduce") else 17
     proto = model(graph([step], {"x": shape}, "y", constants), opset)
@@ -94,15 +96,15 @@ _REFUSED = {
 }
 
 
-def test_an_empty_network_runs() -> None:
-    """The C of a network whose output has no elements compiles and runs."""
+def test_a_network_with_an_empty_output_runs() -> None:
+    """The generated C compiles, and its output has no elements."""
     proto = model(graph([node("MatMul", "x w", "y")], {"x": ["T", 4]}, "y", {"w": uniform(4, 3)}))
     given = Options(inputs=InputOptions(shapes={"x": (0, 4)}))
     outputs = compile_model(proto.SerializeToString(), given).run({"x": uniform(0, 4)})
     assert [array.shape for array in outputs.values()] == [(0, 3)]
 
 
-def test_an_image_of_columns_needs_axes() -> None:
+def test_col2im_without_spatial_axes_is_refused() -> None:
     proto = model(
         graph([node("Col2Im", "x s k", "y")], {"x": [1, 5, 5]}, "y", {"s": ints(), "k": ints()})
     )
@@ -122,7 +124,10 @@ def test_a_huge_scale_is_refused(scale: float) -> None:
 
 
 def nested(depth: int) -> onnx.GraphProto:
-    """A loop's body: a loop of 200 turns in a loop in a loop …, which carry a sequence."""
+    """Return a loop's body of `depth` nested loops that carry a sequence.
+
+    Their trip count is the tensor `turns`.
+    """
     sequence = helper.make_tensor_sequence_value_info
     inner = (
         node("Loop", f"turns true s{depth}", f"t{depth}", body=nested(depth - 1))
@@ -141,7 +146,7 @@ def nested(depth: int) -> onnx.GraphProto:
 
 
 @pytest.mark.thorough
-def test_loops_written_out_in_loops_are_counted() -> None:
+def test_operators_of_unrolled_nested_loops_are_counted() -> None:
     nodes = [
         node("SequenceEmpty", "", "empty"),
         node("Loop", "turns true empty", "made", body=nested(2)),
@@ -152,7 +157,7 @@ def test_loops_written_out_in_loops_are_counted() -> None:
         imported(model(graph(nodes, {"x": [2]}, "y", constants)))
 
 
-# What the file says
+# Names and attributes
 
 
 def _renamed(data: bytes, old: bytes, new: bytes) -> bytes:
@@ -171,7 +176,7 @@ def test_names_that_are_not_text_are_refused(name: bytes) -> None:
         load(_renamed(data, name, name[:-1] + b"\xff"))
 
 
-def test_notes_that_are_not_text_do_no_harm() -> None:
+def test_doc_strings_that_are_not_text_are_ignored() -> None:
     proto = model(graph([node("Relu", "x", "y")], {"x": [2]}, "y"))
     proto.doc_string = "nothing reads this"
     load(_renamed(proto.SerializeToString(), b"reads", b"\xff\xfe\xff\xfe\xff"))
@@ -182,8 +187,8 @@ def conv(**attributes: Any) -> onnx.ModelProto:
     return model(graph(steps, {"x": [1, 3, 8, 8]}, "y", {"w": uniform(4, 3, 3, 3)}), 17)
 
 
-def test_an_attribute_that_the_operator_does_not_have_is_refused() -> None:
-    """As ONNX Runtime does; it also takes names that begin with two underscores."""
+def test_unknown_attributes_are_refused() -> None:
+    """As in ONNX Runtime, which accepts only names that begin with two underscores."""
     proto = conv(stridez=[2, 2])
     with pytest.raises(InvalidGraph, match="stridez"):
         session(proto)
@@ -195,8 +200,8 @@ def test_an_attribute_that_the_operator_does_not_have_is_refused() -> None:
     imported(conv(__tool="of a tool"))
 
 
-def test_attributes_are_those_of_the_operator_set() -> None:
-    """A sum's axes were an attribute up to operator set 12, and are an input since."""
+def test_attributes_of_another_operator_set_are_refused() -> None:
+    """The axes of ReduceSum are an attribute up to operator set 12, and an input since then."""
     step = node("ReduceSum", "x", "y", axes=[1])
     imported(model(graph([step], {"x": [2, 3]}, "y"), 12))
     with pytest.raises(ModelError, match=r"ReduceSum of operator set 13 has no attribute 'axes'"):
@@ -204,8 +209,8 @@ def test_attributes_are_those_of_the_operator_set() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CONVERTERS if "::" in name])
-def test_operators_outside_of_the_standard_have_only_their_attributes(name: str) -> None:
-    """Those that onnxruntime declares."""
+def test_nonstandard_operators_accept_exactly_their_declared_attributes(name: str) -> None:
+    """onnxruntime declares the operators of com.microsoft; the onnx package knows the others."""
     domain, kind = name.split("::")
     if domain != "com.microsoft":
         assert onnx.defs.has(kind, domain)
@@ -221,7 +226,7 @@ def test_operators_outside_of_the_standard_have_only_their_attributes(name: str)
 OPERATORS = {s.name: s for s in get_all_operator_schema() if s.domain == "com.microsoft"}
 
 
-def test_attributes_inside_of_branches_are_checked() -> None:
+def test_attributes_in_branches_are_checked() -> None:
     branches: dict[str, Any] = {
         f"{name}_branch": graph([node("LeakyRelu", "x", name, "", **{attribute: 0.5})], {}, name)
         for name, attribute in (("then", "alpha"), ("else", "alfa"))
@@ -231,7 +236,7 @@ def test_attributes_inside_of_branches_are_checked() -> None:
         imported(model(graph([node("If", "c", "y", "", **branches)], inputs, "y")))
 
 
-def test_a_wrong_output_type_is_a_note() -> None:
+def test_a_wrong_declared_output_type_gives_a_note() -> None:
     proto = conv()
     proto.graph.output[0].CopyFrom(tensor_info("y", [1, 4, 6, 6], "l"))
     (note,) = imported(proto).notes
@@ -248,7 +253,7 @@ def test_two_inputs_of_one_name_are_refused() -> None:
         imported(model(graph([node("Relu", "x", "y")], infos, "y")))
 
 
-# What the user says
+# Options
 
 
 @pytest.mark.parametrize(
@@ -261,13 +266,13 @@ def test_two_inputs_of_one_name_are_refused() -> None:
         (InputOptions({"T": 3}, values={"x": (True,)}), r"--value x: \[True\].*float32"),
     ],
 )
-def test_options_that_contradict_are_refused(options: InputOptions, message: str) -> None:
+def test_contradicting_options_are_refused(options: InputOptions, message: str) -> None:
     proto = model(graph([node("Add", "x z", "y")], {"x": ["T", 4], "z": [4]}, "y"))
     with pytest.raises(ConfigError, match=message):
         imported(proto, options)
 
 
-def test_options_that_agree_are_taken() -> None:
+def test_redundant_options_that_agree_are_accepted() -> None:
     proto = model(graph([node("Relu", "x", "y")], {"x": ["T", 4]}, "y"))
     found = imported(proto, InputOptions({"T": 3}, {"x": (3, 4)}))
     assert found.graph.inputs[0].type.shape == (3, 4)
@@ -277,7 +282,10 @@ def test_options_that_agree_are_taken() -> None:
 
 
 def counting(turns: int, more: str = "going") -> onnx.ModelProto:
-    """A loop of that many turns; `more` goes on where it is true."""
+    """Return a network with a loop of at most `turns` turns.
+
+    The tensor `more` is its condition for the next turn.
+    """
     body = graph(
         [node("Add", "s one", "t"), node("Identity", more, "more")],
         [tensor_info("n", [], "l"), tensor_info("going", [], "b"), tensor_info("s", [2])],
@@ -287,7 +295,7 @@ def counting(turns: int, more: str = "going") -> onnx.ModelProto:
     return model(graph([node("Loop", "turns _ x", "y", body=body)], {"x": [2]}, "y", constants))
 
 
-def test_the_limit_of_a_long_loop_is_named() -> None:
+def test_too_large_trip_counts_are_refused_with_the_limit() -> None:
     with pytest.raises(UnsupportedError, match=r"trip count is 1,099,511,627,776.*2,147,483,647"):
         imported(counting(2**40))
     agrees(counting(2**40, "no"), {"x": uniform(2)})
@@ -295,7 +303,12 @@ def test_the_limit_of_a_long_loop_is_named() -> None:
 
 
 def sequenced(turns: str, going: str) -> onnx.ModelProto:
-    """A loop that appends to a sequence, until its condition or its limit ends it."""
+    """Return a network with a loop that appends to a sequence.
+
+    Args:
+        turns: tensor with the trip count.
+        going: tensor with the condition for the next iteration.
+    """
     sequence = helper.make_tensor_sequence_value_info
     body = graph(
         [
@@ -318,7 +331,7 @@ def sequenced(turns: str, going: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("turns", ["_", "long", "many"])
-def test_a_sequence_that_a_condition_ends(turns: str) -> None:
+def test_a_sequence_may_be_ended_by_a_condition(turns: str) -> None:
     proto = sequenced(turns, "more")
     del proto.graph.input[1]
     agrees(proto, {"x": uniform(2)})
@@ -332,13 +345,19 @@ def test_a_sequence_that_a_condition_ends(turns: str) -> None:
         ("limit", r"the number of iterations is known at compile time$"),
     ],
 )
-def test_a_sequence_that_grows_too_long(turns: str, message: str) -> None:
+def test_too_long_sequences_are_refused(turns: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         imported(sequenced(turns, "c"))
 
 
 def switched(kind: str, shape: list[int], step: onnx.NodeProto) -> onnx.ModelProto:
-    """A network whose `rate` chooses between an operator of Smelt's and `step`."""
+    """Return a network whose input `rate` selects Neg or `step`.
+
+    Args:
+        kind: element type of `rate`.
+        shape: of `rate`.
+        step: the operator of the else branch.
+    """
     branches: dict[str, Any] = {
         "then_branch": graph([node("Neg", "x", "a")], {}, "a"),
         "else_branch": graph([step], {}, "b"),
@@ -357,7 +376,7 @@ _LONGER = node("Concat", "x x", "b", axis=0)
 
 
 @pytest.mark.parametrize("step", [_UNFIT, _LONGER], ids=["wrong", "other shape"])
-def test_a_branch_that_fails_names_the_input_that_chooses_it(step: onnx.NodeProto) -> None:
+def test_a_refused_branch_names_the_input_that_selects_it(step: onnx.NodeProto) -> None:
     for shape in ([], [1]):
         proto = switched("l", shape, step)
         with pytest.raises((ModelError, UnsupportedError), match=_HINT):
@@ -368,12 +387,12 @@ def test_a_branch_that_fails_names_the_input_that_chooses_it(step: onnx.NodeProt
 _HINT = r"If 'rate' never changes, give it with --value rate=…$"
 
 
-def test_a_branch_that_measurements_choose_gets_no_such_hint() -> None:
+def test_a_branch_selected_by_several_floats_gets_no_hint() -> None:
     with pytest.raises(UnsupportedError, match=r"Make the condition a constant$"):
         imported(switched("f", [7], _LONGER))
 
 
-def test_projections_are_named() -> None:
+def test_lstms_with_projections_are_refused_by_name() -> None:
     constants = {"w": uniform(1, 16, 6), "r": uniform(1, 16, 2)}
     steps = [node("LSTM", "x w r", "y", hidden_size=2)]
     with pytest.raises(ModelError, match=r"recurrent weights f32\[1,16,2\].*2\. .*\(proj_size\)"):
@@ -384,7 +403,7 @@ def test_projections_are_named() -> None:
         imported(model(graph(steps, {"x": [7, 1, 6]}, "y", constants)))
 
 
-# Operands that are one number
+# Operands that must be one number
 
 
 _NUMBERS: dict[str, tuple[onnx.NodeProto, list[int], dict[str, Any], str]] = {
@@ -463,7 +482,7 @@ _NUMBERS: dict[str, tuple[onnx.NodeProto, list[int], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", _NUMBERS)
-def test_an_operand_that_must_be_one_number(name: str) -> None:
+def test_operands_that_are_not_one_number_are_refused(name: str) -> None:
     step, shape, constants, message = _NUMBERS[name]
     infos = {"x": shape}
     nodes = [step, node("Identity", "x", "z")]
@@ -471,7 +490,7 @@ def test_an_operand_that_must_be_one_number(name: str) -> None:
         imported(model(graph(nodes, infos, "y z", constants)))
 
 
-# What is too long
+# Too large names, shapes and lists
 
 
 def test_long_names_are_refused() -> None:
@@ -482,7 +501,7 @@ def test_long_names_are_refused() -> None:
             imported(proto)
 
 
-def test_tensors_of_very_many_dimensions_are_refused() -> None:
+def test_tensors_with_too_many_dimensions_are_refused() -> None:
     step = node("Reshape", "x s", "y")
     with pytest.raises(UnsupportedError, match=r"Reshape #0 'y': a tensor has 70 dimensions"):
         imported(model(graph([step], {"x": [1]}, "y", {"s": np.ones(70, np.int64)})))
@@ -494,7 +513,7 @@ def test_tensors_of_very_many_dimensions_are_refused() -> None:
             imported(model(graph([node("Relu", "x", "y")], {"x": shape}, "y")))
 
 
-def test_messages_that_repeat_much_of_a_file_are_shortened() -> None:
+def test_long_messages_are_shortened() -> None:
     step = node("Transpose", "x", "y", perm=list(range(100_000)))
     with pytest.raises(
         ModelError, match=r"perm \[0, 1, .* … .*is not a permutation of the axes"
@@ -503,13 +522,13 @@ def test_messages_that_repeat_much_of_a_file_are_shortened() -> None:
     assert len(str(caught.value)) < 5000
 
 
-def test_an_operator_of_very_many_operands_is_refused() -> None:
+def test_an_operator_with_too_many_operands_is_refused() -> None:
     step = helper.make_node("Concat", ["x"] * 70_000, ["y"], axis=0)
     with pytest.raises(UnsupportedError, match=rf"more than {LARGEST_NETWORK:,} operators"):
         imported(model(graph([step], {"x": [2]}, "y")))
 
 
-# What a fuzzer found
+# Found by a fuzzer
 
 
 def test_an_operator_without_a_definition_for_its_operands_is_refused() -> None:
@@ -520,7 +539,7 @@ def test_an_operator_without_a_definition_for_its_operands_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", [2**31, 2**63 - 1, -1])
-def test_operator_sets_that_cannot_be_are_refused(version: int) -> None:
+def test_impossible_operator_sets_are_refused(version: int) -> None:
     proto = model(graph([node("Scaler", "x", "y", "ai.onnx.ml")], {"x": [2]}, "y"), ai_onnx_ml=3)
     proto.opset_import[1].version = version
     with pytest.raises(ModelError, match=rf"operator set {version} of 'ai.onnx.ml'"):
@@ -538,14 +557,16 @@ _VAST = 2**62
         ("Expand", {"x": np.zeros((0, 1), np.float32), "shape": ints(0, _VAST)}),
     ],
 )
-def test_a_tensor_without_elements_may_not_be_vast(kind: str, operands: dict[str, Any]) -> None:
-    """What it has none of still has strides, which numpy cannot count."""
+def test_an_empty_tensor_with_huge_dimensions_is_refused(
+    kind: str, operands: dict[str, Any]
+) -> None:
+    """numpy computes strides also for a tensor without elements, and they would overflow."""
     nodes = [node(kind, " ".join(operands), "big"), node("Concat", "i big", "y", axis=1)]
     with pytest.raises(UnsupportedError, match=r"#0 'big': tensor f32\[0,\d+\] is too large"):
         imported(model(graph(nodes, {"i": [0, 1]}, "y", operands)))
 
 
-def test_a_mask_of_more_keys_than_there_are_is_refused() -> None:
+def test_a_mask_for_more_keys_than_exist_is_refused() -> None:
     nodes = [node("Attention", "q k k mask", "y", q_num_heads=1, kv_num_heads=1)]
     proto = model(graph(nodes, {"q": [1, 2, 4], "k": [1, 3, 4]}, "y", {"mask": uniform(2, 5)}))
     proto.opset_import[0].version = 23
@@ -561,8 +582,8 @@ def added(shape: list[int]) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("places", [ints(1, 5), np.asarray([[0, 1], [1, 2]])])
-def test_sparse_constants(places: Array) -> None:
-    """With places in the tensor as a whole, or one for each axis."""
+def test_sparse_constants_are_expanded(places: Array) -> None:
+    """The indices are flat, or one for each axis."""
     values = numpy_helper.from_array(np.asarray([2.5, 3.5], np.float32), "c")
     sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(places), [2, 3])
     proto = added([2, 3])
@@ -586,7 +607,7 @@ def test_sparse_constants(places: Array) -> None:
         (ints(0, 1), [0, 2**62], "outside|large"),
     ],
 )
-def test_sparse_constants_that_cannot_be(
+def test_invalid_sparse_constants_are_refused(
     places: Array, dims: list[int], message: str | None
 ) -> None:
     values = numpy_helper.from_array(np.asarray([2.5, 3.5], np.float32), "c")
@@ -610,7 +631,7 @@ def test_sparse_constants_that_cannot_be(
         ({"raw_data": b"abcd" * 3}, r"12 bytes of data, but its shape \[4\] of float needs 16"),
     ],
 )
-def test_data_that_do_not_fit_a_shape(data: dict[str, Any], message: str) -> None:
+def test_data_that_do_not_fit_the_shape_are_refused(data: dict[str, Any], message: str) -> None:
     proto = added([4])
     proto.graph.initializer.add(name="c", dims=[4], data_type=onnx.TensorProto.FLOAT, **data)
     with pytest.raises(ModelError, match=rf"constant 'c' has {message}"):
@@ -628,7 +649,7 @@ def test_windows_of_a_negative_size_are_refused(kind: str) -> None:
         imported(proto)
 
 
-def test_very_large_counts_are_rounded() -> None:
+def test_very_large_counts_are_printed_rounded() -> None:
     bounds = {n: np.asarray(b, np.float32) for n, b in (("a", 0), ("b", 1e30), ("c", 1e-30))}
     steps = [node("Range", "a b c", "r"), node("Add", "x r", "y")]
     with pytest.raises(UnsupportedError, match=r"takes 1\.0e\+60 elementary operations"):
@@ -638,7 +659,7 @@ def test_very_large_counts_are_rounded() -> None:
 @pytest.mark.parametrize(
     ("name", "said"), [("T", "T"), ("seq len;", "'seq len;'"), ("a'b", "'a'\"'\"'b'")]
 )
-def test_the_remedy_for_an_open_dimension_is_what_a_shell_takes(name: str, said: str) -> None:
+def test_the_suggested_option_for_a_dimension_is_quoted_for_a_shell(name: str, said: str) -> None:
     proto = model(graph([node("Neg", "x", "y")], {"x": [1, name]}, "y"))
     with pytest.raises(UnsupportedError) as caught:
         imported(proto)

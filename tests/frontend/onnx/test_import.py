@@ -1,4 +1,4 @@
-"""The ONNX importer: inputs, opsets, constants, sub-graphs, functions; what it refuses, and how."""
+"""The ONNX importer: inputs, constants, operator sets, functions, and its refusals."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def test_an_open_dimension_is_named_with_the_option_that_fixes_it() -> None:
         imported(relu(["batch", 3]))
 
 
-def test_a_nameless_dimension_is_fixed_by_a_shape() -> None:
+def test_shape_fixes_a_dimension_without_name() -> None:
     with pytest.raises(UnsupportedError, match=r"dimension 1 of input 'x' is open.*--shape x="):
         imported(relu([2, None]))
     found = imported(relu([2, None]), InputOptions(shapes={"x": (2, 7)}))
     assert found.graph.inputs[0].type.shape == (2, 7)
 
 
-def test_an_input_without_shape_needs_one() -> None:
+def test_shape_gives_an_input_without_shape_one() -> None:
     proto = model(graph([node("Relu", "x", "y")], [tensor_info("x", None)], "y"))
     with pytest.raises(UnsupportedError, match=r"no shape for input 'x'.*--shape x="):
         imported(proto)
     assert imported(proto, InputOptions(shapes={"x": (4,)})).graph.outputs[0].type.shape == (4,)
 
 
-def test_dims_fix_every_dimension_of_that_name() -> None:
+def test_dim_fixes_all_dimensions_of_that_name() -> None:
     proto = model(graph([node("Add", "a b", "y")], {"a": ["n", 3], "b": ["n", 3]}, "y"))
     found = imported(proto, InputOptions(dims={"n": 5})).graph
     assert [v.type.shape for v in (*found.inputs, *found.outputs)] == [(5, 3)] * 3
@@ -98,7 +98,7 @@ def test_nhwc_inputs_give_the_same_results() -> None:
 
 
 @pytest.mark.parametrize("values", [(2.5,), (1.0, 2.0, 3.0)])
-def test_an_input_is_made_constant(values: tuple[float, ...]) -> None:
+def test_value_makes_an_input_constant(values: tuple[float, ...]) -> None:
     proto = model(graph([node("Add", "a b", "y")], {"a": [1, 3], "b": [1, 3]}, "y"))
     found = imported(proto, InputOptions(values={"b": values})).graph
     assert [v.name for v in found.inputs] == ["a"]
@@ -112,7 +112,7 @@ def test_an_input_is_made_constant(values: tuple[float, ...]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_element_types_of_floats(dtype: type) -> None:
+def test_float16_is_imported_as_float32_and_float64_kept(dtype: type) -> None:
     kind = {np.float16: "h", np.float64: "d"}[dtype]
     constants = {"w": uniform(3).astype(dtype)}
     info = [tensor_info("y", [3], kind)]
@@ -127,14 +127,14 @@ def test_element_types_of_floats(dtype: type) -> None:
     )
 
 
-def test_strings_are_refused_by_name() -> None:
+def test_string_tensors_are_refused() -> None:
     info = [tensor_info("y", [3], "s")]
     proto = model(graph([node("Identity", "x", "y")], [tensor_info("x", [3], "s")], info))
     with pytest.raises(UnsupportedError, match="input 'x' has element type string"):
         imported(proto)
 
 
-def test_nan_weights_are_refused_with_their_place() -> None:
+def test_nan_weights_are_refused_with_their_index() -> None:
     weights = uniform(2, 3)
     weights[1, 2] = np.nan
     proto = model(graph([node("MatMul", "x w", "y")], {"x": [4, 2]}, "y", {"w": weights}))
@@ -142,7 +142,7 @@ def test_nan_weights_are_refused_with_their_place() -> None:
         imported(proto)
 
 
-def test_a_wrong_declaration_of_an_output_is_noted() -> None:
+def test_a_wrong_declared_shape_of_an_output_gives_a_note() -> None:
     proto = model(graph([node("Relu", "x", "y")], {"x": [1, 2]}, [tensor_info("y", [3, 2])]))
     (note,) = imported(proto).notes
     assert note == (
@@ -169,7 +169,7 @@ def test_a_file_above_two_gigabytes_is_refused_unread(tmp_path: Path) -> None:
 # Operators
 
 
-def test_unknown_operators_are_all_named_before_any_work() -> None:
+def test_one_message_names_all_unsupported_operators() -> None:
     nodes = [
         node("Relu", "x", "a"),
         node("TfIdfVectorizer", "a", "b"),
@@ -179,13 +179,13 @@ def test_unknown_operators_are_all_named_before_any_work() -> None:
         imported(model(graph(nodes, {"x": [1, 2, 3]}, "y")))
 
 
-def test_custom_domains_are_named() -> None:
+def test_operators_of_custom_domains_are_refused_with_their_domain() -> None:
     nodes = [node("Fancy", "x", "y", domain="my.ops")]
     with pytest.raises(UnsupportedError, match=r"Fancy of domain 'my\.ops'.*plugin"):
         imported(model(graph(nodes, {"x": [3]}, "y"), my_ops=1))
 
 
-def test_operators_that_nothing_depends_on_need_not_be_supported() -> None:
+def test_unused_operators_need_not_be_supported() -> None:
     nodes = [node("Relu", "x", "y"), node("NonZero", "x", "unused")]
     found = imported(model(graph(nodes, {"x": [3]}, "y"))).graph
     assert [n.op.name for n in found.nodes] == ["Unary(relu)"]
@@ -202,20 +202,20 @@ def test_functions_of_the_model_are_inlined() -> None:
 
 
 @pytest.mark.parametrize("opset", [5, 6, 7, 13, 21])
-def test_operator_sets(opset: int) -> None:
+def test_all_supported_operator_sets_are_imported(opset: int) -> None:
     proto = model(graph([node("Relu", "x", "y")], {"x": [3]}, [tensor_info("y", [3])]), opset)
     x = uniform(3)
     np.testing.assert_array_equal(evaluate(imported(proto).graph, [x]).outputs[0], x.clip(0))
 
 
-def test_an_operator_set_of_the_future_is_refused() -> None:
+def test_too_new_operator_sets_are_refused() -> None:
     proto = model(graph([node("Relu", "x", "y")], {"x": [3]}, "y"), 29)
     with pytest.raises(UnsupportedError, match=r"operator set 29 .*supports 7 to 28"):
         imported(proto)
 
 
-def test_outputs_of_every_kind() -> None:
-    """Twice the same tensor, an input, a constant and the result of shapes alone."""
+def test_outputs_may_be_inputs_constants_or_the_same_tensor() -> None:
+    """The outputs: twice the same tensor, an input, a constant and a shape."""
     nodes = [node("Relu", "x", "r"), node("Identity", "r", "again"), node("Shape", "x", "size")]
     outputs = [
         tensor_info("r", [2]),
@@ -242,8 +242,8 @@ def test_names_of_the_file_are_kept() -> None:
     assert [v.name for v in found.values()] == ["x", "hidden", "y"]
 
 
-def test_shape_arithmetic_leaves_nothing_behind() -> None:
-    """What PyTorch exports for `x.view(x.shape[0], -1)`."""
+def test_shape_arithmetic_leaves_no_nodes() -> None:
+    """The nodes are PyTorch's export of `x.view(x.shape[0], -1)`."""
     nodes = [
         node("Shape", "x", "shape"),
         node("Gather", "shape zero", "batch", axis=0),
@@ -258,40 +258,40 @@ def test_shape_arithmetic_leaves_nothing_behind() -> None:
     agrees(proto, {"x": uniform(2, 3, 4)})
 
 
-# Damage
+# Damaged files
 
 
-def test_a_tensor_that_nothing_makes() -> None:
+def test_a_tensor_that_no_operator_computes_is_refused() -> None:
     with pytest.raises(ModelError, match="tensor 'lost' is used, but no operator computes it"):
         imported(model(graph([node("Add", "x lost", "y")], {"x": [3]}, "y")))
 
 
-def test_a_tensor_that_is_made_twice() -> None:
+def test_a_tensor_that_two_operators_compute_is_refused() -> None:
     nodes = [node("Relu", "x", "y"), node("Sigmoid", "x", "y")]
     with pytest.raises(ModelError, match=r"Sigmoid #1 computes tensor 'y', which Relu #0"):
         imported(model(graph(nodes, {"x": [3]}, "y")))
 
 
-def test_constants_whose_data_do_not_fill_their_shape() -> None:
+def test_constants_with_too_few_data_are_refused() -> None:
     proto = model(graph([node("Add", "x w", "y")], {"x": [3]}, "y", {"w": uniform(3)}))
     proto.graph.initializer[0].dims[0] = 5
     with pytest.raises(ModelError, match="constant 'w'"):
         imported(proto)
 
 
-def test_attributes_of_the_wrong_type() -> None:
+def test_attributes_of_the_wrong_type_are_refused() -> None:
     nodes = [node("LeakyRelu", "x", "y", alpha="steep")]
     with pytest.raises(ModelError, match=r"attribute 'alpha' is string, but must be float"):
         imported(model(graph(nodes, {"x": [3]}, "y")))
 
 
-def test_operands_that_do_not_fit_together() -> None:
+def test_operands_that_cannot_be_broadcast_are_refused() -> None:
     nodes = [node("Add", "x w", "y")]
     with pytest.raises(ModelError, match=r"Add #0.*cannot broadcast"):
         imported(model(graph(nodes, {"x": [3]}, "y", {"w": uniform(4)})))
 
 
-def test_tensors_that_no_device_holds() -> None:
+def test_huge_tensors_are_refused() -> None:
     nodes = [node("Expand", "x shape", "y")]
     constants = {"shape": ints(100_000, 100_000)}
     with pytest.raises(SmeltError, match="10,000,000,000"):
@@ -299,7 +299,7 @@ def test_tensors_that_no_device_holds() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"not a model", b"\x08\x0a", b"\xff" * 64])
-def test_what_is_no_model(data: bytes, tmp_path: Path) -> None:
+def test_files_that_are_no_models_are_refused(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broken.onnx"
     path.write_bytes(data)
     with pytest.raises(ModelError, match=r"broken\.onnx"):

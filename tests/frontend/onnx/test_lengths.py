@@ -1,4 +1,4 @@
-"""ONNX networks with a dimension whose size is known at run time, judged by ONNX Runtime."""
+"""ONNX networks with a dimension whose size is known at run time, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.onnx_networks import graph, ints, model, node, session, tenso
 
 MOST = 9
 SIZES = (9, 3, 7, 1, 8, 2, 9)
-"""Falling and rising: what lies beyond a size is from a larger one before."""
+"""Falling and rising, so that buffers contain old elements beyond the current size."""
 
 
 def weights(seed: int, **shapes: tuple[int, ...]) -> dict[str, Array]:
@@ -35,7 +35,7 @@ def weights(seed: int, **shapes: tuple[int, ...]) -> dict[str, Array]:
 
 
 def lstm() -> onnx.ModelProto:
-    """As the standard has it, time first: all outputs of an LSTM, a dense layer, softmax."""
+    """Return an LSTM with the standard's axis order (time first), a dense layer and softmax."""
     nodes = [
         node("LSTM", "x w r b", "ys h c", hidden_size=5),
         node("Squeeze", "ys one", "y"),
@@ -48,7 +48,10 @@ def lstm() -> onnx.ModelProto:
 
 
 def batch_first() -> onnx.ModelProto:
-    """As PyTorch exports it: transposes around a GRU, and shapes computed from those of inputs."""
+    """Return a GRU as PyTorch exports it with the batch first.
+
+    Transposes surround it, and shapes are computed from those of the inputs.
+    """
     nodes = [
         node("Transpose", "x", "xt", perm=[1, 0, 2]),
         node("GRU", "xt w r b", "ys h", hidden_size=5, direction="bidirectional"),
@@ -72,7 +75,7 @@ def batch_first() -> onnx.ModelProto:
 
 
 def symbols() -> onnx.ModelProto:
-    """Indices into a table, two recurrent layers."""
+    """Return an embedding table followed by two recurrent layers."""
     nodes = [
         node("Gather", "table symbols", "e"),
         node("Transpose", "e", "et", perm=[1, 0, 2]),
@@ -91,7 +94,7 @@ def symbols() -> onnx.ModelProto:
 
 
 def frames() -> onnx.ModelProto:
-    """Convolutions of one frame each, with batch and layer normalization between them."""
+    """Return a convolution of single frames, batch normalization and layer normalization."""
     nodes = [
         node("Transpose", "x", "xt", perm=[0, 2, 1]),
         node("Conv", "xt k", "conv"),
@@ -107,7 +110,7 @@ def frames() -> onnx.ModelProto:
 
 
 def channels_first() -> onnx.ModelProto:
-    """Time is the last dimension of inputs and outputs, which rows in memory are not."""
+    """Return layers whose inputs and outputs have time as last dimension, not as rows in memory."""
     nodes = [
         node("Sigmoid", "x", "gate"),
         node("Mul", "x gate", "swish"),
@@ -118,7 +121,7 @@ def channels_first() -> onnx.ModelProto:
 
 
 def classifier() -> onnx.ModelProto:
-    """One answer for a sequence: of its last and first steps, of sums over it, of final states."""
+    """Return a classifier of sequences, from first and last steps, reductions and final states."""
     nodes = [
         node("GRU", "x w r b", "ys h", hidden_size=5, linear_before_reset=1),
         node("Squeeze", "ys one", "y"),
@@ -139,7 +142,7 @@ def classifier() -> onnx.ModelProto:
 
 
 def two_inputs() -> onnx.ModelProto:
-    """A dimension of two inputs, and another one that has nothing to do with it."""
+    """Return a network with a dimension T of two inputs, and an independent dimension S."""
     nodes = [
         node("Add", "x y", "sum"),
         node("Softmax", "sum", "p", axis=-1),
@@ -150,7 +153,7 @@ def two_inputs() -> onnx.ModelProto:
 
 
 def quantized() -> onnx.ModelProto:
-    """A dense layer in integers."""
+    """Return a dense layer of int8."""
     nodes = [
         node("QuantizeLinear", "x xs xz", "xq"),
         node("DequantizeLinear", "xq xs xz", "xd"),
@@ -186,8 +189,8 @@ def options(least: int = 1, most: int = MOST) -> InputOptions:
     return InputOptions(dims={"T": (least, most)})
 
 
-def of_all(proto: onnx.ModelProto) -> InputOptions:
-    """A range for every dimension that a file names."""
+def all_ranges(proto: onnx.ModelProto) -> InputOptions:
+    """Return options with a range for every named dimension of the model."""
     ranges = {"T": (1, MOST), "S": (2, 12)}
     named = {d.dim_param for i in proto.graph.input for d in i.type.tensor_type.shape.dim}
     return InputOptions(dims={name: ranges[name] for name in ranges if name in named})
@@ -217,9 +220,9 @@ def assert_near(found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Ar
 @pytest.mark.quick(setup=("host",), every=2)
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
-def test_every_size_is_computed(setup: str, network: str) -> None:
+def test_all_sizes_agree_with_onnxruntime(setup: str, network: str) -> None:
     proto = NETWORKS[network]()
-    imported = load(proto.SerializeToString(), "net", of_all(proto)).graph
+    imported = load(proto.SerializeToString(), "net", all_ranges(proto)).graph
     judge = session(proto)
     samples: list[Sample] = []
     expected: list[list[Array]] = []
@@ -232,15 +235,15 @@ def test_every_size_is_computed(setup: str, network: str) -> None:
 
 @pytest.mark.quick(every=4)
 @pytest.mark.parametrize("network", NETWORKS)
-def test_verification_draws_sizes(network: str) -> None:
+def test_verification_draws_random_sizes(network: str) -> None:
     proto = NETWORKS[network]()
-    artefact = compile_graph(load(proto.SerializeToString(), None, of_all(proto)).graph)
+    artefact = compile_graph(load(proto.SerializeToString(), None, all_ranges(proto)).graph)
     samples = random_samples(artefact.graph, 4, 0)
     assert len({sample[0].shape for sample in samples}) > 1
     assert verify_model(artefact, samples).samples == 4
 
 
-def test_axes_of_all_inputs_that_have_the_dimension_are_found() -> None:
+def test_all_axes_with_the_dimension_are_found() -> None:
     proto = two_inputs().SerializeToString()
     found = load(proto, None, InputOptions(dims={"T": (1, 9), "S": (2, 4)})).graph
     assert found.lengths == (
@@ -252,7 +255,7 @@ def test_axes_of_all_inputs_that_have_the_dimension_are_found() -> None:
     assert fixed.lengths == ()
 
 
-def test_a_shape_fixes_a_dimension_that_is_not_left_to_run_time() -> None:
+def test_shape_must_not_fix_a_dimension_with_a_range() -> None:
     data, shapes = two_inputs().SerializeToString(), {"z": (4, 3)}
     found = load(data, None, InputOptions({"T": (1, 9), "S": 4}, shapes))
     assert [length.name for length in found.graph.lengths] == ["T"]
@@ -260,13 +263,13 @@ def test_a_shape_fixes_a_dimension_that_is_not_left_to_run_time() -> None:
         load(data, None, InputOptions({"T": (1, 9), "S": (2, 4)}, shapes))
 
 
-def test_a_dimension_of_a_constant_alone_is_not_left_to_run_time() -> None:
+def test_a_range_for_a_dimension_of_constants_only_is_refused() -> None:
     given = InputOptions({"T": (1, 9), "S": (2, 4)}, values={"z": (1.0,)})
     with pytest.raises(ConfigError, match=r"'S' sizes from 2 to 4, but no input"):
         load(two_inputs().SerializeToString(), None, given)
 
 
-def test_images_given_channels_last_have_the_dimension_elsewhere() -> None:
+def test_nhwc_layout_moves_the_axis_of_the_dimension() -> None:
     proto = model(
         graph([node("Conv", "x k", "y")], {"x": [1, 3, "T", 2]}, "y", weights(8, k=(4, 3, 1, 1)))
     )
@@ -276,7 +279,7 @@ def test_images_given_channels_last_have_the_dimension_elsewhere() -> None:
     assert found.lengths == (Length("T", 1, 9, ((0, 1),)),)
 
 
-# --- what is refused -------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------
 
 
 def divided_by_size() -> onnx.ModelProto:
@@ -290,7 +293,7 @@ def divided_by_size() -> onnx.ModelProto:
 
 
 def positions() -> onnx.ModelProto:
-    """A table of positions, cut to the size."""
+    """Return a network that adds a table of positions, sliced to the size."""
     nodes = [
         node("Shape", "x", "shape", end=1),
         node("Slice", "table zero shape zero", "cut"),
@@ -320,7 +323,7 @@ def twice() -> onnx.ModelProto:
 
 
 def squeezed() -> onnx.ModelProto:
-    """Of another rank where the size is 1."""
+    """Return a network whose output has another rank if the size is 1."""
     return model(graph([node("Squeeze", "x", "y")], {"x": ["T", 3]}, "y"))
 
 
@@ -342,7 +345,7 @@ def second_step() -> onnx.ModelProto:
         (second_step, "Gather #0 'y', which takes elements that do not exist if the size is 1"),
     ],
 )
-def test_networks_that_depend_on_the_size_are_refused(
+def test_unsupported_uses_of_the_size_are_refused(
     make: Callable[[], onnx.ModelProto], message: str
 ) -> None:
     with pytest.raises(UnsupportedError, match=message) as caught:
@@ -352,8 +355,8 @@ def test_networks_that_depend_on_the_size_are_refused(
     compile_graph(load(make().SerializeToString(), None, InputOptions(dims={"T": MOST})).graph)
 
 
-def test_a_greater_least_size_helps() -> None:
-    """Of two steps or more, the second and the last but one are there."""
+def test_a_greater_smallest_size_permits_fixed_indices() -> None:
+    """A sequence of at least two steps has a second and a last but one."""
     nodes = [node("Gather", "x index", "y"), node("Slice", "x start end", "z")]
     constants = {"index": np.asarray(1), "start": ints(-2), "end": ints(2**62)}
     proto = model(graph(nodes, {"x": ["T", 3]}, "y z", constants))
@@ -363,8 +366,8 @@ def test_a_greater_least_size_helps() -> None:
     assert_near(run(compile_graph(imported), samples).outputs, expected)
 
 
-def test_a_part_may_be_the_whole_at_the_least_size() -> None:
-    """It is imported in another way there, and computes the same."""
+def test_a_slice_may_be_the_whole_at_the_smallest_size() -> None:
+    """At the smallest size, the slice is imported differently, but computes the same."""
     sliced = node("Slice", "x start end", "part")
     nodes = [sliced, node("Relu", "part", "y")]
     constants = {"start": ints(-2), "end": ints(2**62)}
@@ -382,7 +385,7 @@ def test_a_part_may_be_the_whole_at_the_least_size() -> None:
 
 
 def negated(whole: Graph) -> Graph:
-    """A graph that computes something else of the same inputs."""
+    """Return the graph with all unary operators replaced by negation."""
     return replace(
         whole,
         nodes=tuple(
@@ -392,7 +395,7 @@ def negated(whole: Graph) -> Graph:
 
 
 @pytest.mark.parametrize("size", [(0, 5), (6, 5), (-1, 5)])
-def test_ranges_are_checked(size: tuple[int, int]) -> None:
+def test_invalid_ranges_are_refused(size: tuple[int, int]) -> None:
     with pytest.raises(ConfigError, match="gives 'T' sizes from"):
         load(lstm().SerializeToString(), None, InputOptions(dims={"T": size}))
 
@@ -421,7 +424,7 @@ def smelt(
 RANGE = ("net.onnx", "--dim", f"T=2..{MOST}")
 
 
-def test_run_takes_shorter_inputs(smelt: Callable[..., tuple[int, str]]) -> None:
+def test_run_accepts_shorter_inputs(smelt: Callable[..., tuple[int, str]]) -> None:
     for size in (4, MOST, 2):
         x = feeds(batch_first(), {"T": size}, size)["x"]
         np.savez("in.npz", x=x)
@@ -432,7 +435,7 @@ def test_run_takes_shorter_inputs(smelt: Callable[..., tuple[int, str]]) -> None
             assert_near([[found["output_0"], found["output_1"]]], [expected])
 
 
-def test_run_takes_many_inputs_of_one_size(smelt: Callable[..., tuple[int, str]]) -> None:
+def test_run_accepts_a_batch_of_samples_of_one_size(smelt: Callable[..., tuple[int, str]]) -> None:
     samples = np.stack([feeds(batch_first(), {"T": 5}, seed)["x"] for seed in range(3)])
     np.savez("in.npz", input_0=samples)
     assert smelt("run", *RANGE, "--inputs", "in.npz", "-o", "out.npz")[0] == 0
@@ -440,7 +443,7 @@ def test_run_takes_many_inputs_of_one_size(smelt: Callable[..., tuple[int, str]]
         assert found["output_0"].shape == (3, 1, 5, 4)
 
 
-def test_verify_compares_with_what_is_expected(smelt: Callable[..., tuple[int, str]]) -> None:
+def test_verify_compares_with_expected_outputs(smelt: Callable[..., tuple[int, str]]) -> None:
     x = feeds(batch_first(), {"T": 5}, 0)["x"]
     y, h = (np.asarray(v) for v in session(batch_first()).run(None, {"x": x}))
     np.savez("in.npz", x=x)
@@ -464,7 +467,9 @@ def test_inputs_out_of_range_are_refused(
     assert words in text
 
 
-def test_the_range_is_shown(smelt: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_the_range_is_printed_and_generated(
+    smelt: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
     line = f"dimension T: from 2 to {MOST}, known at run time"
     assert line in smelt("inspect", *RANGE)[1]
     assert line in smelt("build", *RANGE, "-o", "out")[1]
@@ -477,7 +482,7 @@ def test_the_range_is_shown(smelt: Callable[..., tuple[int, str]], tmp_path: Pat
     assert "dimension" not in smelt("inspect", "net.onnx", "--dim", "T=4")[1]
 
 
-def test_names_that_c_cannot_tell_apart_are_refused() -> None:
+def test_dimensions_with_equal_names_in_c_are_refused() -> None:
     relu = [node("Relu", "x", "y"), node("Relu", "z", "w")]
     proto = model(graph(relu, {"x": ["a.b", 2], "z": ["a_b", 2]}, "y w"))
     dims = {"a.b": (1, 3), "a_b": (1, 4)}

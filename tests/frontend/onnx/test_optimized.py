@@ -1,4 +1,4 @@
-"""What onnxruntime's optimizer writes: its own operators, and whole networks that it has saved."""
+"""Networks written by onnxruntime's optimizer, and the operators that only it uses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,16 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """An operator, the shapes of its operands (None: absent), and which of them are constant."""
+    """A network of one operator.
+
+    Attributes:
+        kind: name of the operator.
+        shapes: of its operands; None for an absent one.
+        constants: indices of the operands that are constants.
+        outputs: names of the outputs, separated by spaces; `_` for an absent one.
+        domain: of the operator.
+        attributes: of the operator.
+    """
 
     kind: str
     shapes: Sequence[Shape | None]
@@ -161,12 +170,12 @@ CASES = [
 
 
 @pytest.mark.parametrize("operator", CASES, ids=str)
-def test_an_operator(operator: Case) -> None:
+def test_operators_of_the_optimizer_agree_with_onnxruntime(operator: Case) -> None:
     agrees(*operator.model())
 
 
-def test_statistics_of_a_sum() -> None:
-    """Onnxruntime's kernel for processors leaves them out: they are compared with numpy's."""
+def test_mean_and_deviation_of_skip_normalization_agree_with_numpy() -> None:
+    """onnxruntime's CPU kernel does not compute these outputs."""
     operator = case("SkipLayerNormalization", ROWS, ROWS, WIDTH, outputs="y mean root")
     proto, given = operator.model()
     found = load(proto.SerializeToString(), "net").graph
@@ -202,14 +211,14 @@ def test_statistics_of_a_sum() -> None:
     ],
     ids=str,
 )
-def test_what_an_operator_may_not_say(operator: Case, error: type[Exception], text: str) -> None:
+def test_wrong_operators_are_refused(operator: Case, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         load(operator.model()[0].SerializeToString(), "net")
 
 
 # Whole networks
 
-WRITTEN = {
+EXPECTED = {
     "encoder": {"Gelu", "SkipLayerNormalization", "FusedMatMul"},
     "encoder_masked": {"Gelu", "SkipLayerNormalization", "FusedMatMul"},
     "encoder_parts": {"FastGelu", "SkipLayerNormalization", "FusedMatMul"},
@@ -220,22 +229,24 @@ WRITTEN = {
     "dense_relu": {"FusedGemm"},
     "convolutions": {"FusedConv"},
 }
-"""Operators that onnxruntime 1.32 writes at level extended: without them nothing would be tried."""
+"""Operators that onnxruntime 1.32 writes at level extended: without them, nothing is tested."""
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("level", ["basic", "extended"])
-def test_an_optimized_network(name: str, level: str, tmp_path: Path) -> None:
+def test_optimized_networks_agree_with_onnxruntime(name: str, level: str, tmp_path: Path) -> None:
     proto = optimized(NETWORKS[name](), level, tmp_path)
     if level == "extended":
         own = {kind.removeprefix(f"{MICROSOFT}::") for kind in operators(proto) if "::" in kind}
-        assert own >= WRITTEN[name], sorted(own)
+        assert own >= EXPECTED[name], sorted(own)
     agrees(proto, feeds(proto))
 
 
 @pytest.mark.quick(every=2)
 @pytest.mark.parametrize("name", ["encoder_masked", "convolutions"])
-def test_generated_code_of_an_optimized_network(name: str, tmp_path: Path) -> None:
+def test_generated_code_of_optimized_networks_agrees_with_onnxruntime(
+    name: str, tmp_path: Path
+) -> None:
     proto = optimized(NETWORKS[name](), "extended", tmp_path)
     given = feeds(proto)
     expected = tuple(session(proto).run(None, given))
@@ -244,7 +255,7 @@ def test_generated_code_of_an_optimized_network(name: str, tmp_path: Path) -> No
     assert_same(list(run(artefact, [sample]).outputs), [expected], name)
 
 
-def test_tensors_laid_out_for_a_processor_are_refused_with_a_remedy() -> None:
+def test_cpu_specific_tensor_layouts_are_refused_with_a_remedy() -> None:
     step = helper.make_node("ReorderInput", ["x"], ["y"], domain="com.microsoft.nchwc")
     proto = model(graph([step], {"x": [1, 8, 4, 4]}, "y"), 17, com_microsoft_nchwc=1)
     with pytest.raises(UnsupportedError, match=r"ReorderInput.*ORT_ENABLE_EXTENDED"):
@@ -254,8 +265,8 @@ def test_tensors_laid_out_for_a_processor_are_refused_with_a_remedy() -> None:
 # Quantized networks
 
 
-def _like_onnxruntime(proto: onnx.ModelProto, given: Mapping[str, Array]) -> None:
-    """Every element of the quantized network's outputs is onnxruntime's, within a step."""
+def _assert_close_to_onnxruntime(proto: onnx.ModelProto, given: Mapping[str, Array]) -> None:
+    """Assert that outputs differ from onnxruntime's by at most 1e-5 of their range."""
     found = load(proto.SerializeToString(), "net").graph
     inputs = [given[value.name] for value in found.inputs]
     for network in (found, run_passes(found)):
@@ -273,19 +284,21 @@ QUANTIZED = [
 
 @pytest.mark.parametrize("scheme", QUANTIZED)
 @pytest.mark.parametrize("level", LEVELS)
-def test_an_optimized_quantized_network(scheme: Scheme, level: str, tmp_path: Path) -> None:
+def test_optimized_quantized_networks_agree_with_onnxruntime(
+    scheme: Scheme, level: str, tmp_path: Path
+) -> None:
     for network in (image_network(), dense_network()):
         shape = [d.dim_value for d in network.graph.input[0].type.tensor_type.shape.dim]
         stored = quantize(network, scheme, samples(shape, 4, 0), tmp_path)
         proto = optimized(stored, level, tmp_path)
-        _like_onnxruntime(proto, samples(shape, 1, 7)[0])
+        _assert_close_to_onnxruntime(proto, samples(shape, 1, 7)[0])
 
 
 # Embeddings
 
 
 @pytest.mark.parametrize("order", ["i _ w p _ g b", "i s w p t g b m", "i s w p t g b m o"])
-def test_embeddings(order: str) -> None:
+def test_embeddings_with_normalization_agree_with_onnxruntime(order: str) -> None:
     rng = np.random.default_rng(2)
     operands: dict[str, Array] = {
         "i": rng.integers(0, 9, (2, 5), np.int32),
@@ -312,12 +325,14 @@ def test_embeddings(order: str) -> None:
     agrees(model(graph([step], inputs, outputs, held), 17, com_microsoft=1), fed)
 
 
-# Files of onnxruntime's optimizer of transformers
+# Files of onnxruntime.transformers.optimizer
 
 
 @pytest.mark.parametrize("heads", ["Attention", "MultiHeadAttention"])
 @pytest.mark.parametrize("name", ["encoder", "encoder_masked", "encoder_parts", "encoder_quick"])
-def test_an_optimized_transformer(name: str, heads: str, tmp_path: Path) -> None:
+def test_optimized_transformers_agree_with_onnxruntime(
+    name: str, heads: str, tmp_path: Path
+) -> None:
     pytest.importorskip("sympy", reason="onnxruntime.transformers needs sympy (extra `test`)")
     proto = optimized_transformer(NETWORKS[name](), heads, tmp_path)
     assert operators(proto) >= {f"{MICROSOFT}::{heads}", f"{MICROSOFT}::SkipLayerNormalization"}

@@ -1,4 +1,4 @@
-"""Operators in any order: sorted as they depend on each other; cycles and doubles are refused."""
+"""Topological sorting of operators; cycles and tensors computed twice are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _results(proto: onnx.ModelProto, **feeds: Array) -> tuple[Array, ...]:
 
 
 def _shuffled(proto: onnx.ModelProto, seed: int) -> onnx.ModelProto:
-    """The model with the operators of its graph, and of all graphs inside, in a random order."""
+    """Return the model with the operators of its graph and sub-graphs in a random order."""
     result = onnx.ModelProto()
     result.CopyFrom(proto)
     rng, waiting = random.Random(seed), [result.graph]
@@ -47,7 +47,7 @@ def _shuffled(proto: onnx.ModelProto, seed: int) -> onnx.ModelProto:
 
 
 def _branches() -> onnx.ModelProto:
-    """An If whose branches read tensors from around it, and name one of theirs as the If's own."""
+    """Return an If whose branches read outer tensors; one names a tensor like the If's output."""
     then = graph([node("Exp", "deep", "y"), node("Neg", "late", "deep")], [], "y", name="then")
     other = graph([node("Abs", "x", "z")], [], "z", name="other")
     nodes = [
@@ -59,7 +59,7 @@ def _branches() -> onnx.ModelProto:
     return model(graph(nodes, inputs, "result"))
 
 
-def test_what_a_graph_inside_reads_comes_first() -> None:
+def test_tensors_that_branches_read_are_computed_first() -> None:
     proto = _branches()
     for condition in (True, False):
         given = np.asarray(condition)
@@ -68,7 +68,7 @@ def test_what_a_graph_inside_reads_comes_first() -> None:
         np.testing.assert_allclose(found, X + expected, 1e-6)
 
 
-def test_any_order_computes_what_onnxruntime_does() -> None:
+def test_unsorted_operators_agree_with_onnxruntime() -> None:
     nodes = [
         node("Neg", "e", "y"),
         node("Mul", "d b", "e"),
@@ -90,14 +90,14 @@ def test_every_order_gives_the_same_network() -> None:
             np.testing.assert_array_equal(found, wanted)
 
 
-def test_files_in_order_stay_as_they_are() -> None:
+def test_sorted_files_are_not_changed() -> None:
     proto = onnx.load(ROOT / "examples/digits/digits.onnx")
     before = proto.SerializeToString(deterministic=True)
     sort_operators(proto)
     assert proto.SerializeToString(deterministic=True) == before
 
 
-def test_the_order_of_the_file_is_kept_where_it_is_valid() -> None:
+def test_operators_move_only_as_far_as_needed() -> None:
     nodes = [node("Neg", "b", "y"), node("Abs", "x", "c"), node("Exp", "x", "b")]
     nodes += [node("Relu", "x", "d"), node("Sum", "y c d", "z")]
     proto = model(graph(nodes, {"x": [3]}, "z"))
@@ -105,8 +105,8 @@ def test_the_order_of_the_file_is_kept_where_it_is_valid() -> None:
     assert [n.op_type for n in proto.graph.node] == ["Abs", "Exp", "Neg", "Relu", "Sum"]
 
 
-def test_the_body_of_a_function_is_sorted() -> None:
-    """The inliner of the package onnx would read the caller's tensor `t` instead."""
+def test_bodies_of_functions_are_sorted() -> None:
+    """Otherwise, the onnx package's inliner would read the caller's tensor `t`."""
     body = [node("Neg", "t", "b"), node("Sigmoid", "a", "t")]
     opsets = [helper.make_opsetid("", 21)]
     function = helper.make_function("own", "Turned", ["a"], ["b"], body, opsets)
@@ -123,7 +123,7 @@ def test_old_operator_sets_are_sorted() -> None:
     np.testing.assert_array_equal(_results(proto, x=X)[0], -np.abs(X))
 
 
-def test_generated_code_of_a_sorted_network() -> None:
+def test_generated_code_of_a_sorted_network_is_correct() -> None:
     outputs = list(
         run(compile_model(_branches().SerializeToString()), [(X, np.asarray(True))]).outputs
     )
@@ -131,7 +131,7 @@ def test_generated_code_of_a_sorted_network() -> None:
 
 
 @pytest.mark.thorough
-def test_a_chain_of_any_length() -> None:
+def test_long_chains_are_sorted_without_recursion() -> None:
     count = 100_000
     nodes = [helper.make_node("Neg", [f"t{i}"], [f"t{i + 1}"]) for i in range(count)]
     proto = model(graph(nodes[::-1], {"t0": [1]}, f"t{count}"))
@@ -139,7 +139,7 @@ def test_a_chain_of_any_length() -> None:
     assert [n.input[0] for n in proto.graph.node] == [f"t{i}" for i in range(count)]
 
 
-def test_a_cycle_is_named() -> None:
+def test_the_message_lists_the_operators_of_a_cycle() -> None:
     nodes = [
         node("Relu", "x", "a", name="first"),
         node("Add", "a d", "b", name="join"),
@@ -160,12 +160,12 @@ def test_a_cycle_is_named() -> None:
     assert "Exp" not in text
 
 
-def test_an_operator_that_reads_itself() -> None:
+def test_an_operator_that_reads_its_own_output_is_refused() -> None:
     with pytest.raises(ModelError, match=r"cycle: Add #0 'me' reads 'y' of Add #0 'me': the file"):
         imported(model(graph([node("Add", "x y", "y", name="me")], {"x": [3]}, "y")))
 
 
-def test_a_cycle_through_a_graph_inside() -> None:
+def test_a_cycle_through_a_branch_is_refused() -> None:
     proto = _branches()
     branch = proto.graph.node[1].attribute[1].g
     branch.node[0].input[0] = "result"
@@ -173,7 +173,7 @@ def test_a_cycle_through_a_graph_inside() -> None:
         imported(proto)
 
 
-def test_a_long_cycle_is_cut_short() -> None:
+def test_the_message_shortens_a_long_cycle() -> None:
     nodes = [node("Neg", f"t{i}", f"t{(i + 1) % 1000}") for i in range(1000)]
     with pytest.raises(ModelError, match="and 992 more") as refusal:
         imported(model(graph([*nodes, node("Add", "x t0", "y")], {"x": [3]}, "y")))
@@ -187,13 +187,15 @@ def test_a_long_cycle_is_cut_short() -> None:
         ("a", {"y": np.zeros(3, np.float32)}, "the constants"),
     ],
 )
-def test_a_tensor_that_is_made_twice(first: str, constants: dict[str, Array], maker: str) -> None:
+def test_a_tensor_that_is_computed_twice_is_refused(
+    first: str, constants: dict[str, Array], maker: str
+) -> None:
     nodes = [node("Relu", "x", first, name="one"), node("Sigmoid", "x", "y", name="two")]
     with pytest.raises(ModelError, match=f"Sigmoid #1 'two' computes tensor 'y', which {maker}"):
         imported(model(graph(nodes, {"x": [3]}, "y", constants)))
 
 
-def test_a_tensor_that_is_made_twice_inside() -> None:
+def test_a_tensor_that_is_computed_twice_in_a_branch_is_refused() -> None:
     proto = _branches()
     proto.graph.node[1].attribute[0].g.node.append(node("Abs", "x", "z"))
     proto.graph.node[1].attribute[1].g.node.append(node("Abs", "x", "y"))
@@ -201,6 +203,6 @@ def test_a_tensor_that_is_made_twice_inside() -> None:
         imported(proto)
 
 
-def test_an_input_that_an_operator_makes() -> None:
+def test_an_operator_that_computes_an_input_is_refused() -> None:
     with pytest.raises(ModelError, match=r"Relu #0 computes tensor 'x', which the inputs already"):
         imported(model(graph([node("Relu", "x", "x")], {"x": [3]}, "x")))

@@ -1,4 +1,4 @@
-"""Products of matrices, Einsum, transforms and attention of ONNX files, against ONNX Runtime."""
+"""Matrix products, Einsum, Fourier transforms and attention of ONNX, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -40,7 +40,17 @@ def single(
     domain: str = "",
     **attributes: Any,
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A model of one operator, whose operands at `constants` the file holds; what to feed it."""
+    """Return a network of one operator, and the values of its inputs.
+
+    Args:
+        kind: the operator.
+        operands: their values.
+        constants: indices of the operands that are constants in the file.
+        opset: operator set.
+        outputs: names of the outputs.
+        domain: of the operator.
+        attributes: of the operator.
+    """
     names = [f"x{i}" for i in range(len(operands))]
     made = node(kind, " ".join(names), outputs, domain, **attributes)
     fed = {n: a for i, (n, a) in enumerate(zip(names, operands, strict=True)) if i not in constants}
@@ -78,12 +88,12 @@ MATRICES: list[tuple[Shape, Shape]] = [
 
 @pytest.mark.parametrize("constants", [(), (1,), (0,)])
 @pytest.mark.parametrize(("a", "b"), MATRICES)
-def test_matmul(a: Shape, b: Shape, constants: tuple[int, ...]) -> None:
+def test_matmul_agrees_with_onnxruntime(a: Shape, b: Shape, constants: tuple[int, ...]) -> None:
     agrees(*single("MatMul", arrays(a, b), constants=constants))
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64", "uint32", "uint64"])
-def test_matmul_of_integers(kind: str) -> None:
+def test_matmul_of_integers_agrees_with_onnxruntime(kind: str) -> None:
     rng = np.random.default_rng(3)
     low = 0 if kind.startswith("u") else -(2**20)
     a, b = (rng.integers(low, 2**20, shape).astype(kind) for shape in ((3, 4), (2, 4, 5)))
@@ -106,7 +116,7 @@ GEMM = list(
 
 
 @pytest.mark.parametrize("constants", [(), (1, 2), (1,)])
-def test_gemm(constants: tuple[int, ...]) -> None:
+def test_gemm_agrees_with_onnxruntime(constants: tuple[int, ...]) -> None:
     for (trans_a, trans_b), c, (alpha, beta) in GEMM:
         shapes = [(4, 3) if trans_a else (3, 4), (5, 4) if trans_b else (4, 5)]
         operands = arrays(*shapes, *([] if c is None else [c]))
@@ -119,13 +129,13 @@ def test_gemm(constants: tuple[int, ...]) -> None:
         agrees(*single("Gemm", operands, constants=constants, **attributes))
 
 
-def test_gemm_with_constants_is_one_dense_layer() -> None:
+def test_gemm_with_constant_weights_becomes_one_dense_layer() -> None:
     proto, _ = single("Gemm", arrays((3, 4), (5, 4), (5,)), constants=(1, 2), alpha=0.5, transB=1)
     assert operators(imported(proto)) == [FullyConnected]
 
 
 @pytest.mark.parametrize("constants", [(), (1,)])
-def test_fused_matmul(constants: tuple[int, ...]) -> None:
+def test_fused_matmul_agrees_with_onnxruntime(constants: tuple[int, ...]) -> None:
     for trans_a, trans_b in itertools.product((0, 1), (0, 1)):
         shapes = [(2, 4, 3) if trans_a else (2, 3, 4), (5, 4) if trans_b else (4, 5)]
         attributes: dict[str, Any] = {"transA": trans_a, "transB": trans_b, "alpha": 0.25}
@@ -173,8 +183,8 @@ EINSUMS: list[tuple[str, tuple[Shape, ...]]] = [
 
 
 @pytest.mark.parametrize(("equation", "shapes"), EINSUMS)
-def test_einsum(equation: str, shapes: tuple[Shape, ...]) -> None:
-    """The judge is numpy: ONNX Runtime does not take all of these."""
+def test_einsum_agrees_with_numpy(equation: str, shapes: tuple[Shape, ...]) -> None:
+    """ONNX Runtime does not accept all of these equations."""
     operands = arrays(*shapes)
     proto, fed = single("Einsum", operands, equation=equation)
     expected = np.einsum(equation, *(a.astype(np.float64) for a in operands))
@@ -195,7 +205,9 @@ def test_einsum(equation: str, shapes: tuple[Shape, ...]) -> None:
         ("ii->i", ((2, 3),), "'i' in its equation"),
     ],
 )
-def test_einsum_that_cannot_be(equation: str, shapes: tuple[Shape, ...], text: str) -> None:
+def test_wrong_equations_of_einsum_are_refused(
+    equation: str, shapes: tuple[Shape, ...], text: str
+) -> None:
     proto, _ = single("Einsum", arrays(*shapes), equation=equation)
     with pytest.raises(ModelError, match=text):
         load(proto.SerializeToString(), "net")
@@ -204,8 +216,7 @@ def test_einsum_that_cannot_be(equation: str, shapes: tuple[Shape, ...], text: s
 @pytest.mark.parametrize("length", [None, 5, 8, 12])
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("axis", [1, 2])
-def test_dft(length: int | None, parts: int, axis: int) -> None:
-    """The judge is numpy's transform."""
+def test_dft_agrees_with_numpy(length: int | None, parts: int, axis: int) -> None:
     (x,) = arrays((2, 8, 6, parts))
     values = x[..., 0] if parts == 1 else x[..., 0] + 1j * x[..., 1]
     for inverse, onesided in ((0, 0), (0, 1), (1, 0), *([(1, 1)] if parts == 2 else [])):
@@ -235,7 +246,7 @@ def test_dft(length: int | None, parts: int, axis: int) -> None:
 
 
 @pytest.mark.parametrize("computed_window", [False, True])
-def test_stft(computed_window: bool) -> None:
+def test_stft_agrees_with_onnxruntime(computed_window: bool) -> None:
     signal, window = arrays((2, 40, 1), (16,))
     operands = [signal, np.asarray(6, np.int64), window, np.asarray(16, np.int64)]
     constants = (1, 3) if computed_window else (1, 2, 3)
@@ -244,11 +255,11 @@ def test_stft(computed_window: bool) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 3), (2, 3, 4, 4)])
-def test_determinant(shape: Shape) -> None:
+def test_determinants_agree_with_onnxruntime(shape: Shape) -> None:
     agrees(*single("Det", arrays(shape)))
 
 
-def test_determinant_that_is_too_large() -> None:
+def test_large_determinants_are_refused() -> None:
     proto, _ = single("Det", arrays((5, 5)))
     with pytest.raises(UnsupportedError, match="determinants of 5x5"):
         load(proto.SerializeToString(), "net")
@@ -284,18 +295,20 @@ ATTENTIONS: list[tuple[tuple[int, int], dict[str, Any]]] = [
 
 @pytest.mark.parametrize("rank", [3, 4])
 @pytest.mark.parametrize(("heads", "attributes"), ATTENTIONS)
-def test_attention(rank: int, heads: tuple[int, int], attributes: dict[str, Any]) -> None:
+def test_attention_agrees_with_onnxruntime(
+    rank: int, heads: tuple[int, int], attributes: dict[str, Any]
+) -> None:
     agrees(*attention(rank, heads, (5, 7), **attributes))
 
 
-def test_attention_moves_nothing() -> None:
-    """Heads are found where they lie, keys and values that are shared are not repeated."""
+def test_attention_needs_no_transpose_and_no_copy() -> None:
+    """Heads are read by strides, and keys and values that heads share are not repeated."""
     proto, _ = attention(3, (6, 2), (5, 7))
     assert not {Transpose, Tile, Copy} & {*operators(imported(proto))}
 
 
 def transformer_layer() -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """Self-attention as PyTorch's exporter takes it apart."""
+    """Return self-attention in the small operators that PyTorch's exporter writes."""
     steps, width, heads = 10, 32, 4
     nodes: list[onnx.NodeProto] = []
     for n in "qkv":
@@ -322,7 +335,7 @@ def transformer_layer() -> tuple[onnx.ModelProto, dict[str, Array]]:
     return model(built), {"x": x}
 
 
-def test_a_transformer_layer_moves_nothing() -> None:
+def test_a_transformer_layer_needs_no_transpose() -> None:
     proto, feeds = transformer_layer()
     agrees(proto, feeds)
     found = operators(imported(proto))

@@ -1,8 +1,8 @@
 """Quantized ONNX networks against onnxruntime without optimizations.
 
-Where onnxruntime computes with integers (QOperator), every element is equal but where its kernels
-depart from DequantizeLinear, operator, QuantizeLinear. Where it dequantizes (QDQ), its rounding
-errors decide what is almost halfway between two integers: elements differ by one, and few do.
+If onnxruntime computes with integers (QOperator), all elements are equal, except where its kernels
+differ from DequantizeLinear, operator, QuantizeLinear. If it dequantizes (QDQ), its rounding errors
+decide how values almost halfway between two integers round: a few elements differ, by one.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from tests.support.shared import load as load_shared
 from tests.support.shared import shared
 
 FEW = 0.005
-"""The share of elements that may differ by one where onnxruntime rounds real numbers."""
+"""Fraction of elements that may differ by one, because onnxruntime rounds real numbers."""
 
 
 def compared(network: Graph, proto: onnx.ModelProto, feeds: Sequence[Feeds]) -> Departures:
-    """The network's outputs beside onnxruntime's."""
+    """Compare the network's outputs with onnxruntime's."""
     return departures(
         proto, feeds, [evaluate(network, list(feed.values())).outputs for feed in feeds]
     )
@@ -50,7 +50,9 @@ def compared(network: Graph, proto: onnx.ModelProto, feeds: Sequence[Feeds]) -> 
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("network", [image_network, dense_network])
-def test_networks_quantized_by_onnxruntime(network: Any, scheme: Scheme, tmp_path: Path) -> None:
+def test_networks_quantized_by_onnxruntime_agree_with_it(
+    network: Any, scheme: Scheme, tmp_path: Path
+) -> None:
     proto = network()
     shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
     quantized = quantize(proto, scheme, samples(shape, 8, 1), tmp_path)
@@ -70,7 +72,9 @@ _PRODUCTS = (Conv2D, DepthwiseConv2D, FullyConnected)
 
 @pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
-def test_generated_code_of_quantized_networks(setup: str, tmp_path: Path) -> None:
+def test_generated_code_of_quantized_networks_equals_the_reference(
+    setup: str, tmp_path: Path
+) -> None:
     members: list[Member] = []
     for network in (image_network, dense_network):
         proto = network()
@@ -88,7 +92,9 @@ def test_generated_code_of_quantized_networks(setup: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["dscnn_0", "mbv3_0", "c1d_0", "gru_0", "mlp_0"])
 @pytest.mark.parametrize("scheme", SCHEMES[1::4], ids=str)
-def test_trained_networks(name: str, scheme: Scheme, tmp_path: Path) -> None:
+def test_trained_networks_quantized_by_onnxruntime_agree_with_it(
+    name: str, scheme: Scheme, tmp_path: Path
+) -> None:
     proto = onnx.load(shared(f"quant/{name}.onnx"))
     digits = load_shared("quant/digits_split.npz")
     for value in (*proto.graph.input, *proto.graph.output):
@@ -101,13 +107,13 @@ def test_trained_networks(name: str, scheme: Scheme, tmp_path: Path) -> None:
     tests = [{feed: images[i]} for i in digits["test"][:25]]
     against = compared(before_and_after_passes(quantized)[1], quantized, tests)
     assert against.largest <= 1
-    # Averages of 8 elements of one scale are often halfway between two: ties go to the even one,
-    # in onnxruntime to where the rounding errors of its real numbers lead.
+    # Averages of 8 elements are often halfway between two integers. Smelt rounds such ties to the
+    # even integer; in onnxruntime, the rounding errors of its real numbers decide.
     assert against.share <= (0.25 if name == "c1d_0" and scheme.is_qdq else FEW)
 
 
 @pytest.mark.thorough
-def test_dynamically_quantized_network(tmp_path: Path) -> None:
+def test_dynamically_quantized_networks_agree_with_onnxruntime(tmp_path: Path) -> None:
     onnx.save(dense_network(), tmp_path / "float.onnx")
     for kind in (QuantType.QInt8, QuantType.QUInt8):
         quantize_dynamic(tmp_path / "float.onnx", tmp_path / "dynamic.onnx", weight_type=kind)

@@ -1,4 +1,4 @@
-"""Quantized ONNX operators one at a time, against onnxruntime or ONNX's reference."""
+"""Single quantized ONNX operators, against onnxruntime or ONNX's reference."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ def _stored(kind: str, *shape: int) -> Array:
 def _operator(
     kind: str, operator: str, shapes: Sequence[Sequence[int]], domain: str, **attributes: Any
 ) -> onnx.ModelProto:
-    """One operator; every tensor is followed by its scale and zero point, the output's come last.
+    """Return a network of one quantized operator.
 
-    Weights (the second operands of products) are constant, but for stacks of matrices.
+    Its operands are tensor, scale and zero point of each input, then the output's scale and zero
+    point (QLinearConcat begins with those; QGemm has a bias before them). Weights (the second
+    operand of a product) are constants, except if they are a stack of matrices.
     """
     zero = np.asarray(7 if kind == "i8" else 131, np.int8 if kind == "i8" else np.uint8)
     constants: dict[str, Array] = {"ys": np.asarray(0.031, np.float32), "yz": zero}
@@ -66,7 +68,7 @@ def _operator(
 
 _IMAGE = (1, 4, 6, 5)
 _LAST = {"channels_last": 1}
-"""Of images `[n, h, w, c]`, as onnxruntime's optimizer makes them."""
+"""Attribute for images `[n, h, w, c]`, which onnxruntime's optimizer writes."""
 _MICROSOFT = "com.microsoft"
 OPERATORS: list[tuple[str, str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("QLinearConv", "", [_IMAGE, (6, 4, 3, 3)], {"pads": [1, 1, 1, 1]}),
@@ -100,12 +102,12 @@ OPERATORS: list[tuple[str, str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("QLinearGlobalAveragePool", _MICROSOFT, [(1, 6, 5, 4)], _LAST),
 ]
 EQUAL = {"QLinearConv", "QLinearMatMul", "QGemm", "QLinearConcat", "QLinearGlobalAveragePool"}
-"""Operators whose elements are all equal to onnxruntime's; of the others, few differ by one."""
+"""Operators whose results equal onnxruntime's; with others, a few elements differ by one."""
 
 
 @pytest.mark.quick(kind=("u8",))
 @pytest.mark.parametrize("kind", ["i8", "u8"])
-def test_operators_on_stored_integers(kind: str) -> None:
+def test_quantized_operators_agree_with_onnxruntime(kind: str) -> None:
     members: list[Member] = []
     expected: list[Array] = []
     for operator, domain, shapes, attributes in OPERATORS:
@@ -134,7 +136,7 @@ def test_operators_on_stored_integers(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["i8", "u8"])
-def test_a_maximum_of_windows_with_channels_last(kind: str) -> None:
+def test_max_pool_with_channels_last_equals_onnxruntime(kind: str) -> None:
     step = node("NhwcMaxPool", "x", "y", _MICROSOFT, kernel_shape=[3, 2], strides=[2, 1])
     x, y = tensor_info("x", (1, 6, 5, 4), kind), tensor_info("y", None, kind)
     proto, sample = model(graph([step], [x], [y]), 17, com_microsoft=1), _stored(kind, 1, 6, 5, 4)
@@ -143,13 +145,20 @@ def test_a_maximum_of_windows_with_channels_last(kind: str) -> None:
         np.testing.assert_array_equal(evaluate(found, [sample]).outputs[0], wanted)
 
 
-# Products that are not scaled
+# Integer products without scales
 
 
 def _integer_product(
     operator: str, shapes: Sequence[Sequence[int]], zeros: Mapping[int, Array], **attributes: Any
 ) -> tuple[onnx.ModelProto, list[Array]]:
-    """One operator whose operands, zero points included, are read at run time."""
+    """Return a network of one integer product, with zero points as inputs, and its input values.
+
+    Args:
+        operator: MatMulInteger or ConvInteger.
+        shapes: of the two operands, uint8 and int8.
+        zeros: zero point by index of the operand.
+        attributes: of the operator.
+    """
     arrays = [_stored("u8", *shapes[0]), _stored("i8", *shapes[1])]
     names, feeds = ["a", "b"], list(arrays)
     inputs = [tensor_info("a", shapes[0], "u8"), tensor_info("b", shapes[1], "i8")]
@@ -177,7 +186,7 @@ PRODUCTS = [
 
 
 @pytest.mark.parametrize("constant", [False, True], ids=["computed", "constant"])
-def test_products_that_are_not_scaled(constant: bool) -> None:
+def test_integer_products_equal_the_reference(constant: bool) -> None:
     members: list[Member] = []
     expected: list[Array] = []
     for operator, shapes, zeros, attributes in PRODUCTS:
@@ -199,7 +208,7 @@ def test_products_that_are_not_scaled(constant: bool) -> None:
 
 
 def _int32_product(proto: onnx.ModelProto, feeds: Mapping[str, Array]) -> Array:
-    """By ONNX's reference in double precision: onnxruntime lacks some of these operands."""
+    """Compute the product by ONNX's reference in float64: onnxruntime lacks some of these forms."""
     (step,) = proto.graph.node
     a, b = (feeds[name].astype(np.float64) for name in step.input[:2])
     zeros = [feeds[n].astype(np.float64) if n else 0.0 for n in [*step.input[2:], "", ""][:2]]
@@ -212,7 +221,7 @@ def _int32_product(proto: onnx.ModelProto, feeds: Mapping[str, Array]) -> Array:
     return np.asarray(results[0]).astype(np.int32)
 
 
-def test_quantized_inputs_are_labelled() -> None:
+def test_quantized_inputs_have_scale_and_zero_point() -> None:
     proto = _operator("u8", "QLinearAdd", [_IMAGE, _IMAGE], _MICROSOFT)
     before, after = before_and_after_passes(proto)
     for network in (before, after):
@@ -224,7 +233,7 @@ def test_quantized_inputs_are_labelled() -> None:
     assert [n.op.name for n in after.nodes if n.output.type.dtype.is_float] == []
 
 
-def test_parameters_read_at_run_time() -> None:
+def test_scales_and_zero_points_may_be_computed_at_run_time() -> None:
     x = np.linspace(-3, 3, 24, dtype=np.float32).reshape(2, 3, 4)
     scale, zero = np.asarray([0.1, 0.02, 0.3], np.float32), np.asarray([-3, 0, 100], np.int8)
     nodes = [
@@ -242,7 +251,7 @@ def test_parameters_read_at_run_time() -> None:
     )
 
 
-def test_ties_go_to_the_even_integer() -> None:
+def test_quantize_rounds_ties_to_even() -> None:
     x = np.asarray([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 300.0, -300.0], np.float32)
     step = node("QuantizeLinear", "x s z", "y")
     constants = {"s": np.asarray(1, np.float32), "z": np.asarray(1, np.int8)}
@@ -260,7 +269,7 @@ def test_ties_go_to_the_even_integer() -> None:
         (np.ones(2, np.float32), np.zeros(3, np.int8), "2 scales, but 3 zero points"),
     ],
 )
-def test_parameters_that_do_not_fit(scale: Array, zero: Array, message: str) -> None:
+def test_wrong_scales_and_zero_points_are_refused(scale: Array, zero: Array, message: str) -> None:
     step = node("QuantizeLinear", "x s z", "y")
     constants = {"s": scale, "z": zero}
     proto = model(graph([step], {"x": (2, 4)}, [tensor_info("y", None, "i8")], constants), 17)
@@ -268,7 +277,7 @@ def test_parameters_that_do_not_fit(scale: Array, zero: Array, message: str) -> 
         load(proto.SerializeToString(), "net")
 
 
-def test_attributes_that_are_handed_on_are_known() -> None:
+def test_unknown_attributes_of_quantized_operators_are_refused() -> None:
     proto = _operator("u8", "QLinearConv", [_IMAGE, (6, 4, 3, 3)], _MICROSOFT, turned=1)
     with pytest.raises(ModelError, match=r"operator QLinearConv .* has no attribute 'turned'"):
         load(proto.SerializeToString(), "net")

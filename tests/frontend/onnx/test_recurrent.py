@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN of ONNX files, in every configuration: the judge is ONNX Runtime."""
+"""LSTM, GRU and RNN of ONNX files in many configurations, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ NAMES = {
     "thresholdedrelu": "ThresholdedRelu",
 }
 NO_COMMON_DEFAULT = ("affine", "scaledtanh", "thresholdedrelu")
-"""Activations that the standard gives no constants, or others than ONNX Runtime."""
+"""Activations for which the standard has no default constants, or ONNX Runtime has other ones."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """A recurrent layer as a model, and what to feed it."""
+    """A network of one recurrent layer, and the values of its inputs."""
 
     name: str
     proto: onnx.ModelProto
@@ -63,7 +63,22 @@ def network(
     lengths: tuple[int, ...] = (),
     **attributes: Any,
 ) -> Network:
-    """A layer whose operands in `given` are there, and those in `computed` are graph inputs."""
+    """Return a network of one recurrent layer.
+
+    Args:
+        kind: LSTM, GRU or RNN.
+        number: seed of the weights, and part of the network's name.
+        steps: length of the sequence.
+        batch: number of sequences.
+        inputs: elements of a step.
+        units: hidden units.
+        direction: ONNX attribute.
+        given: names of the optional operands that are constants.
+        computed: names of the operands that are inputs of the network.
+        outputs: names of the outputs that the network has.
+        lengths: length of each sequence, an optional operand.
+        attributes: other ONNX attributes.
+    """
     rng = np.random.default_rng(number)
     ways, gates = 2 if direction == "bidirectional" else 1, GATES[kind]
     batch_first = bool(attributes.get("layout"))
@@ -107,7 +122,7 @@ def network(
 
 
 def some_activations(kind: str, number: int, ways: int) -> dict[str, Any]:
-    """Activations, with constants of their own for those that have any."""
+    """Return activations for all gates, with alpha and beta for each (ignored by most)."""
     names = sorted(GATE_DEFAULTS)
     chosen = [names[(number * 5 + i * 3) % len(names)] for i in range(FUNCTIONS[kind] * ways)]
     count = len(chosen)
@@ -119,7 +134,7 @@ def some_activations(kind: str, number: int, ways: int) -> dict[str, Any]:
 
 
 def configurations() -> list[Network]:
-    """Every attribute and operand, alone and together with others."""
+    """Return networks that together use every attribute and operand, alone and combined."""
     found: list[Network] = []
     for kind in GATES:
         states = "B H C" if kind == "LSTM" else "B H"
@@ -193,8 +208,8 @@ def test_generated_code_agrees_with_onnxruntime(setup: str) -> None:
 
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize("kind", GATES)
-def test_batch_first(kind: str) -> None:
-    """ONNX Runtime does not serve layout 1: the judge is the same layer with its axes exchanged."""
+def test_layout_1_equals_layout_0_with_transposed_operands(kind: str) -> None:
+    """ONNX Runtime does not support layout 1, so compare with its results for layout 0."""
     last = network(kind, 1, direction="bidirectional", given="B H", layout=0)
     first = network(kind, 1, direction="bidirectional", given="B", computed="H", layout=1)
     hidden = next(t for t in last.proto.graph.initializer if t.name == "H")
@@ -215,8 +230,8 @@ def test_batch_first(kind: str) -> None:
 
 
 @pytest.mark.thorough
-def test_a_step_at_a_time_is_the_whole() -> None:
-    """A layer that is given its last state goes on where it stopped."""
+def test_single_steps_with_passed_states_equal_the_whole_sequence() -> None:
+    """The final states of each step are the initial states of the next."""
     whole = network("LSTM", 7, given="B", computed="H C", steps=6, batch=1)
     step = network("LSTM", 7, given="B", computed="H C", steps=1, batch=1)
     for tensor, same in zip(
@@ -233,7 +248,7 @@ def test_a_step_at_a_time_is_the_whole() -> None:
         assert_same([(y,)], [(expected[0][index : index + 1],)], f"step {index}")
 
 
-def test_what_a_file_may_not_say() -> None:
+def test_wrong_recurrent_layers_are_refused() -> None:
     wrong: tuple[tuple[dict[str, Any], type[Exception], str], ...] = (
         ({"direction": "sideways"}, ModelError, "direction 'sideways'"),
         ({"activations": ["Sigmoid"]}, ModelError, "it has 1 activations, but needs 3"),

@@ -1,4 +1,4 @@
-"""Sequences, which exist while a network is imported only, and derivatives."""
+"""Sequences, which exist only during import, and derivatives (Gradient)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POSITIONS = {
 
 
 def agrees(nodes: Sequence[onnx.NodeProto], constants: Mapping[str, Array] | None = None) -> None:
-    """The graph from x to y computes what ONNX's reference does."""
+    """Assert that the graph from x to y computes the same as ONNX's reference."""
     proto = model(graph(nodes, {"x": (5, 3)}, "y", {**POSITIONS, **(constants or {})}))
     results: Any = ReferenceEvaluator(proto).run(None, {"x": X})
     wanted: Array = results[0]
@@ -41,19 +41,19 @@ JOIN = node("ConcatFromSequence", "s", "y", axis=0)
 
 
 @pytest.mark.parametrize("position", ["first", "last", "two"])
-def test_split_without_sizes(position: str) -> None:
+def test_split_without_sizes_gives_single_rows(position: str) -> None:
     agrees([node("SplitToSequence", "x", "s"), node("SequenceAt", f"s {position}", "y")])
     dropped = node("SplitToSequence", "x", "s", axis=1, keepdims=0)
     agrees([dropped, node("SequenceAt", f"s {position}", "y")])
 
 
 @pytest.mark.parametrize("sizes", [np.asarray(2), np.asarray(7), ints(1, 3, 1)])
-def test_split_by_sizes(sizes: Array) -> None:
+def test_split_by_sizes_agrees_with_the_reference(sizes: Array) -> None:
     split = node("SplitToSequence", "x n", "s")
     agrees([split, node("SequenceAt", "s last", "y")], {"n": sizes.astype(np.int64)})
 
 
-def test_a_sequence_is_changed() -> None:
+def test_insert_and_erase_agree_with_the_reference() -> None:
     steps = [
         node("SequenceEmpty", "", "none", dtype=FLOAT),
         node("Relu", "x", "r"),
@@ -68,7 +68,7 @@ def test_a_sequence_is_changed() -> None:
     agrees([*steps, node("ConcatFromSequence", "t", "y", axis=-1, new_axis=1)])
 
 
-def test_a_sequence_passes_a_branch_that_is_known() -> None:
+def test_a_known_branch_may_return_a_sequence() -> None:
     def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
         return helper.make_graph(nodes, name, [], [onnx.ValueInfoProto(name="b")])
 
@@ -78,7 +78,7 @@ def test_a_sequence_passes_a_branch_that_is_known() -> None:
     agrees([chosen, node("Identity", "a", "s"), JOIN])
 
 
-def test_a_loop_grows_a_sequence() -> None:
+def test_a_loop_may_append_to_a_sequence() -> None:
     sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, None))
     body = helper.make_graph(
         [
@@ -99,7 +99,7 @@ def test_a_loop_grows_a_sequence() -> None:
     agrees([start, node("Loop", "two yes start", "s", body=body), JOIN])
 
 
-def test_a_function_of_each_element() -> None:
+def test_sequence_map_is_applied_to_each_element() -> None:
     body = helper.make_graph(
         [node("Neg", "e", "n")], "body", [tensor_info("e", None)], [tensor_info("n", None)]
     )
@@ -107,13 +107,13 @@ def test_a_function_of_each_element() -> None:
     agrees([split, node("SequenceMap", "t", "s", body=body), JOIN])
 
 
-def test_the_length_is_a_constant() -> None:
+def test_the_length_of_a_sequence_is_a_constant() -> None:
     steps = [node("SplitToSequence", "x", "s"), node("SequenceLength", "s", "n")]
     agrees([*steps, node("Cast", "n", "f", to=FLOAT), node("Mul", "x f", "y")])
 
 
 @pytest.mark.parametrize(
-    ("nodes", "error", "says"),
+    ("nodes", "error", "message"),
     [
         (
             [node("SplitToSequence", "x", "y")],
@@ -153,15 +153,15 @@ def test_the_length_is_a_constant() -> None:
         ),
     ],
 )
-def test_what_is_refused(
-    nodes: Sequence[onnx.NodeProto], error: type[Exception], says: str
+def test_wrong_uses_of_sequences_are_refused(
+    nodes: Sequence[onnx.NodeProto], error: type[Exception], message: str
 ) -> None:
     proto = model(graph(nodes, {"x": (5, 3)}, "y", POSITIONS))
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         load(proto.SerializeToString())
 
 
-def test_derivatives() -> None:
+def test_gradient_computes_derivatives() -> None:
     """y = (a - e^b) b / a, with b broadcast."""
     nodes = [
         node("Exp", "b", "e"),

@@ -1,4 +1,4 @@
-"""ONNX's spatial operators as they are imported, against ONNX Runtime: random attributes each."""
+"""ONNX's spatial operators with random attributes, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEDS = range(40)
 
 
 class Random:
-    """Small random numbers, shapes and choices."""
+    """Generator of small random numbers, arrays and choices."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -38,14 +38,22 @@ class Random:
         return self.rng.uniform(low, high, shape).astype(np.float32)
 
 
-def compare(
+def assert_agrees(
     kind: str,
     operands: Mapping[str, Array | None],
     constants: str = "",
     opset: int = 18,
     **attributes: Any,
 ) -> None:
-    """One operator; the operands named in `constants` are, the others are fed."""
+    """Assert that a network of one operator agrees with ONNX Runtime.
+
+    Args:
+        kind: the operator.
+        operands: values by name, in the operator's order; None for an absent operand.
+        constants: names of the operands that are constants, separated by spaces.
+        opset: operator set.
+        attributes: of the operator.
+    """
     names = " ".join("_" if a is None else name for name, a in operands.items())
     given = {name: a for name, a in operands.items() if a is not None}
     fixed = {name: a for name, a in given.items() if name in constants.split()}
@@ -58,7 +66,10 @@ def compare(
 
 
 def window(r: Random, kernel: list[int], *, ceil: bool) -> dict[str, Any]:
-    """Strides, dilations, pads and the like; pads stay smaller than the kernel."""
+    """Return random strides, dilations and padding (explicit, automatic or none).
+
+    Pads are smaller than the kernel. With `ceil`, `ceil_mode` is also random.
+    """
     rank = len(kernel)
     found: dict[str, Any] = {"strides": r.numbers(rank, 1, 3)}
     if ceil:
@@ -67,7 +78,7 @@ def window(r: Random, kernel: list[int], *, ceil: bool) -> dict[str, Any]:
         case "pads":
             found["dilations"] = r.numbers(rank, 1, 2)
             found["pads"] = [r.number(0, k - 1) for k in kernel * 2]
-        case "auto":  # ONNX Runtime knows no strides beyond the kernel here.
+        case "auto":  # Here, ONNX Runtime does not support strides larger than the kernel.
             found["strides"] = [r.number(1, k) for k in kernel]
             found["auto_pad"] = r.choice("SAME_UPPER", "SAME_LOWER", "VALID")
         case _:
@@ -76,7 +87,7 @@ def window(r: Random, kernel: list[int], *, ceil: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_conv(seed: int) -> None:
+def test_conv_agrees_with_onnxruntime(seed: int) -> None:
     r = Random(seed)
     rank, groups = r.number(1, 3), r.choice(1, 1, 2, 3)
     kernel, depth = r.numbers(rank, 1, 3), r.number(1, 3)
@@ -86,13 +97,13 @@ def test_conv(seed: int) -> None:
         "w": r.array(outputs, depth, *kernel),
         "b": r.choice(None, r.array(outputs)),
     }
-    compare(
+    assert_agrees(
         "Conv", operands, r.choice("", "w", "w b"), group=groups, **window(r, kernel, ceil=False)
     )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_conv_transpose(seed: int) -> None:
+def test_conv_transpose_agrees_with_onnxruntime(seed: int) -> None:
     r = Random(seed)
     rank, groups = r.number(1, 3), r.choice(1, 1, 2, 3)
     stride = r.numbers(rank, 1, 3)
@@ -118,13 +129,13 @@ def test_conv_transpose(seed: int) -> None:
         "w": r.array(groups * depth, outputs, *kernel),
         "b": r.choice(None, r.array(groups * outputs)),
     }
-    compare("ConvTranspose", operands, r.choice("", "w", "w b"), **attributes)
+    assert_agrees("ConvTranspose", operands, r.choice("", "w", "w b"), **attributes)
 
 
 @pytest.mark.quick(every=4)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool", "LpPool"])
-def test_pool(kind: str, seed: int) -> None:
+def test_pools_agree_with_onnxruntime(kind: str, seed: int) -> None:
     r = Random(seed)
     rank = r.number(1, 3)
     kernel = r.numbers(rank, 1, 3)
@@ -136,11 +147,11 @@ def test_pool(kind: str, seed: int) -> None:
     x = r.array(r.number(1, 2), r.number(1, 5), *r.numbers(rank, 5, 8))
     if kind == "MaxPool" and r.number(0, 3) == 0:
         x = (x * 100).astype(np.int8)
-    compare(kind, {"x": x}, opset=19, kernel_shape=kernel, **attributes)
+    assert_agrees(kind, {"x": x}, opset=19, kernel_shape=kernel, **attributes)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_max_pool_with_indices_and_back(seed: int) -> None:
+def test_indices_of_max_pool_agree_with_onnxruntime(seed: int) -> None:
     r = Random(seed)
     rank = r.number(1, 3)
     kernel = r.numbers(rank, 1, 3)
@@ -154,7 +165,7 @@ def test_max_pool_with_indices_and_back(seed: int) -> None:
 
 
 @pytest.mark.parametrize("output_shape", [None, ints(1, 2, 8, 6)], ids=["inferred", "given"])
-def test_max_unpool(output_shape: Array | None) -> None:
+def test_max_unpool_agrees_with_onnxruntime(output_shape: Array | None) -> None:
     x = Random(1).array(1, 2, 8, 6)
     fields: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     nodes = [
@@ -167,8 +178,8 @@ def test_max_unpool(output_shape: Array | None) -> None:
 
 @pytest.mark.parametrize("kind", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
 @pytest.mark.parametrize("rank", [1, 2, 3])
-def test_global_pools(kind: str, rank: int) -> None:
-    compare(kind, {"x": Random(rank).array(2, 3, *range(4, 4 + rank))})
+def test_global_pools_agree_with_onnxruntime(kind: str, rank: int) -> None:
+    assert_agrees(kind, {"x": Random(rank).array(2, 3, *range(4, 4 + rank))})
 
 
 COORDINATES = {
@@ -182,7 +193,7 @@ ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 @pytest.mark.quick(every=4)
 @pytest.mark.parametrize("seed", range(80))
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-def test_resize(mode: str, seed: int) -> None:
+def test_resize_agrees_with_onnxruntime(mode: str, seed: int) -> None:
     r = Random(seed)
     opset = r.choice(*COORDINATES)
     rank = 2 if mode == "cubic" else r.number(1, 3)
@@ -200,7 +211,7 @@ def test_resize(mode: str, seed: int) -> None:
     else:
         operands["scales"] = np.zeros(0, np.float32) if opset == 11 else None
         operands["sizes"] = ints(1, 2, *r.numbers(rank, 1, 12))
-    compare("Resize", operands, "roi scales sizes", opset, **attributes)
+    assert_agrees("Resize", operands, "roi scales sizes", opset, **attributes)
 
 
 @pytest.mark.parametrize("scales", [(1.7, 1.7), (0.55, 2.3), (1.33, 0.3)])
@@ -208,8 +219,10 @@ def test_resize(mode: str, seed: int) -> None:
 @pytest.mark.parametrize(
     "coordinates", [*COORDINATES[19], "pytorch_half_pixel", "tf_crop_and_resize"]
 )
-def test_fractions_of_pixels(coordinates: str, mode: str, scales: tuple[float, float]) -> None:
-    """Where the size of the output is not the scale times that of the input."""
+def test_resize_to_fractional_sizes_agrees_with_onnxruntime(
+    coordinates: str, mode: str, scales: tuple[float, float]
+) -> None:
+    """The size of the input times the scale is not an integer, so it is not the output's size."""
     attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": coordinates}
     operands: dict[str, Array | None] = {"x": Random(1).array(1, 2, 9, 7), "roi": None}
     further: list[dict[str, Any]] = [{"antialias": 0}, {"antialias": 1}]
@@ -220,34 +233,36 @@ def test_fractions_of_pixels(coordinates: str, mode: str, scales: tuple[float, f
     if mode == "nearest":
         further = [{"nearest_mode": name} for name in ROUNDINGS]
     for more in further:
-        compare("Resize", operands, "roi scales", 19, **attributes, **more)
+        assert_agrees("Resize", operands, "roi scales", 19, **attributes, **more)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
-def test_scales_that_leave_the_size_resize_nothing(mode: str) -> None:
+def test_scales_that_do_not_change_the_size_agree_with_onnxruntime(mode: str) -> None:
     operands = {
         "x": Random(1).array(1, 2, 5, 3),
         "roi": None,
         "scales": np.asarray((1, 1, 1.1, 1.3), np.float32),
     }
-    compare("Resize", operands, "scales", 19, mode=mode, nearest_mode="ceil")
+    assert_agrees("Resize", operands, "scales", 19, mode=mode, nearest_mode="ceil")
 
 
 @pytest.mark.parametrize("scales", [(2.0, 3.0), (0.6, 0.5), (1.0, 1.5)])
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
-def test_resize_of_operator_set_10(mode: str, scales: tuple[float, float]) -> None:
+def test_resize_of_operator_set_10_agrees_with_onnxruntime(
+    mode: str, scales: tuple[float, float]
+) -> None:
     operands = {"x": Random(1).array(1, 2, 5, 7), "s": np.asarray((1, 1, *scales), np.float32)}
-    compare("Resize", operands, "s", 10, mode=mode)
+    assert_agrees("Resize", operands, "s", 10, mode=mode)
 
 
 @pytest.mark.parametrize("opset", [7, 9])
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
-def test_upsample(mode: str, opset: int) -> None:
+def test_upsample_agrees_with_onnxruntime(mode: str, opset: int) -> None:
     x, scales = Random(1).array(1, 2, 4, 3), (1.0, 1.0, 2.0, 2.5)
     if opset == 7:
-        compare("Upsample", {"x": x}, opset=7, mode=mode, scales=scales)
+        assert_agrees("Upsample", {"x": x}, opset=7, mode=mode, scales=scales)
     else:
-        compare("Upsample", {"x": x, "s": np.asarray(scales, np.float32)}, "s", 9, mode=mode)
+        assert_agrees("Upsample", {"x": x, "s": np.asarray(scales, np.float32)}, "s", 9, mode=mode)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +275,7 @@ def test_upsample(mode: str, opset: int) -> None:
         ({"mode": "cubic"}, Resample),
     ],
 )
-def test_both_axes_are_resized_at_once_where_that_is_the_same(
+def test_resize_of_both_axes_is_one_operator_if_that_is_exact(
     attributes: dict[str, Any], op: type
 ) -> None:
     constants = {"sizes": ints(1, 2, 8, 2)}
@@ -274,7 +289,7 @@ def test_both_axes_are_resized_at_once_where_that_is_the_same(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_grid_sample(seed: int) -> None:
+def test_grid_sample_agrees_with_onnxruntime(seed: int) -> None:
     r = Random(seed)
     rank, batch = r.choice(2, 2, 3), r.number(1, 2)
     opset = 20 if rank == 3 else r.choice(16, 20)
@@ -284,7 +299,7 @@ def test_grid_sample(seed: int) -> None:
         "x": r.array(batch, 2, *r.numbers(rank, 1, 5)),
         "grid": r.array(batch, *r.numbers(rank, 1, 5), rank, low=-reach, high=reach),
     }
-    compare(
+    assert_agrees(
         "GridSample",
         operands,
         opset=opset,
@@ -296,15 +311,15 @@ def test_grid_sample(seed: int) -> None:
 
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize("size", [(2, 1, 4, 5), (1, 3, 2, 3, 4)])
-def test_affine_grid(size: tuple[int, ...], corners: int) -> None:
+def test_affine_grid_agrees_with_onnxruntime(size: tuple[int, ...], corners: int) -> None:
     rank = len(size) - 2
     operands = {"theta": Random(1).array(size[0], rank, rank + 1), "size": ints(*size)}
-    compare("AffineGrid", operands, "size", 20, align_corners=corners)
+    assert_agrees("AffineGrid", operands, "size", 20, align_corners=corners)
 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("opset", [10, 16])
-def test_roi_align(opset: int, seed: int) -> None:
+def test_roi_align_agrees_with_onnxruntime(opset: int, seed: int) -> None:
     r = Random(seed)
     corner = r.array(4, 2, low=-1, high=6)
     operands = {
@@ -322,11 +337,11 @@ def test_roi_align(opset: int, seed: int) -> None:
     if opset == 16:
         modes = ("half_pixel", "output_half_pixel")
         attributes["coordinate_transformation_mode"] = r.choice(*modes)
-    compare("RoiAlign", operands, opset=opset, **attributes)
+    assert_agrees("RoiAlign", operands, opset=opset, **attributes)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_deform_conv(seed: int) -> None:
+def test_deform_conv_agrees_with_onnxruntime(seed: int) -> None:
     r = Random(seed)
     groups, parts = r.number(1, 2), r.number(1, 2)
     kernel, size = r.numbers(2, 1, 3), r.numbers(2, 4, 6)
@@ -344,7 +359,7 @@ def test_deform_conv(seed: int) -> None:
     }
     while operands and list(operands.values())[-1] is None:
         operands.popitem()
-    compare(
+    assert_agrees(
         "DeformConv",
         operands,
         "w b",
@@ -357,8 +372,7 @@ def test_deform_conv(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_col2im(seed: int) -> None:
-    """ONNX Runtime of one block at a time."""
+def test_col2im_agrees_with_onnxruntime(seed: int) -> None:
     r = Random(seed)
     rank = 2
     block, size = r.numbers(rank, 1, 3), r.numbers(rank, 5, 7)
@@ -371,7 +385,7 @@ def test_col2im(seed: int) -> None:
         "size": ints(*size),
         "block": ints(*block),
     }
-    compare("Col2Im", operands, "size block", strides=stride, pads=pads * 2)
+    assert_agrees("Col2Im", operands, "size block", strides=stride, pads=pads * 2)
 
 
 # Refusals
@@ -468,7 +482,7 @@ def test_col2im(seed: int) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_wrong_spatial_operators_are_refused_with_the_reason(
     one: onnx.NodeProto,
     shape: tuple[int, ...],
     constants: dict[str, Array],

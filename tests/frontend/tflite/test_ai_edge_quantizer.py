@@ -1,4 +1,4 @@
-"""Files of the AI Edge Quantizer, which names operators that it adds in the newer field only."""
+"""Files of the AI Edge Quantizer, which stores codes of added operators in the newer field only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEPT_FLOAT = [
     {"regex": ".*", "operation": end, "algorithm_key": "no_quantize", "op_config": {}}
     for end in ("INPUT", "OUTPUT")
 ]
-"""Leaves the network's ends as they are, so that the tool inserts QUANTIZE and DEQUANTIZE."""
+"""Rules that keep inputs and outputs float32, so that the tool adds QUANTIZE and DEQUANTIZE."""
 
 
 @cache
@@ -38,8 +38,8 @@ def _digits() -> Array:
         return arrays["images"].astype(np.float32).reshape(-1, 1, 8, 8, 1)
 
 
-def _signed(model: Any) -> None:
-    """Give the network the signature that the tool calibrates through."""
+def _add_signature(model: Any) -> None:
+    """Add the signature through which the tool runs the network for calibration."""
     graph = model.subgraphs[0]
     model.signatureDefs = [
         schema.SignatureDefT(
@@ -52,17 +52,17 @@ def _signed(model: Any) -> None:
 
 @cache
 def quantized(name: str, *, float_ends: bool = False, only: str = "*") -> bytes:
-    """The network of the example as the tool quantizes it by one of its recipes.
+    """Return the digits example, quantized by one of the tool's recipes.
 
     Args:
         name: of the recipe.
         float_ends: inputs and outputs stay float32.
-        only: the kind of operator that is quantized; all others stay float32.
+        only: the only kind of operator that is quantized; all others stay float32.
     """
     (rule,) = getattr(recipe, name)()
     rules = [rule | {"operation": only}, *(KEPT_FLOAT if float_ends else ())]
     tool = quantizer.Quantizer(
-        edited((DIGITS / "digits_float32.tflite").read_bytes(), _signed), rules
+        edited((DIGITS / "digits_float32.tflite").read_bytes(), _add_signature), rules
     )
     ranges = None
     if tool.need_calibration:
@@ -71,7 +71,7 @@ def quantized(name: str, *, float_ends: bool = False, only: str = "*") -> bytes:
     return bytes(tool.quantize(ranges, enable_progress_report=False).quantized_model)
 
 
-def _stored(images: Array, type_: TensorType) -> list[Sample]:
+def _samples(images: Array, type_: TensorType) -> list[Sample]:
     if type_.dtype is DType.FLOAT32:
         return [(image,) for image in images]
     assert type_.quant is not None
@@ -82,11 +82,11 @@ def _stored(images: Array, type_: TensorType) -> list[Sample]:
 
 @pytest.mark.quick(every=2)
 @pytest.mark.parametrize("float_ends", [False, True])
-def test_static_int8_is_exact(float_ends: bool, tmp_path: Path) -> None:
+def test_static_int8_equals_litert(float_ends: bool, tmp_path: Path) -> None:
     path = tmp_path / "digits.tflite"
     path.write_bytes(quantized("static_wi8_ai8", float_ends=float_ends))
     graph = load(path).graph
-    samples = _stored(_digits()[16:32], graph.inputs[0].type)
+    samples = _samples(_digits()[16:32], graph.inputs[0].type)
     expected = [litert(path.read_bytes(), *sample)[0] for sample in samples]
     assert expected[0].dtype == (np.float32 if float_ends else np.int8)
     found = [evaluate(run_passes(graph), sample).outputs[0] for sample in samples]
@@ -98,8 +98,8 @@ def test_static_int8_is_exact(float_ends: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "ADD", "FULLY_CONNECTED", "SOFTMAX"]
 )
-def test_one_kind_of_operator_in_int8(kind: str) -> None:
-    """Stored integers begin and end in the middle of the network."""
+def test_networks_with_one_quantized_kind_agree_with_litert(kind: str) -> None:
+    """Tensors are quantized and dequantized in the middle of the network."""
     data = quantized("static_wi8_ai8", only=kind)
     graph = run_passes(load(data).graph)
     for image in _digits()[16:32]:
@@ -110,10 +110,10 @@ def test_one_kind_of_operator_in_int8(kind: str) -> None:
 @pytest.mark.parametrize(
     "name", ["weight_only_wi8_afp32", "dynamic_wi8_afp32", "dynamic_legacy_wi8_afp32"]
 )
-def test_int8_weights_are_dequantized(name: str) -> None:
+def test_int8_weights_with_float_activations_are_dequantized(name: str) -> None:
     data = quantized(name)
     graph = run_passes(load(data).graph)
-    # LiteRT's hybrid kernels quantize activations by their range, which Smelt does not.
+    # LiteRT's hybrid kernels quantize activations by their range; Smelt does not.
     oracle = data if name.startswith("weight_only") else dequantized_weights(data)
     for image in _digits()[16:24]:
         found, expected = evaluate(graph, [image]).outputs[0], litert(oracle, image)[0]
@@ -129,7 +129,7 @@ def test_int8_weights_are_dequantized(name: str) -> None:
         ("static_wi8_ai16", ["CONV_2D #0", "int16", "float32, int8", "convert the network"]),
     ],
 )
-def test_what_is_not_supported_is_refused_with_a_remedy(name: str, fragments: list[str]) -> None:
+def test_unsupported_recipes_are_refused_with_a_remedy(name: str, fragments: list[str]) -> None:
     with pytest.raises(UnsupportedError) as refusal:
         load(quantized(name))
     for fragment in fragments:

@@ -1,4 +1,4 @@
-"""The TFLite frontend: every converter against LiteRT, and every refusal's message."""
+"""The TFLite frontend: all converters against LiteRT, and the messages of refusals."""
 
 from __future__ import annotations
 
@@ -51,7 +51,16 @@ def one(
     options: Any = None,
     **fields: Any,
 ) -> bytes:
-    """A float32 network of one operator over `x`; operands without data are fed too."""
+    """Return a float32 network of one operator.
+
+    Args:
+        kind: the operator.
+        x: shape of its first operand.
+        y: shape of its result.
+        operands: other operands; those without data are inputs of the network.
+        options: class of the operator's options.
+        fields: of the options.
+    """
     tensors = (T("x", x), *operands, T("y", y))
     fed = ["x", *(o.name for o in operands if o.data is None)]
     names = ["x", *(o.name for o in operands)]
@@ -258,7 +267,7 @@ NOT_IN_LITERT: dict[str, Callable[[Array], Array]] = {
     "relu_0_to_1": lambda x: np.clip(x, 0, 1),
     "round": np.rint,
 }
-"""Operators without a reference kernel in LiteRT."""
+"""Functions of the operators that have no reference kernel in LiteRT."""
 
 
 def _inputs(graph: Graph, name: str) -> list[Array]:
@@ -267,7 +276,7 @@ def _inputs(graph: Graph, name: str) -> list[Array]:
 
 
 @pytest.mark.parametrize("name", sorted(set(NETWORKS) - set(NOT_IN_LITERT)))
-def test_a_converted_operator_computes_what_litert_does(name: str) -> None:
+def test_converted_operators_agree_with_litert(name: str) -> None:
     imported = load(NETWORKS[name])
     inputs = _inputs(imported.graph, name)
     outputs = evaluate(imported.graph, inputs).outputs
@@ -278,7 +287,7 @@ def test_a_converted_operator_computes_what_litert_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOT_IN_LITERT)
-def test_a_converted_operator_computes_what_its_name_says(name: str) -> None:
+def test_operators_that_litert_lacks_agree_with_numpy(name: str) -> None:
     graph = load(NETWORKS[name]).graph
     (x,) = _inputs(graph, name)
     (output,) = evaluate(graph, [x]).outputs
@@ -292,13 +301,15 @@ _INT8_PRODUCTS: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...
     "adjoint": ((2, 16, 4), (2, 5, 16), (2, 4, 5), True, True),
     "adjoint_right": ((2, 4, 33), (2, 5, 33), (2, 4, 5), False, True),
 }
-"""Shapes of the operands and the result, and which operands are adjoint."""
+"""Shapes of both operands and the result; whether the first and second operand is transposed."""
 
 
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("zero_points", [(-3, 11), (0, 0), (-128, 5), (127, -128)])
 @pytest.mark.parametrize("name", _INT8_PRODUCTS)
-def test_int8_products_are_exact(name: str, zero_points: tuple[int, int], constant: bool) -> None:
+def test_int8_products_equal_litert(
+    name: str, zero_points: tuple[int, int], constant: bool
+) -> None:
     left, right, result, adj_x, adj_y = _INT8_PRODUCTS[name]
     x, z = (RNG.integers(-128, 128, shape, np.int8) for shape in (left, right))
     tensors = [
@@ -317,7 +328,13 @@ def test_int8_products_are_exact(name: str, zero_points: tuple[int, int], consta
 
 
 def _segments(kind: str, places: T, *count: int) -> bytes:
-    """A network of int32 data in four segments, or as many as `count` says."""
+    """Return a network that reduces six int32 rows to four, by segment.
+
+    Args:
+        kind: SUM, PROD, MAX or MIN.
+        places: the segment of each row.
+        count: number of segments, as an array of this length.
+    """
     tensors = [T("x", (6, 3), np.int32), places, const("n", count, np.int32)]
     made = T("y", (4, 3), np.int32)
     operator = O(f"UNSORTED_SEGMENT_{kind}", [tensor.name for tensor in tensors], ["y"])
@@ -326,8 +343,8 @@ def _segments(kind: str, places: T, *count: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["SUM", "PROD", "MAX", "MIN"])
-def test_segments_of_integers_are_exact(kind: str) -> None:
-    """With indices that are read at run time; sums and products wrap."""
+def test_integer_segments_equal_litert(kind: str) -> None:
+    """The segments are read at run time; sums and products wrap."""
     data = _segments(kind, T("places", (6,), np.int32), 4)
     graph = load(data).graph
     for _ in range(4):
@@ -347,9 +364,7 @@ def test_segments_of_integers_are_exact(kind: str) -> None:
         (const("places", [0] * 6, np.float32), (4,), "needs int32 or int64 indices"),
     ],
 )
-def test_segments_that_fit_no_data_are_refused(
-    places: T, count: tuple[int, ...], message: str
-) -> None:
+def test_wrong_segments_are_refused(places: T, count: tuple[int, ...], message: str) -> None:
     with pytest.raises(ModelError, match=f"UNSORTED_SEGMENT_SUM #0.*{message}"):
         load(_segments("SUM", places, *count))
 
@@ -369,8 +384,8 @@ _EDGES = np.asarray([-(2**31), -(2**31) + 1, -7, -1, 0, 1, 7, 2**31 - 1])
     ],
     ids=lambda x: x if isinstance(x, str) else str(x.dtype),
 )
-def test_quotients_rounded_down_are_exact(kind: str, numbers: Array) -> None:
-    """Of every pair, but for divisions that stop LiteRT: by 0, and of the least integer by -1."""
+def test_floor_division_equals_litert(kind: str, numbers: Array) -> None:
+    """All pairs, except those at which LiteRT aborts: division by 0, and INT_MIN / -1."""
     x, z = (pair.ravel() for pair in np.meshgrid(numbers, numbers))
     stops = z == 0
     if numbers.dtype.kind == "i":
@@ -384,7 +399,7 @@ def test_quotients_rounded_down_are_exact(kind: str, numbers: Array) -> None:
     np.testing.assert_array_equal(ours[0], expected)
 
 
-def test_a_convolution_needs_no_bias() -> None:
+def test_a_convolution_may_have_no_bias() -> None:
     weights = const("w", _real(2, 1, 1, 3))
     options: dict[str, Any] = {"options": schema.Conv2DOptionsT, "strideH": 1, "strideW": 1}
     without = load(one("CONV_2D", X4, (1, 4, 5, 2), weights, **options)).graph
@@ -395,7 +410,7 @@ def test_a_convolution_needs_no_bias() -> None:
     np.testing.assert_array_equal(evaluate(without, [x]).outputs, evaluate(zero, [x]).outputs)
 
 
-def test_every_converter_is_tried() -> None:
+def test_every_converter_is_tested() -> None:
     kinds = {n.origin.kind for data in NETWORKS.values() for n in load(data).graph.nodes}
     assert kinds == set(CONVERTERS) - set(indexing.CONVERTERS) - set(recurrent.CONVERTERS)
 
@@ -407,13 +422,13 @@ def test_same_padding_becomes_explicit() -> None:
     assert node.op == Conv2D(stride=(2, 2), padding=((1, 1), (0, 1)))
 
 
-def test_groups_come_from_the_channels() -> None:
+def test_groups_are_inferred_from_the_channels() -> None:
     (node,) = load(NETWORKS["conv_grouped"]).graph.nodes
     assert isinstance(node.op, Conv2D)
     assert node.op.groups == 2
 
 
-def test_an_absent_depth_multiplier_is_taken_from_the_weights() -> None:
+def test_a_missing_depth_multiplier_is_inferred_from_the_weights() -> None:
     data = _depthwise(X4, (1, 4, 5, 6), (1, 3, 3, 6), depthMultiplier=0)
     (node,) = load(data).graph.nodes
     assert isinstance(node.op, DepthwiseConv2D)
@@ -426,7 +441,7 @@ def _digits(name: str) -> bytes:
     return (DIGITS / f"digits_{name}.tflite").read_bytes()
 
 
-def test_integer_nodes_carry_their_rounding_and_origin() -> None:
+def test_integer_nodes_have_rounding_and_origin() -> None:
     imported = load(DIGITS / "digits_int8.tflite")
     assert imported.graph.name == "digits_int8"
     for index, node in enumerate(imported.graph.nodes):
@@ -436,11 +451,11 @@ def test_integer_nodes_carry_their_rounding_and_origin() -> None:
     assert imported.tensors[0] is imported.graph.inputs[0]
 
 
-def test_float_nodes_carry_no_rounding() -> None:
+def test_float_nodes_have_no_rounding() -> None:
     assert {n.rounding for n in load(DIGITS / "digits_float32.tflite").graph.nodes} == {None}
 
 
-def test_float16_weights_are_folded() -> None:
+def test_float16_weights_become_float32_constants() -> None:
     data = _digits("f16")
     imported = load(data)
     assert "float16" in imported.notes[0]
@@ -471,12 +486,14 @@ def test_dynamic_range_weights_are_dequantized() -> None:
         (0, 0, "add"),
         (127, schema.BuiltinOperator.RELU_0_TO_1, "relu_0_to_1"),
         (0, schema.BuiltinOperator.RELU_0_TO_1, "relu_0_to_1"),
-        # TensorFlow Lite takes the larger one where the two disagree.
+        # If the two differ, TensorFlow Lite uses the larger code.
         (schema.BuiltinOperator.MUL, schema.BuiltinOperator.SUB, "sub"),
         (schema.BuiltinOperator.SUB, schema.BuiltinOperator.MUL, "sub"),
     ],
 )
-def test_an_operator_code_is_in_either_field(deprecated: int, current: int, kind: str) -> None:
+def test_the_operator_code_is_the_larger_of_both_fields(
+    deprecated: int, current: int, kind: str
+) -> None:
     def change(model: Any) -> None:
         (code,) = model.operatorCodes
         code.deprecatedBuiltinCode, code.builtinCode = deprecated, current
@@ -489,7 +506,7 @@ def test_an_operator_code_is_in_either_field(deprecated: int, current: int, kind
     np.testing.assert_array_equal(evaluate(graph, [x]).outputs[0], litert(data, x)[0])
 
 
-def test_names_are_kept_and_made_unique() -> None:
+def test_names_of_the_file_are_made_unique() -> None:
     def change(model: Any) -> None:
         tensors = model.subgraphs[0].tensors
         tensors[0].name = "twice"
@@ -503,7 +520,7 @@ def test_names_are_kept_and_made_unique() -> None:
     assert any(name.startswith("twice_") for name in names)
 
 
-def test_weights_that_are_laid_out_anew_may_have_several_readers() -> None:
+def test_transposed_weights_may_have_several_readers() -> None:
     fields = {"strideH": 2, "strideW": 2, "padding": SAME}
     small, large = (1, 4, 5, 3), (1, 8, 10, 3)
     tensors = (
@@ -524,7 +541,7 @@ def test_weights_that_are_laid_out_anew_may_have_several_readers() -> None:
 
 
 @pytest.mark.parametrize("name", ["y:blocks", "y:moved"])
-def test_names_of_the_file_and_of_what_is_made_of_it_differ(name: str) -> None:
+def test_names_of_added_values_differ_from_names_of_the_file(name: str) -> None:
     tensors = (T(name, (1, 4, 6, 2)), T("y", (1, 2, 3, 8)))
     kind = O("SPACE_TO_DEPTH", [name], ["y"], schema.SpaceToDepthOptionsT, {"blockSize": 2})
     names = [v.name for v in load(network(tensors, [kind], [name], ["y"])).graph.values()]
@@ -532,7 +549,7 @@ def test_names_of_the_file_and_of_what_is_made_of_it_differ(name: str) -> None:
     assert name in names
 
 
-def test_a_bias_may_carry_the_axis_of_its_weights() -> None:
+def test_a_bias_may_name_the_quantized_axis_of_its_weights() -> None:
     def change(model: Any) -> None:
         _operand(model, "CONV_2D", 2).quantization.quantizedDimension = 3
 
@@ -564,8 +581,8 @@ def test_uint8_inputs_and_outputs_are_requantized() -> None:
     np.testing.assert_array_equal(evaluate(load(data).graph, [x]).outputs[0], x)
 
 
-def test_what_computes_a_known_shape_is_left_out() -> None:
-    """Flatten with an unknown batch: SHAPE, STRIDED_SLICE and PACK only repeat static shapes."""
+def test_operators_that_compute_a_known_shape_are_removed() -> None:
+    """Flatten with an unknown batch: SHAPE, STRIDED_SLICE and PACK compute a static shape."""
     data = network(
         [
             T("x", (1, 2, 3)),
@@ -642,7 +659,7 @@ def _make_twice(model: Any) -> None:
     second.outputs = first.outputs
 
 
-def _custom(model: Any) -> None:
+def _make_custom(model: Any) -> None:
     code = model.operatorCodes[_operator(model, "SOFTMAX").opcodeIndex]
     code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
     code.customCode = b"MyDetector"
@@ -654,7 +671,7 @@ def _shorten_buffer(model: Any) -> None:
 
 
 def _drop_weights(model: Any) -> None:
-    """Feed the weights from outside."""
+    """Make the weights an input of the network."""
     _conv_weights(model).buffer = 0
     graph = model.subgraphs[0]
     graph.inputs = [*graph.inputs, _operator(model, "CONV_2D").inputs[1]]
@@ -664,7 +681,7 @@ Q = schema.QuantizationParametersT
 DAMAGED: dict[str, tuple[Callable[[Any], None], type[SmeltError], Sequence[str]]] = {
     "version": (_set(lambda m: m, version=2), UnsupportedError, ["version 2"]),
     "no subgraph": (_set(lambda m: m, subgraphs=[]), ModelError, ["no subgraph"]),
-    "custom": (_custom, UnsupportedError, ["'MyDetector'", "#", "plugin", "smelt ops"]),
+    "custom": (_make_custom, UnsupportedError, ["'MyDetector'", "#", "plugin", "smelt ops"]),
     "uint8": (_make_uint8, UnsupportedError, ["uint8", "legacy", "int8", "CONV_2D #"]),
     "int16": (
         _set(_input, type=schema.TensorType.INT16, quantization=Q(scale=[0.1], zeroPoint=[0])),
@@ -783,7 +800,7 @@ DAMAGED: dict[str, tuple[Callable[[Any], None], type[SmeltError], Sequence[str]]
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_bad_network_is_refused_with_its_reason(name: str) -> None:
+def test_damaged_networks_are_refused_with_the_reason(name: str) -> None:
     change, kind, fragments = DAMAGED[name]
     with pytest.raises(kind) as caught:
         load(edited(_digits("int8"), change))
@@ -792,7 +809,7 @@ def test_a_bad_network_is_refused_with_its_reason(name: str) -> None:
     assert type(caught.value) is kind
 
 
-def test_an_operator_outside_is_named_with_its_place_and_a_remedy() -> None:
+def test_unsupported_operators_are_named_with_place_and_remedy() -> None:
     data = network(
         [T("a", (1, 4)), T("b", (1, 4)), T("c", (1, 4)), T("d", (1, 4))],
         [
@@ -816,7 +833,7 @@ def test_control_flow_is_refused_by_name(kind: str) -> None:
         load(data)
 
 
-def test_unused_subgraphs_are_noted() -> None:
+def test_unused_subgraphs_give_a_note() -> None:
     def change(model: Any) -> None:
         model.subgraphs.append(model.subgraphs[0])
 
@@ -826,13 +843,13 @@ def test_unused_subgraphs_are_noted() -> None:
 # --- files -----------------------------------------------------------------------------------
 
 
-def test_a_missing_file_is_a_model_error(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"gone\.tflite: cannot be read: No such file"):
         load(tmp_path / "gone.tflite")
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 7, b"hello, world, not a network"])
-def test_another_format_is_a_model_error(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "net.tflite"
     path.write_bytes(content)
     with pytest.raises(ModelError, match="not a TFLite file"):
@@ -853,7 +870,7 @@ def test_the_graph_is_named_after_the_file(tmp_path: Path, stem: str, name: str)
 
 
 @pytest.mark.parametrize("role", ["inputs", "outputs"])
-def test_a_network_without_ends_is_refused(role: str) -> None:
+def test_a_network_without_inputs_or_outputs_is_refused(role: str) -> None:
     def change(model: Any) -> None:
         setattr(model.subgraphs[0], role, [])
 
@@ -863,19 +880,27 @@ def test_a_network_without_ends_is_refused(role: str) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_tensors_without_elements_are_refused(name: str) -> None:
-    """Declared so, or left open and computed so: each tensor and axis in turn, in a sentence."""
+    """Each tensor gets each of its axes declared 0, or left open and computed as 0.
+
+    Either the network is refused, or none of its tensors is empty.
+    """
     model: Any = schema.ModelT.InitFromPackedBuf(NETWORKS[name], 0)
     tensors: list[Any] = model.subgraphs[0].tensors
     for index, tensor in enumerate(tensors):
         for axis, size in itertools.product(range(len(tensor.shape)), (0, -1)):
-            changed = edited(NETWORKS[name], partial(_emptied, index=index, axis=axis, size=size))
+            changed = edited(
+                NETWORKS[name], partial(_make_empty, index=index, axis=axis, size=size)
+            )
             with suppress(ModelError, UnsupportedError):
                 graph = load(changed).graph
                 assert all(value.type.size for value in graph.values() if not value.is_constant)
 
 
-def _emptied(model: Any, *, index: int, axis: int, size: int) -> None:
-    """Give a tensor, and all tensors of its name, an axis that is declared 0 or left open."""
+def _make_empty(model: Any, *, index: int, axis: int, size: int) -> None:
+    """Give a tensor an axis of size 0, declared so (`size` 0) or left open (-1).
+
+    Computed tensors with the same size along that axis get the same signature.
+    """
     graph = model.subgraphs[0]
     tensor = graph.tensors[index]
     for other in graph.tensors:
@@ -898,8 +923,8 @@ SELECTING = {
 
 
 @pytest.mark.parametrize("kind", SELECTING)
-def test_what_selects_nothing_is_refused(kind: str) -> None:
-    """The file leaves the shape open, so that only the operator says that nothing is left."""
+def test_slices_without_elements_are_refused(kind: str) -> None:
+    """The file leaves the shape open, so that it is known only from the operator to be empty."""
     options, constants = SELECTING[kind]
     tensors = [T("x", (3, 5)), *constants, T("y", (1, 4)), T("z", (1, 4))]
     steps = [
@@ -915,12 +940,12 @@ def test_what_selects_nothing_is_refused(kind: str) -> None:
         load(edited(network(tensors, steps, ["x"], ["z"]), opened))
 
 
-# Scales per channel, where one is needed
+# Per-channel scales where only one scale is possible
 
 
 @pytest.mark.parametrize("kind", ["input", "computed", "output"])
-def test_scales_along_an_axis_of_what_is_computed_are_refused(kind: str) -> None:
-    """TensorFlow Lite has them for weights and biases."""
+def test_per_channel_scales_of_activations_are_refused(kind: str) -> None:
+    """TensorFlow Lite permits them for weights and biases only."""
 
     def change(model: Any) -> None:
         graph = model.subgraphs[0]
@@ -934,7 +959,7 @@ def test_scales_along_an_axis_of_what_is_computed_are_refused(kind: str) -> None
         quant.scale = [float(quant.scale[0])] * max(channels, 2)
         quant.zeroPoint = [int(quant.zeroPoint[0])] * max(channels, 2)
         quant.quantizedDimension = len(stored.shape) - 1
-        if channels == 1:  # the digits are grey: rows take the place of channels
+        if channels == 1:  # the digits are grey images: use their rows instead of channels
             quant.quantizedDimension, rows = 1, int(stored.shape[1])
             quant.scale, quant.zeroPoint = quant.scale[:1] * rows, quant.zeroPoint[:1] * rows
 
@@ -945,7 +970,7 @@ def test_scales_along_an_axis_of_what_is_computed_are_refused(kind: str) -> None
         load(data)
 
 
-def test_a_constant_operand_with_scales_along_an_axis_is_refused() -> None:
+def test_per_channel_scales_of_a_constant_operand_are_refused() -> None:
     quant: Any = {"scale": (0.1, 0.2), "zero_point": (0, 0), "axis": 1}
     tensors = [
         T("x", (1, 2), np.int8, scale=(0.1,), zero_point=(0,)),

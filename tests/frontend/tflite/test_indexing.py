@@ -1,4 +1,4 @@
-"""Operators of TFLite that select elements, float32 and int8, against LiteRT's own kernels."""
+"""TFLite operators that select or move elements, in float32 and int8, against LiteRT."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ X = (2, 4, 6, 3)
 
 
 def data(name: str, shape: Sequence[int], dtype: type) -> T:
-    """A tensor of the network's element type; all int8 ones are quantized alike."""
+    """Return a tensor of the network's element type; all int8 tensors share one quantization."""
     quant: dict[str, Any] = {"scale": (0.05,), "zero_point": (3,)} if dtype is np.int8 else {}
     return T(name, tuple(shape), dtype, **quant)
 
@@ -43,7 +43,18 @@ def one(
     index_results: Sequence[int] = (),
     **fields: Any,
 ) -> Build:
-    """A network of one operator over `x`, which is its operand number `first`."""
+    """Return a function that builds a network of one operator for an element type.
+
+    Args:
+        kind: the operator.
+        x: shape of the input `x`.
+        results: shapes of the outputs.
+        operands: other operands; those without data are inputs of the network.
+        options: class of the operator's options.
+        first: index of `x` among the operands.
+        index_results: numbers of the outputs that are int32 indices.
+        fields: of the options.
+    """
 
     def build(dtype: type) -> bytes:
         outputs = [
@@ -185,12 +196,12 @@ NOT_IN_LITERT = {("reverse_sequence", np.int8)}
 
 
 def _as_version_2(model: Any) -> None:
-    """LiteRT's first version of BROADCAST_TO has number 2."""
+    """Set the operator's version to 2, which is the first that BROADCAST_TO has in LiteRT."""
     model.operatorCodes[0].version = 2
 
 
 def _input(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Indices that every network here takes, or data with many equal elements."""
+    """Return indices that are valid in all networks here, or data with many equal elements."""
     if dtype == np.int32:
         return RNG.integers(0, 4, shape).astype(np.int32)
     return RNG.integers(-20, 20, shape).astype(dtype)
@@ -200,7 +211,7 @@ def _input(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     ("name", "dtype"),
     [(n, d) for n in NETWORKS for d in (np.float32, np.int8) if (n, d) not in NOT_IN_LITERT],
 )
-def test_an_operator_selects_what_litert_does(name: str, dtype: type) -> None:
+def test_operators_agree_with_litert(name: str, dtype: type) -> None:
     file = NETWORKS[name](dtype)
     imported = load(file).graph
     inputs = [_input(v.type.shape, v.type.dtype.numpy) for v in imported.inputs]
@@ -211,7 +222,7 @@ def test_an_operator_selects_what_litert_does(name: str, dtype: type) -> None:
             np.testing.assert_array_equal(output, wanted)
 
 
-def test_every_converter_is_tried() -> None:
+def test_every_converter_is_tested() -> None:
     kinds = {
         node.origin.kind
         for build in NETWORKS.values()
@@ -220,7 +231,7 @@ def test_every_converter_is_tried() -> None:
     assert kinds == set(CONVERTERS)
 
 
-def test_constant_indices_are_a_slice_or_a_table() -> None:
+def test_constant_indices_become_a_slice_or_stay_a_gather() -> None:
     slice_, _ = load(NETWORKS["gather_spaced"](np.int8)).graph.nodes
     assert slice_.op == Slice((0, 0, 0, 2), (2, 4, 6, 2), (1, 1, 1, -2))
     (gather,) = load(NETWORKS["gather_table"](np.int8)).graph.nodes
@@ -268,6 +279,8 @@ WRONG: tuple[tuple[Build, type[Exception], str], ...] = (
 
 
 @pytest.mark.parametrize(("build", "error", "message"), WRONG, ids=[w[2] for w in WRONG])
-def test_what_is_refused_says_why(build: Build, error: type[Exception], message: str) -> None:
+def test_wrong_operators_are_refused_with_the_reason(
+    build: Build, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         load(build(np.float32))

@@ -1,9 +1,9 @@
-"""UNIDIRECTIONAL_SEQUENCE_LSTM: against TensorFlow Lite Micro's results and LiteRT's kernels.
+"""UNIDIRECTIONAL_SEQUENCE_LSTM, against results of TensorFlow Lite Micro and LiteRT's kernels.
 
-Floats are compared with LiteRT. Of int8, TensorFlow Lite Micro's results are the truth (stored here
-as CRC-32). LiteRT departs from them: it reads gates from fixed-point functions instead of samples,
-rounds the products of the cell state once instead of twice, and saturates the sum of a gate's two
-products only. Its results stay within a few steps of the output's scale.
+Float results are compared with LiteRT. For int8, the oracle is TensorFlow Lite Micro, whose results
+are stored here as CRC-32. LiteRT's int8 results differ by a few steps of the output's scale: it
+computes gates by fixed-point functions instead of tables of samples, rounds the products of the
+cell state once instead of twice, and saturates only the sum of a gate's two products.
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ _GATES = ("input", "forget", "cell", "output")
 
 @dataclass(frozen=True)
 class Layer:
-    """A network of one LSTM: its sizes, and quantizations where it is int8.
+    """A network of one LSTM: its sizes, and its quantization if it is int8.
 
     Attributes:
         sizes: steps, batch, inputs, units.
-        power: the cell state's scale is 2 to the power of it.
+        time_major: whether steps come before the batch in the input's shape.
+        clip: largest absolute cell state; 0 for none.
+        power: binary logarithm of the cell state's scale.
+        input: scale and zero point of the input.
+        hidden: scale and zero point of the hidden state and the output.
         spread: largest real weight.
-        crc: of what TensorFlow Lite Micro makes of three inputs in a row.
+        crc: CRC-32 of TensorFlow Lite Micro's outputs for three consecutive int8 inputs.
     """
 
     sizes: tuple[int, int, int, int]
@@ -53,7 +57,7 @@ class Layer:
         return (steps, batch, depth) if self.time_major else (batch, steps, depth)
 
     def file(self, dtype: type) -> bytes:
-        """The bytes of a TFLite file, of float32 or of int8."""
+        """Return the TFLite file, float32 or int8."""
         _, batch, depth, units = self.sizes
         rng = np.random.default_rng(7)
         integer = dtype is np.int8
@@ -99,7 +103,10 @@ class Layer:
         return edited(network(tensors, [operator], ["x"], ["y"]), self._finish)
 
     def _finish(self, model: Any) -> None:
-        """States are variables; LiteRT wants to know the scale of the product before the output."""
+        """Make the states variables, and add the intermediate tensors that LiteRT needs.
+
+        LiteRT reads from the last one the scale of the product before the output.
+        """
         (graph,) = model.subgraphs
         first = len(graph.tensors)
         for index in range(5):
@@ -143,8 +150,8 @@ LAYERS = {
 }
 
 
-def _in_a_row(graph: Graph, inputs: list[Array]) -> list[Array]:
-    """Outputs of inferences in a row, each going on from the states of the one before."""
+def _consecutive_outputs(graph: Graph, inputs: list[Array]) -> list[Array]:
+    """Return the outputs of consecutive inferences; each continues from the states before it."""
     states, outputs = None, list[Array]()
     for x in inputs:
         evaluation = evaluate(graph, [x], states)
@@ -167,46 +174,46 @@ def litert_in_a_row(data: bytes, inputs: list[Array]) -> list[Array]:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_floats_equal_litert(name: str) -> None:
+def test_float_results_agree_with_litert(name: str) -> None:
     layer = LAYERS[name]
     data, inputs = layer.file(np.float32), layer.inputs(np.float32)
-    found = _in_a_row(load(data, name).graph, inputs)
+    found = _consecutive_outputs(load(data, name).graph, inputs)
     for ours, theirs in zip(found, litert_in_a_row(data, inputs), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_integers_equal_tflite_micro(name: str) -> None:
+def test_int8_results_equal_tflite_micro(name: str) -> None:
     layer = LAYERS[name]
-    found = _in_a_row(load(layer.file(np.int8), name).graph, layer.inputs(np.int8))
+    found = _consecutive_outputs(load(layer.file(np.int8), name).graph, layer.inputs(np.int8))
     assert zlib.crc32(np.stack(found).tobytes()) == layer.crc
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS.keys() - {"small_cell"}))
-def test_integers_are_near_litert(name: str) -> None:
+def test_int8_results_differ_from_litert_by_at_most_one(name: str) -> None:
     layer = LAYERS[name]
     data, inputs = layer.file(np.int8), layer.inputs(np.int8)
-    found = np.stack(_in_a_row(load(data, name).graph, inputs)).astype(np.int64)
+    found = np.stack(_consecutive_outputs(load(data, name).graph, inputs)).astype(np.int64)
     difference = np.abs(found - np.stack(litert_in_a_row(data, inputs)))
     assert difference.max() <= 1
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.float32])
-def test_c_goes_on_from_its_states(dtype: type) -> None:
+def test_generated_code_continues_from_its_states(dtype: type) -> None:
     layer = LAYERS["batch"]
     graph, inputs = load(layer.file(dtype), "batch").graph, layer.inputs(dtype)
-    expected = [(y,) for y in _in_a_row(graph, inputs)]
+    expected = [(y,) for y in _consecutive_outputs(graph, inputs)]
     (found,) = run_together([Member(graph, [(x,) for x in inputs])], SETUPS["host"])
     assert_same(found, expected, "batch")
 
 
-def test_states_are_noted() -> None:
+def test_states_give_a_note() -> None:
     (note,) = load(LAYERS["plain"].file(np.int8), "net").notes
     assert "2 states" in note
 
 
-def _give(index: int, name: str) -> Callable[[Any], None]:
-    """The tensor of that name as an operand that the plain LSTM does without."""
+def _set_operand(index: int, name: str) -> Callable[[Any], None]:
+    """Return a change that makes the named tensor operand `index`; `name` is empty for none."""
 
     def change(model: Any) -> None:
         graph = model.subgraphs[0]
@@ -216,7 +223,7 @@ def _give(index: int, name: str) -> Callable[[Any], None]:
     return change
 
 
-def _option(**fields: Any) -> Callable[[Any], None]:
+def _set_option(**fields: Any) -> Callable[[Any], None]:
     def change(model: Any) -> None:
         for name, value in fields.items():
             setattr(model.subgraphs[0].operators[0].builtinOptions, name, value)
@@ -224,7 +231,7 @@ def _option(**fields: Any) -> Callable[[Any], None]:
     return change
 
 
-def _tensor(tensor: str, **fields: Any) -> Callable[[Any], None]:
+def _set_tensor(tensor: str, **fields: Any) -> Callable[[Any], None]:
     def change(model: Any) -> None:
         (found,) = (t for t in model.subgraphs[0].tensors if t.name == tensor.encode())
         for name, value in fields.items():
@@ -235,34 +242,34 @@ def _tensor(tensor: str, **fields: Any) -> Callable[[Any], None]:
 
 Q = schema.QuantizationParametersT
 REFUSED: dict[str, tuple[Callable[[Any], None], type[Exception], Sequence[str]]] = {
-    "peepholes": (_give(9, "input_bias"), UnsupportedError, ["peepholes"]),
-    "projection": (_give(16, "input_recurrent"), UnsupportedError, ["projection"]),
-    "normalization": (_give(21, "input_bias"), UnsupportedError, ["layer normalization"]),
-    "coupled": (_give(1, ""), UnsupportedError, ["no input gate"]),
-    "no bias": (_give(14, ""), ModelError, ["bias"]),
-    "activation": (_option(fusedActivationFunction=1), UnsupportedError, ["tanh"]),
-    "negative clip": (_option(cellClip=-1.0), ModelError, ["-1"]),
-    "plain state": (_give(19, "input_bias"), UnsupportedError, ["'input_bias'", "variable"]),
-    "one state": (_give(19, "hidden"), UnsupportedError, ["'hidden'", "several"]),
-    "state's size": (_tensor("cell", shape=[1, 9]), ModelError, ["[1, 7]"]),
+    "peepholes": (_set_operand(9, "input_bias"), UnsupportedError, ["peepholes"]),
+    "projection": (_set_operand(16, "input_recurrent"), UnsupportedError, ["projection"]),
+    "normalization": (_set_operand(21, "input_bias"), UnsupportedError, ["layer normalization"]),
+    "coupled": (_set_operand(1, ""), UnsupportedError, ["no input gate"]),
+    "no bias": (_set_operand(14, ""), ModelError, ["bias"]),
+    "activation": (_set_option(fusedActivationFunction=1), UnsupportedError, ["tanh"]),
+    "negative clip": (_set_option(cellClip=-1.0), ModelError, ["-1"]),
+    "plain state": (_set_operand(19, "input_bias"), UnsupportedError, ["'input_bias'", "variable"]),
+    "one state": (_set_operand(19, "hidden"), UnsupportedError, ["'hidden'", "several"]),
+    "state's size": (_set_tensor("cell", shape=[1, 9]), ModelError, ["[1, 7]"]),
     "cell's scale": (
-        _tensor("cell", quantization=Q(scale=[0.001], zeroPoint=[0])),
+        _set_tensor("cell", quantization=Q(scale=[0.001], zeroPoint=[0])),
         UnsupportedError,
         ["power of two"],
     ),
-    "cell's type": (_tensor("cell", type=schema.TensorType.INT8), ModelError, ["i16"]),
+    "cell's type": (_set_tensor("cell", type=schema.TensorType.INT8), ModelError, ["i16"]),
     "output's scale": (
-        _tensor("y", quantization=Q(scale=[0.01], zeroPoint=[0])),
+        _set_tensor("y", quantization=Q(scale=[0.01], zeroPoint=[0])),
         ModelError,
         ["same state"],
     ),
     "weights": (
-        _tensor("cell_weights", quantization=Q(scale=[0.1] * 7, zeroPoint=[0] * 7)),
+        _set_tensor("cell_weights", quantization=Q(scale=[0.1] * 7, zeroPoint=[0] * 7)),
         UnsupportedError,
         ["per tensor"],
     ),
     "zero point": (
-        _tensor("cell_weights", quantization=Q(scale=[0.1], zeroPoint=[3])),
+        _set_tensor("cell_weights", quantization=Q(scale=[0.1], zeroPoint=[3])),
         ModelError,
         ["zero points 0"],
     ),
@@ -270,7 +277,7 @@ REFUSED: dict[str, tuple[Callable[[Any], None], type[Exception], Sequence[str]]]
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refuses(name: str) -> None:
+def test_unsupported_and_wrong_lstms_are_refused(name: str) -> None:
     change, error, words = REFUSED[name]
     data = edited(LAYERS["plain"].file(np.int8), change)
     with pytest.raises(error) as caught:

@@ -1,7 +1,7 @@
-"""Networks as Keras writes them where the batch is unknown; LiteRT says what they compute.
+"""Networks that Keras writes if the batch size is unknown, against LiteRT.
 
-Shapes are taken apart and put together again by integer arithmetic, and dilated convolutions
-stand between operators that deal pixels out to the batch and collect them.
+They compute shapes by integer arithmetic. A dilated convolution is a plain convolution between
+SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _bias(size: int) -> T:
 
 
 def _opened(data: bytes, **signatures: Sequence[int]) -> bytes:
-    """A file that leaves dimensions of tensors open: their shapes then say 1, as Keras' do."""
+    """Return the file with these shape signatures; as from Keras, open dimensions have size 1."""
 
     def open_(model: Any) -> None:
         for tensor in model.subgraphs[0].tensors:
@@ -59,7 +59,7 @@ def _opened(data: bytes, **signatures: Sequence[int]) -> bytes:
 
 
 def _dense_3d() -> bytes:
-    """A dense layer on rows: `[1, 5, 7]` becomes `[5, 7]`, and `[5, 9]` becomes `[1, 5, 9]`."""
+    """Return a dense layer on rows: [1, 5, 7] is reshaped to [5, 7], and [5, 9] to [1, 5, 9]."""
     tensors = (
         *(_i8("x", 1, 5, 7), _i8("flat", 5, 7), _i8("rows", 5, 9, **RESULTS)),
         *(_weights(9, 7), _bias(9), _i8("y", 1, 5, 9, **RESULTS)),
@@ -86,7 +86,7 @@ def _dense_3d() -> bytes:
 
 
 def _upsampled() -> bytes:
-    """Rows repeated; the number of rows is 2 times what a strided slice of the shape holds."""
+    """Return a network that repeats rows; their number is 2 times an element of the shape."""
     tensors = (
         *(_i8("x", 1, 3, 4, 5), _i8("apart", 1, 3, 1, 4, 5), _i8("tiled", 1, 3, 2, 4, 5)),
         *(_i8("y", 1, 6, 4, 5), _i8("z", 1, 6, 1, 4, 5)),
@@ -132,7 +132,17 @@ def _dilated(
     batch: int = 1,
     **fields: Any,
 ) -> bytes:
-    """A 3 x 2 convolution of a 9 x 8 image, between operators that deal out its pixels."""
+    """Return a dilated 3 x 2 convolution of 9 x 8 images, as Keras writes it.
+
+    Args:
+        block: the dilations, which are the block shape of SPACE_TO_BATCH_ND and its inverse.
+        paddings: of SPACE_TO_BATCH_ND.
+        crops: of BATCH_TO_SPACE_ND.
+        kind: the convolution's operator.
+        dtype: int8 or float32.
+        batch: number of images; the batch dimension is open if it is 1.
+        fields: of the convolution's options.
+    """
     height, width = (n + sum(p) for n, p in zip((9, 8), paddings, strict=True))
     pieces, size = batch * block[0] * block[1], (height // block[0], width // block[1])
     valid = size[0] - 2, size[1] - 1
@@ -172,7 +182,7 @@ def _as_float(tensor: T) -> T:
 
 
 def _dilated_row(axis: int, paddings: tuple[int, int], crops: tuple[int, int]) -> bytes:
-    """The same with one spatial axis of 15 pixels; the other is added at `axis` in between."""
+    """Return a dilated convolution of 15 pixels in a row; its image has a second axis at `axis`."""
     block, taps = 2, 3
     length = (15 + sum(paddings)) // block
     valid = length - taps + 1
@@ -227,14 +237,14 @@ def _expected(data: bytes, samples: Sequence[Sample]) -> list[tuple[Array, ...]]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_reference_is_exact(name: str) -> None:
+def test_the_reference_equals_litert(name: str) -> None:
     imported = load(NETWORKS[name], "open")
     samples = _samples(imported)
     found = [evaluate(imported.graph, sample).outputs for sample in samples]
     assert_same(found, _expected(NETWORKS[name], samples), name)
 
 
-def test_the_c_code_is_exact() -> None:
+def test_generated_code_equals_litert() -> None:
     imports = [load(data, "open") for data in NETWORKS.values()]
     members = [Member(imported.graph, _samples(imported)) for imported in imports]
     found = run_together(members, SETUPS["host"], "open")
@@ -260,18 +270,21 @@ _FIXED = r"convert the network with a fixed batch size"
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (_dilated((2, 2), ((0, 1), (0, 0)), ((1, 0), (0, 0))), SPREAD),  # crops more than it pads
+        (
+            _dilated((2, 2), ((0, 1), (0, 0)), ((1, 0), (0, 0))),
+            SPREAD,
+        ),  # larger crops than paddings
         (_dilated((2, 2), SAME, padding=schema.Padding.SAME), "CONV_2D"),
         (_dilated((2, 2), SAME, strideW=2), "CONV_2D"),
     ],
     ids=["crops", "padding", "stride"],
 )
-def test_what_is_no_dilated_convolution_is_refused(data: bytes, message: str) -> None:
+def test_other_uses_of_space_to_batch_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(UnsupportedError, match=f"{message}.*{_FIXED}"):
         load(data, "open")
 
 
-def test_pieces_that_others_read_are_no_dilated_convolution() -> None:
+def test_a_dilated_convolution_whose_parts_have_other_readers_is_refused() -> None:
     def expose(model: Any) -> None:
         graph = model.subgraphs[0]
         names = [tensor.name for tensor in graph.tensors]
@@ -288,7 +301,7 @@ def test_arithmetic_on_data_is_refused() -> None:
         load(network(tensors, [cast], ["x"], ["y"]), "data")
 
 
-def test_impossible_arithmetic_on_shapes_is_a_broken_file() -> None:
+def test_impossible_arithmetic_on_shapes_is_refused() -> None:
     tensors = (_i8("x", 3, 4), T("size", (2,), np.int32), _i32("at", [2]), T("y", (1,), np.int32))
     operators = (
         O("SHAPE", ["x"], ["size"], schema.ShapeOptionsT),

@@ -1,8 +1,8 @@
 /*
- * The structures of CMSIS-NN 7 that generated code fills, as its interface lays them out.
+ * The structs of CMSIS-NN 7 that generated code fills, with the members of its interface.
  *
- * With these declarations the code is compiled where the library is absent; where it is there, a
- * test compares them with its own.
+ * Tests compile the code with these declarations if the library is absent. If it is present, a test
+ * compares them with the library's own.
  */
 #ifndef ARM_NN_TYPES_H
 #define ARM_NN_TYPES_H

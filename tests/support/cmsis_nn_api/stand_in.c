@@ -1,9 +1,8 @@
 /*
- * What CMSIS-NN's documentation says of functions that generated code calls, in the plainest form.
+ * Plain implementations of the CMSIS-NN functions that generated code calls, by its documentation.
  *
- * With it a call computes something where the library is absent, so that an argument too many places
- * on, of another sign or in another unit shows. Working memory is not used: what the library does with it,
- * only the library tells.
+ * If the library is absent, tests find arguments in a wrong position, of a wrong sign or in a wrong
+ * unit with it. It does not use working memory, so only the library can test that.
  */
 #include "arm_nnfunctions.h"
 
@@ -28,7 +27,7 @@ static int8_t clamped(int32_t value, cmsis_nn_activation limits) {
     return (int8_t)most(limits.min, least(limits.max, value));
 }
 
-/* Element `[n][y][x][c]` of a tensor; NULL beside the image. */
+/* Return the address of element `[n][y][x][c]` of a tensor; NULL outside the image. */
 static const int8_t *pixel(const int8_t *data, const cmsis_nn_dims *dims, int32_t n, int32_t y,
                            int32_t x, int32_t c) {
     if (y < 0 || y >= dims->h || x < 0 || x >= dims->w) {
@@ -127,7 +126,7 @@ arm_cmsis_nn_status arm_depthwise_conv_s8(
 DEPTHWISE(arm_depthwise_conv_3x3_s8)
 DEPTHWISE(arm_depthwise_conv_s8_opt)
 
-/* Rows times rows of weights, which have one multiplier, or (`step` 1) one each. */
+/* Multiply rows by rows of weights, which have one multiplier (`step` 0) or one each (`step` 1). */
 static arm_cmsis_nn_status rows_times(
     const cmsis_nn_fc_params *p, const int32_t *multiplier, const int32_t *shift, int32_t step,
     int32_t rows, int32_t depth, int32_t outputs, const int8_t *input, const int8_t *weights,

@@ -1,4 +1,4 @@
-/* Names that Arduino's cores take: macros and types, as far as a network's code could meet them. */
+/* Macros and types of Arduino's cores that could collide with names in a network's code. */
 #ifndef ENVIRONMENT_ARDUINO_H
 #define ENVIRONMENT_ARDUINO_H
 

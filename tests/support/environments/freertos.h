@@ -1,4 +1,4 @@
-/* Names that FreeRTOS and the ports and vendors' headers around it take. */
+/* Names that FreeRTOS, its ports and vendors' headers define. */
 #ifndef ENVIRONMENT_FREERTOS_H
 #define ENVIRONMENT_FREERTOS_H
 

@@ -1,4 +1,4 @@
-/* Names that Zephyr's headers take. */
+/* Names that Zephyr's headers define. */
 #ifndef ENVIRONMENT_ZEPHYR_H
 #define ENVIRONMENT_ZEPHYR_H
 

@@ -1,6 +1,6 @@
-/* Input 0: 16 int8; input 1: how often to turn an empty loop, and what to do wrong.
- * Output 0: input 0 backwards plus weights; output 1: exp(input[0] / 100), float;
- * output 2: how many inferences there were since init. Destroys its inputs. */
+/* Input 0: 16 int8; input 1: iterations of an empty loop, and the mishap to cause.
+ * Output 0: input 0 reversed plus weights; output 1: exp(input[0] / 100), float;
+ * output 2: number of inferences since init. Inferences overwrite the inputs. */
 #include "fake_net.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ const void *fake_net_output(const fake_net_t *context, int index) {
     return context->arena + 32 + 16 * index;
 }
 
-/* Two instructions a turn on boards. */
+/* Execute an empty loop, which takes two instructions an iteration on boards. */
 static void turn(uint32_t count) {
     if (count == 0u) {
         return;

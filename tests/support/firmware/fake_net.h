@@ -1,4 +1,4 @@
-/* A network written by hand, with the interface of a generated one: what the firmware is tested with. */
+/* A network written by hand, with the interface of a generated one, for tests of the firmware. */
 #ifndef FAKE_NET_H
 #define FAKE_NET_H
 

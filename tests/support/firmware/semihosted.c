@@ -1,8 +1,8 @@
-/* In place of wire.c: what a simulator is asked for by semihosting (Arm, "Semihosting for AArch32 and
- * AArch64", 2.0), in pieces of any length and not byte by byte.
+/* Replaces wire.c: reads inputs and writes outputs by semihosting (Arm, "Semihosting for AArch32 and
+ * AArch64", 2.0), in pieces of any length instead of byte by byte.
  *
- * in.bin: how many samples there are, and sizes known at run time only; then for each sample those
- * sizes and all inputs. out.bin: all outputs of each sample. */
+ * in.bin: the number of samples and of run-time sizes; then for each sample its sizes and all inputs.
+ * out.bin: all outputs of each sample. */
 #include <stddef.h>
 
 #include "text.h"

@@ -1,18 +1,18 @@
 /*
- * Makes a network's program a checking one: loaded before Vulkan's loader (LD_PRELOAD), it gives
- * each dispatch descriptors of exactly what its operands may touch, read only or written only,
- * where the program binds the whole arena. So the validation layer sees what a dispatch touches,
- * and a driver that checks bounds lets nothing else through. With FAST, the device is said to be a
- * GPU that is fast at products of four bytes at a time, so that modules for such devices are taken.
+ * Makes a network's program check its accesses. Loaded before Vulkan's loader (LD_PRELOAD), it gives
+ * each dispatch descriptors of exactly the ranges that its operands may access, read-only or
+ * write-only, although the program binds the whole arena. So the validation layer knows the accesses
+ * of a dispatch, and a driver that checks bounds stops all others. With FAST, the device reports to
+ * be a GPU with fast products of four bytes, so that the program uses the modules for such devices.
  *
- * The file EXACT_RANGES has 32-bit words: the number of modules, and of each the sizes in words and
- * the words of the program's own SPIR-V and of the one to take instead; the number of dispatches,
- * and of each its number of operands and of each of them 1 for the weights or 0 for the arena,
- * offset and bytes.
+ * The file EXACT_RANGES has 32-bit words. First, the number of modules; for each, the program's own
+ * SPIR-V and its replacement, both as size in words and words. Then, the number of dispatches; for
+ * each, the number of operands; for each operand, 1 for the weights or 0 for the arena, offset and
+ * bytes.
  *
- * If DROP_BARRIERS names a file, each command buffer is recorded again without its first barrier,
- * and without its second, …; the file gets a line for each: the number of the dispatch that did not
- * wait, and by how many bytes the layer's messages in VALIDATION_LOG have become more.
+ * If DROP_BARRIERS names a file, each command buffer is recorded again once per barrier, without
+ * that barrier. The file gets a line for each: the number of the dispatch that did not wait, and the
+ * bytes of the validation layer's new messages in VALIDATION_LOG.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ typedef struct {
 
 static code_t released[MAX_MODULES], exact[MAX_MODULES];
 static const uint32_t *operands[MAX_DISPATCHES];
-/* What a command buffer does; `barrier.sType` is 0 where it binds or dispatches. */
+/* A command; `barrier.sType` is 0 if the command binds or dispatches. */
 typedef struct {
     VkPipeline pipeline;
     uint32_t dispatch, groups[3], pushed_bytes;
@@ -71,7 +71,7 @@ __attribute__((constructor)) static void read_ranges(void) {
     const char *const path = getenv("EXACT_RANGES");
     FILE *const file = path == NULL ? NULL : fopen(path, "rb");
     if (file == NULL) {
-        return; /* some other process that the program started */
+        return; /* another process that the program started */
     }
     fseek(file, 0, SEEK_END);
     const size_t bytes = (size_t)ftell(file);
@@ -256,7 +256,7 @@ void vkCmdDispatch(VkCommandBuffer commands, uint32_t x, uint32_t y, uint32_t z)
     memcpy(command->pushed, pushed, pushed_bytes);
 }
 
-/* What was recorded, less one command. */
+/* Record all commands except command `without` into a command buffer. */
 static void play(VkCommandBuffer commands, uint32_t without) {
     PFN_vkCmdBindDescriptorSets const bind_set =
         (PFN_vkCmdBindDescriptorSets)dlsym(RTLD_NEXT, "vkCmdBindDescriptorSets");
@@ -298,7 +298,7 @@ static void play_without_each_barrier(const char *path) {
     uint32_t first = 0;
     while (commands_of_buffer[first].barrier.sType != 0 ||
            commands_of_buffer[first].pipeline != VK_NULL_HANDLE) {
-        ++first; /* what comes before the first dispatch orders other submissions */
+        ++first; /* barriers before the first dispatch order other submissions */
     }
     for (uint32_t i = first; file != NULL && i < command_count; ++i) {
         const command_t *const c = &commands_of_buffer[i];

@@ -1,17 +1,18 @@
 /*
- * Stands in for Vulkan's loader: computes nothing, gives away every object by malloc so that
- * sanitizers see what becomes of it, and fails when it is told to.
+ * Replaces Vulkan's loader: computes nothing, allocates every object separately so that sanitizers
+ * find leaks and wrong uses, and fails on request.
  *
- * FAKE_FAIL=n: from the n-th call that can fail on, its function always fails, with FAKE_RESULT.
- * FAKE_DEVICES, FAKE_EXTENSIONS: how many there are. FAKE_CACHE: bytes of a pipeline cache.
- * FAKE_PUSH_BYTES: of push constants. FAKE_INVOCATIONS: of a workgroup. FAKE_RANGE: bytes that can
- * be bound of a buffer. FAKE_HALF_STORAGE: whether buffers may hold float16. FAKE_TYPE: of device.
+ * FAKE_FAIL=n: the function of call n (from 0, of the calls that can fail) fails from then on, with
+ * FAKE_RESULT. FAKE_DEVICES, FAKE_EXTENSIONS: their numbers. FAKE_CACHE: bytes of a pipeline cache.
+ * FAKE_PUSH_BYTES: bytes of push constants. FAKE_INVOCATIONS: invocations of a workgroup.
+ * FAKE_RANGE: bytes of a buffer that can be bound. FAKE_HALF_STORAGE: whether buffers may contain
+ * float16. FAKE_TYPE: type of the device.
  *
- * Of each command buffer it says what was recorded, a letter each: D a dispatch, B a barrier that
- * lets later dispatches see what earlier ones wrote, H one that lets the host. A submission must be
- * waited for before anything else is asked. At the end it says how many extensions were
- * enabled last, how often each function was called, or what it was asked for as often, how many
- * calls there were, which function failed, and how many objects are left.
+ * It prints the commands of each command buffer, a letter each: D for a dispatch, B for a barrier
+ * before later dispatches, H for a barrier before the host. It aborts if another function is called
+ * while a submission is not waited for. At the end, it prints counts of calls and of some arguments,
+ * the number of extensions enabled last, the number of calls that can fail, the function that failed,
+ * and the number of objects that are not destroyed.
  */
 #include <stdio.h>
 #include <stdlib.h>

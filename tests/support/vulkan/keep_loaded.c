@@ -1,6 +1,6 @@
 /*
- * Keeps libraries loaded (LD_PRELOAD). What a driver's variables point to when it is unloaded would
- * be taken for a leak, by nobody's name; what nothing points to is one still.
+ * Keeps libraries loaded (LD_PRELOAD). If a driver is unloaded, the leak sanitizer reports memory
+ * that the driver's variables point to, without names of functions. Other leaks are still reported.
  */
 int dlclose(void *handle);
 

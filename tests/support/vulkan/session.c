@@ -1,6 +1,6 @@
 /*
  * Opens devices for the network -DNETWORK=..., runs it, closes: `session DEVICES INFERENCES [CACHE]`.
- * Says what went wrong on standard output: status 1 on opening, 2 on running.
+ * Prints errors to standard output, and returns 1 if opening fails and 2 if running fails.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < count; ++i) {
         OF(_gpu_close)(&gpus[i]);
-        OF(_gpu_close)(&gpus[i]); /* there is nothing to give back any more */
+        OF(_gpu_close)(&gpus[i]); /* closing twice must do nothing */
     }
     return status;
 }

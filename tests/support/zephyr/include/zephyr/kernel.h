@@ -1,4 +1,4 @@
-/* As much of Zephyr's kernel as the sample of an export calls. */
+/* The part of Zephyr's kernel that the sample of an export uses. */
 #ifndef KERNEL_H
 #define KERNEL_H
 

@@ -1,4 +1,4 @@
-/* As much of Arduino's interface as the sketches of exports call, with its overloads of `print`. */
+/* The part of Arduino's interface that sketches of exports use, with its overloads of `print`. */
 #ifndef ARDUINO_H
 #define ARDUINO_H
 

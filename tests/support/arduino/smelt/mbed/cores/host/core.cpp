@@ -43,7 +43,7 @@ unsigned long millis() {
     return 0;
 }
 
-/* The sketches wait after an inference: one is enough. */
+/* Sketches call this after an inference; end the program after the first. */
 void delay(unsigned long) {
     exit(0);
 }
