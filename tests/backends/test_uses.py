@@ -32,6 +32,7 @@ TARGETS = ("host", "cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55")
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _CALL = re.compile(r"\b([A-Za-z]\w*)\(")
+_POINTER = re.compile(r"\(\*(\w+)\)\(")
 _NO_CALLS = {
     *("aligned", "defined", "for", "if", "int32_t", "return", "sizeof", "switch", "volatile"),
     "while",
@@ -45,7 +46,8 @@ def used(text: str, own: str) -> set[str]:
     found = {word for word in words if word.isupper() and word in helper_blocks()}
     found |= {FLOAT} if words & {"float", "double"} else set()
     found |= {"math.h"} if words & {"INFINITY", "NAN"} else set()
-    for name in filter(str.islower, set(_CALL.findall(code)) - _NO_CALLS):
+    pointers = set(_POINTER.findall(code))
+    for name in filter(str.islower, set(_CALL.findall(code)) - _NO_CALLS - pointers):
         if name in helper_blocks():
             found.add(name)
         elif name.startswith("mem"):

@@ -54,9 +54,9 @@ FAULTS = (
     ),
     _of(
         "the second output of a pair keeps a part of the first",
-        "templates/backends/dsp/asm.j2",
-        "const int32_t b = ((int32_t)(both - first) {{ pair.upper }})",
-        "const int32_t b = ((int32_t)both {{ pair.upper }})",
+        "templates/backends/dsp/plain_pairs.j2",
+        "const int32_t upper = (int32_t)(both - sum0);",
+        "const int32_t upper = (int32_t)both;",
         _kernels("dsp", _HOST),
     ),
     _of(
