@@ -19,10 +19,10 @@ _ASSEMBLY_COLUMNS = 86
 """Maximum length of a line of assembly, without its quotes and indentation."""
 
 _TESTS = ("cmp ", "subs ", "tst ", "ands ", "lsrs ")
-"""How instructions begin that a conditional branch tests."""
+"""Beginnings of the instructions that set the flags for a conditional branch."""
 
 _BRANCHES = ("beq ", "bne ", "blo ", "bhi ")
-"""How conditional branches begin."""
+"""Beginnings of conditional branches."""
 
 
 def c_float(value: float) -> str:
@@ -46,7 +46,7 @@ def c_double(value: float) -> str:
 
 
 def c_int(value: int) -> str:
-    """Return an int32 constant; INT32_MIN has no literal of its own in C."""
+    """Return an int32 constant; C has no literal for INT32_MIN, so it is the macro."""
     return "INT32_MIN" if int(value) == -(2**31) else str(int(value))
 
 
@@ -111,8 +111,8 @@ def _wide(value: int, dtype: DType) -> str:
 def c_assembly(lines: Iterable[str]) -> str:
     """Return lines of assembly as C strings in an `__asm__` statement.
 
-    Up to four instructions of one kind that follow each other share a string, and so do a
-    conditional branch and what it tests.
+    Up to four consecutive instructions of one kind share a string, and so do a conditional branch
+    and the instruction that sets its flags.
     """
     rows: list[list[str]] = []
     for line in lines:
@@ -128,7 +128,7 @@ def c_assembly(lines: Iterable[str]) -> str:
 
 
 def _kind(instruction: str) -> str:
-    """Return what an Arm instruction has in common with others: load, store, product, its name."""
+    """Return the kind of an Arm instruction: load, store, product, or its own mnemonic."""
     mnemonic = instruction.split(" ")[0]
     for start in ("ld", "st", "sm"):
         if mnemonic.startswith(start):
