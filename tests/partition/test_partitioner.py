@@ -206,9 +206,14 @@ def test_a_faster_kernel_of_a_backend_named_later_says_what_takes_it(optimize: O
         (
             "ram",
             8,
-            "Phase by phase would be faster, but takes scratch: --optimize speed allows it.",
+            "Computing phase by phase would be faster, but takes scratch: --optimize speed "
+            "allows it.",
         ),
-        ("speed", 600, "Phase by phase would be faster, but takes 9,600 bytes of scratch; more "),
+        (
+            "speed",
+            600,
+            "Computing phase by phase would be faster, but takes 9,600 bytes of scratch; more ",
+        ),
     ],
 )
 def test_a_missing_faster_form_says_why(optimize: Optimize, channels: int, why: str) -> None:

@@ -203,7 +203,7 @@ def _call(
         parameters=LoopsParameters(
             (
                 f"{op.name}: {updates} into {x} by {indices}",
-                f"(reduction: {op.reduction}). The output may lie over the input.",
+                f"(reduction: {op.reduction}). The output may overwrite the input.",
             ),
             (
                 "if (output != input) {",
