@@ -83,8 +83,8 @@ class _NormalizationLoops:
         strides = [dense_strides(x.shape), *(_strides(node, i, x) for i in (_SCALE, _BIAS))]
         kept = [axis for axis in range(len(x.shape)) if axis not in op.axes]
         shape = [x.shape[axis] for axis in kept]
-        self.outer = nest(shape, *_of(strides, kept), dense_strides(shape))
-        self.inner = nest([x.shape[a] for a in op.axes], *_of(strides, op.axes), names="rstuvw")
+        self.outer = nest(shape, *_along(strides, kept), dense_strides(shape))
+        self.inner = nest([x.shape[a] for a in op.axes], *_along(strides, op.axes), names="rstuvw")
         self.blocks: tuple[LaneBlock, ...] = (LaneBlock(0, 1, 1),)
         self.lane: ArrayLoop | None = None
         if self.outer and self.outer[-1].strides[_X] == 1:
@@ -189,7 +189,7 @@ def _strides(node: Node, operand: int, x: TensorType) -> tuple[int, ...]:
     return broadcast_strides(() if value is None else value.type.shape, x.shape)
 
 
-def _of(strides: Sequence[Sequence[int]], axes: Sequence[int]) -> list[list[int]]:
+def _along(strides: Sequence[Sequence[int]], axes: Sequence[int]) -> list[list[int]]:
     """Return the strides of each array along these axes."""
     return [[own[axis] for axis in axes] for own in strides]
 

@@ -51,7 +51,7 @@ class OneHotKernel(Kernel[OneHot]):
             form="c_one_hot",
             parameters=LoopsParameters(
                 (
-                    f"{indices} -> {y}: along axis {op.axis} "
+                    f"OneHot: {indices} -> {y}: along axis {op.axis}, "
                     "values[1] at each index, values[0] elsewhere.",
                     "A negative index counts from the end; an index outside the axis is ignored.",
                 ),

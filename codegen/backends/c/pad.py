@@ -42,7 +42,7 @@ class _Border:
     byte: int | None
     size: int
 
-    def around(self, axes: list[tuple[int, int, int]], level: int = 0) -> list[str]:
+    def lines(self, axes: list[tuple[int, int, int]], level: int = 0) -> list[str]:
         """Return C lines that write the output and advance the pointers.
 
         Args:
@@ -54,7 +54,7 @@ class _Border:
         lines += [f"output += {before};"] if before else []
         if inner:
             loop = ArrayLoop(ALL_NAMES[level], steps, ())
-            lines += in_loops((loop,), self.around(inner, level + 1))
+            lines += in_loops((loop,), self.lines(inner, level + 1))
         else:
             lines.append(f"memcpy(output, input, {steps * self.size});")
             lines += [f"output += {steps};"] if level or after else []
@@ -98,7 +98,7 @@ class PadKernel(Kernel[Pad]):
                     f"{', '.join(map(str, op.padding))} elements of {border.value} "
                     "before and after each axis.",
                 ),
-                tuple(border.around(_axes(op, x))),
+                tuple(border.lines(_axes(op, x))),
             ),
             operands=(
                 Input(0, "input"),

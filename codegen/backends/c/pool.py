@@ -135,7 +135,7 @@ def _walk(
 ) -> WindowWalk:
     """Return how windows are accumulated; `clips`: whether some reach beyond the image."""
     op, x = node.op, node.input(0).type
-    first, centre = _first(op.kind, x.dtype), 0
+    first, centre = _initial(op.kind, x.dtype), 0
     if op.scales(node):
         whole = -x.zero_point * prod(op.window)
         first, centre = ("0", x.zero_point) if clips else (str(whole), 0)
@@ -260,7 +260,7 @@ def _result(division: _AverageDivision, store: Store, acc: str) -> str:
             return store(acc)
 
 
-def _first(kind: str, dtype: DType) -> str:
+def _initial(kind: str, dtype: DType) -> str:
     """Return the initial value of an accumulator, as C."""
     if kind != "max":
         return "0.0f" if dtype.is_float else "0"

@@ -150,18 +150,18 @@ class RecurrentGates:
     def _called(self, target: str, activation: str, argument: str) -> UnitStatement:
         return UnitStatement(f"{target} = ", self.letters[activation], f"{argument};")
 
-    def _sum(self, gate: int, unit: str, seen: str = "") -> str:
+    def _sum(self, gate: int, unit: str, state: str = "") -> str:
         """Return the C of a gate's sum, in parentheses.
 
         Args:
             gate: index of the gate.
             unit: C expression of the unit's index.
-            seen: element of the state that a peephole, if present, adds; empty for none.
+            state: element of the state that a peephole, if present, multiplies; empty for none.
         """
         at = f"{gate * self.units} + {unit}" if gate else unit
         text = f"input[{at}] + sums[{at}]"
-        if seen and "peepholes" in self.given:
-            text += f" + peepholes[{at}] * {seen}"
+        if state and "peepholes" in self.given:
+            text += f" + peepholes[{at}] * {state}"
         return f"({text})"
 
 

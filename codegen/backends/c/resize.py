@@ -23,7 +23,7 @@ from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.tensor.resize import Resize
 
-_EACH = 4
+_MOST_ENTRIES = 4
 """Upper limit of a row's or column's entries in all tables."""
 
 
@@ -86,7 +86,7 @@ class ResizeKernel(Kernel[Resize]):
 
     @override
     def entries(self, node: Node) -> int:
-        return _EACH * sum(node.output.type.shape[1:3])
+        return _MOST_ENTRIES * sum(node.output.type.shape[1:3])
 
     @override
     def offer(self, node: Node[Resize], request: Request) -> KernelCall | Refusal:

@@ -43,7 +43,7 @@ class ScatterElementsKernel(Kernel[ScatterElements]):
     @override
     def offer(self, node: Node[ScatterElements], request: Request) -> KernelCall | Refusal:
         op, x, indices = node.op, node.input(0).type, node.input(2).type
-        if refusal := _refuse_halves(op, x.dtype):
+        if refusal := _refuse_float16(op, x.dtype):
             return refusal
         loops, offset = element_loops(x.shape, indices.shape, op.axis)
         read = index(loops, 1)
@@ -64,7 +64,7 @@ class ScatterNDKernel(Kernel[ScatterND]):
     @override
     def offer(self, node: Node[ScatterND], request: Request) -> KernelCall | Refusal:
         op, x, indices = node.op, node.input(0).type, node.input(2).type
-        if refusal := _refuse_halves(op, x.dtype):
+        if refusal := _refuse_float16(op, x.dtype):
             return refusal
         tuple_size = indices.shape[-1]
         inner = prod(x.shape[tuple_size:])
@@ -89,7 +89,7 @@ class ScatterNDKernel(Kernel[ScatterND]):
 
 
 @dataclass(frozen=True)
-class Circle:
+class CircularAxis:
     """A circular axis: a run that reaches its end continues at its beginning.
 
     Attributes:
@@ -133,7 +133,7 @@ class TensorScatterParameters(Parameters):
     run: int
     row: int
     copied: int | None
-    circle: Circle | None
+    circle: CircularAxis | None
 
 
 class TensorScatterKernel(Kernel[TensorScatter]):
@@ -157,7 +157,9 @@ class TensorScatterKernel(Kernel[TensorScatter]):
                 f"const int32_t rest = (int32_t)(indices[b] % {size});",
                 f"const int32_t begin = rest < 0 ? rest + {size} : rest;",
             )
-        circle = Circle(size, count, size - count, inner * x.dtype.size) if op.circular else None
+        circle = None
+        if op.circular:
+            circle = CircularAxis(size, count, size - count, inner * x.dtype.size)
         which = ", which is circular" if op.circular else ""
         return KernelCall(
             template="backends/c/tensor_scatter.j2",
@@ -182,7 +184,7 @@ class TensorScatterKernel(Kernel[TensorScatter]):
         )
 
 
-def _refuse_halves(op: ScatterElements | ScatterND, dtype: DType) -> Refusal | None:
+def _refuse_float16(op: ScatterElements | ScatterND, dtype: DType) -> Refusal | None:
     if dtype is DType.FLOAT16 and op.reduction != "none":
         return Refusal(f"{op.name} with reduction '{op.reduction}' is not served for f16 data.")
     return None

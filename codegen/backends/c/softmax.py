@@ -41,7 +41,7 @@ from smelt.ops.core.softmax import (
 _SUM_LIMIT = 4095
 """Maximum size of an int8 row: the sum of its exponentials, with 12 integer bits, is below 2^31."""
 
-_NARROW = 511
+_NARROW_SUM_LIMIT = 511
 """Maximum size of an int8 row with a sum of exponentials below 2^28."""
 
 _SHORT_SUM_LIMIT = 65535
@@ -275,7 +275,7 @@ class SoftmaxKernel(Kernel[Softmax]):
             rows=x.size // size,
             size=size,
             exponential=_exponential(table),
-            wide=size > _NARROW,
+            wide=size > _NARROW_SUM_LIMIT,
         )
         uses = "leading_zeros", "reciprocal", "requantize"
         return _int8_call("softmax", parameters, table, *uses)

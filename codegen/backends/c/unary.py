@@ -126,14 +126,14 @@ class TableParameters(Parameters):
     index: str
 
 
-def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str) -> KernelCall:
+def table_call(table: Array, x: TensorType, y: TensorType, function: str, stem: str) -> KernelCall:
     """Return a call that looks up every 8-bit element.
 
     Args:
         table: 256 results for the inputs in ascending order.
         x: type of the input.
         y: type of the output.
-        what: name of the tabulated function, for the comment and the report.
+        function: name of the tabulated function, for the comment and the report.
         stem: stem of the C function's name.
     """
     signed = x.dtype is DType.INT8
@@ -141,7 +141,7 @@ def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str)
         template="backends/c/table.j2",
         stem=stem,
         parameters=TableParameters(
-            f"{what.capitalize()}: {x} -> {y}.",
+            f"{function.capitalize()}: {x} -> {y}.",
             x.size,
             "input[i]" if x.dtype.c_name == "uint8_t" else "(uint8_t)input[i]",
         ),
@@ -151,7 +151,7 @@ def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str)
             Output(0, "output"),
         ),
         in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
-        summary=f"{what} by a table of 256 results",
+        summary=f"{function} by a table of 256 results",
     )
 
 
@@ -181,7 +181,7 @@ class UnaryKernel(Kernel[Unary]):
     @override
     def offer(self, node: Node[Unary], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if x.dtype is DType.FLOAT64 and not _exact(op):
+        if x.dtype is DType.FLOAT64 and not _serves_float64(op):
             return Refusal(f"{op.name} is not served for f64 data: export the network in float32.")
         if x.is_quantized and x.dtype is DType.INT16:
             return unary_int16(node)
@@ -215,7 +215,7 @@ class UnaryKernel(Kernel[Unary]):
         )
 
 
-def _exact(op: Unary) -> bool:
+def _serves_float64(op: Unary) -> bool:
     """Return whether an operator can be computed in float64.
 
     It can if its expression has neither helper functions nor constants of the operator or with
