@@ -1,8 +1,8 @@
-"""The last step in the making of C: lines of at most 100 columns.
+"""The last step of generating C: breaking lines longer than 100 columns.
 
-Templates write a statement, a declaration or a sentence of a comment on one line, however long its
-names and numbers make it. `laid_out` breaks such a line behind the opening bracket of its longest
-part, and fills the following lines, indented by four columns, with what the brackets contain.
+Templates write each statement, declaration or sentence of a comment on one line, whatever its
+length. `laid_out` breaks a line of code after the opening bracket of its longest bracketed part.
+The content of the brackets fills the following lines, indented by four columns.
 """
 
 from __future__ import annotations
@@ -12,53 +12,62 @@ from collections.abc import Iterable, Iterator
 from textwrap import wrap
 
 COLUMNS = 100
-"""The longest line of generated C, but for names that leave no room and text between quotes."""
+"""Maximum length of a line of generated C.
+
+Lines with text between quotes, and those without a place to break, may be longer.
+"""
 
 _INDENT = "    "
 _BRACKETS = {"(": ")", "{": "}", "[": "]"}
 _OPERATORS = (" || ", " && ", " ? ", " : ", " | ", " & ", " + ", " - ", " = ", " << ", " >> ")
-"""Where an expression is broken, the most loosely binding first."""
+"""Operators at which an expression may be broken, preferred (loosely binding) ones first."""
 _TRAILING = re.compile(r"^(?P<code>.*\S) +(?P<comment>/\* .* \*/)$")
 _CALLED = re.compile(r"\w$|\b(?:for|if|while|switch) $|^typedef .*\)$")
-"""What stands before the brackets of arguments."""
+"""Matches code before a bracket that a line may end with: a name, `for`, `if`, …"""
 _SENTENCE = re.compile(r"[A-Z`'-]")
-"""What begins a new sentence, or an item, of a comment."""
+"""Matches the beginning of a sentence, or of an item, of a comment."""
 
 
 def laid_out(text: str) -> str:
-    """C whose lines are broken where they are longer than `COLUMNS`; all others stay."""
+    """Return C with all lines longer than `COLUMNS` broken; other lines do not change."""
     if all(len(line) <= COLUMNS for line in text.split("\n")):
         return text
     return "\n".join(_lines(text.split("\n")))
 
 
 def comment(text: str, pad: str = "") -> str:
-    """A comment of C on lines of its own, whose text is safe in one (see `c_comment`)."""
+    """Return a C comment on its own lines.
+
+    Args:
+        text: text that is safe in a comment; see `c_comment`.
+        pad: indentation.
+    """
     return "\n".join(_comment_lines(text, pad))
 
 
 def _lines(lines: Iterable[str]) -> Iterator[str]:
-    waiting = list(lines)[::-1]
-    commented = False
-    while waiting:
-        line = waiting.pop()
-        was_commented = commented
-        commented = _opens_comment(line, commented)
+    """Yield the lines, with those longer than `COLUMNS` broken."""
+    following = list(lines)[::-1]
+    in_comment = False
+    while following:
+        line = following.pop()
+        was_in_comment = in_comment
+        in_comment = _opens_comment(line, in_comment)
         pad = line[: len(line) - len(line.lstrip())]
         code = line.strip()
         if len(line) <= COLUMNS or code.startswith(("#", '"')) or code.endswith("\\"):
             yield line
-        elif was_commented:
+        elif was_in_comment:
             first, *rest = _wrapped(code.removeprefix("* "), COLUMNS - len(pad) - 2)
             yield f"{pad}* {first}"
             if rest:
-                _put_back(waiting, " ".join(rest), pad)
+                _put_back(following, " ".join(rest), pad)
         elif code.startswith("/*") and code.endswith("*/"):
             yield from _comment_lines(code[2:-2].strip(), pad)
         elif code.startswith("/*"):
             first, *rest = _wrapped(code, COLUMNS - len(pad))
             yield pad + first
-            _put_back(waiting, " ".join(rest), pad + " ")
+            _put_back(following, " ".join(rest), pad + " ")
         elif trailing := _TRAILING.match(code):
             yield from _comment_lines(trailing["comment"][2:-2].strip(), pad)
             yield from _broken(trailing["code"], pad)
@@ -67,36 +76,50 @@ def _lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _wrapped(text: str, columns: int) -> list[str]:
-    """The words of a text in lines of so many columns."""
+    """Break a text between words into lines of at most `columns`."""
     return wrap(text, columns, break_long_words=False, break_on_hyphens=False)
 
 
-def _put_back(waiting: list[str], rest: str, pad: str) -> None:
-    """Put the rest of a comment's line before the next line, if its sentence goes on there."""
-    following = waiting[-1].strip().removeprefix("* ") if waiting else "*/"
-    new = following in ("*", "*/") or _SENTENCE.match(following) or rest.endswith(".")
+def _put_back(following: list[str], rest: str, pad: str) -> None:
+    """Put the rest of a broken comment line before the lines that follow.
+
+    If the sentence continues on the next line, that line is appended to the rest.
+
+    Args:
+        following: the lines that follow, the next one last.
+        rest: the rest of the broken line.
+        pad: indentation.
+    """
+    next_line = following[-1].strip().removeprefix("* ") if following else "*/"
+    new = next_line in ("*", "*/") or _SENTENCE.match(next_line) or rest.endswith(".")
     if not new:
-        waiting.pop()
-        rest = f"{rest} {following}"
-    waiting.append(f"{pad}* {rest}")
+        following.pop()
+        rest = f"{rest} {next_line}"
+    following.append(f"{pad}* {rest}")
 
 
 def _comment_lines(text: str, pad: str) -> list[str]:
-    """A comment of its own, in as many lines as it takes."""
+    """Return a comment in as many lines as it needs."""
     if len(pad) + len(text) + 6 <= COLUMNS:
         return [f"{pad}/* {text} */"]
     lines = _wrapped(text, COLUMNS - len(pad) - 3)
     return [f"{pad}/*", *(f"{pad} * {line}" for line in lines), f"{pad} */"]
 
 
-def _opens_comment(line: str, commented: bool) -> bool:
-    """Whether a comment is open behind a line."""
+def _opens_comment(line: str, in_comment: bool) -> bool:
+    """Return whether the end of a line is inside a comment; `in_comment`: whether its start is."""
     begin, end = line.rfind("/*"), line.rfind("*/")
-    return commented if begin == end else begin > end
+    return in_comment if begin == end else begin > end
 
 
 def _broken(code: str, pad: str, inner: str | None = None) -> list[str]:
-    """A line of code in several; what follows the first is indented by `inner`."""
+    """Break a line of code.
+
+    Args:
+        code: the line without its indentation.
+        pad: indentation of the first line.
+        inner: indentation of the lines after it; four columns more than `pad` if it is None.
+    """
     inner = pad + _INDENT if inner is None else inner
     if len(pad) + len(code) <= COLUMNS:
         return [pad + code]
@@ -131,12 +154,15 @@ def _filled(items: Iterable[str], pad: str) -> Iterator[str]:
 
 
 def _may_break(code: str, bracket: int) -> bool:
-    """Whether a line may end with a bracket: of a list, of arguments, or behind `for` and `if`."""
+    """Return whether a line may end after this bracket: of a list, of arguments, of `for` or `if`.
+
+    `bracket` is the bracket's index in `code`.
+    """
     return code[bracket] == "{" or bool(_CALLED.search(code[:bracket]))
 
 
 def _at_operators(code: str, pad: str, inner: str) -> list[str]:
-    """An expression in lines that end with an operator, or begin with `?` or `:`."""
+    """Break an expression into lines that end with an operator, or begin with `?` or `:`."""
     if len(pad) + len(code) <= COLUMNS:
         return [pad + code]
     for operator in _OPERATORS:
@@ -150,7 +176,7 @@ def _at_operators(code: str, pad: str, inner: str) -> list[str]:
 
 
 def _split(text: str, separator: str) -> Iterator[str]:
-    """The parts between separators outside of all brackets, each with the one that follows it."""
+    """Yield the parts between separators outside of all brackets, each with its separator."""
     begin = 0
     for at in _top_level(text, separator):
         yield text[begin : at + 1].strip()
@@ -159,7 +185,7 @@ def _split(text: str, separator: str) -> Iterator[str]:
 
 
 def _top_level(text: str, wanted: str) -> list[int]:
-    """Where a string stands outside of all brackets."""
+    """Return the indices at which a string occurs outside of all brackets."""
     depth, found = 0, list[int]()
     for i, c in enumerate(text):
         depth += (c in _BRACKETS) - (c in ")}]")
@@ -169,7 +195,7 @@ def _top_level(text: str, wanted: str) -> list[int]:
 
 
 def _groups(code: str) -> Iterator[tuple[int, int]]:
-    """Where parentheses and braces open and close that stand in no other ones."""
+    """Yield the indices at which each outermost pair of parentheses or braces opens and closes."""
     opened: list[int] = []
     for i, c in enumerate(code):
         if c in _BRACKETS:

@@ -19,10 +19,10 @@ _ASSEMBLY_COLUMNS = 86
 """Maximum length of a line of assembly, without its quotes and indentation."""
 
 _TESTS = ("cmp ", "subs ", "tst ", "ands ", "lsrs ")
-"""How instructions begin that a conditional branch tests."""
+"""Beginnings of the instructions that set the flags for a conditional branch."""
 
 _BRANCHES = ("beq ", "bne ", "blo ", "bhi ")
-"""How conditional branches begin."""
+"""Beginnings of conditional branches."""
 
 _ALONE = frozenset({"b", "bl", "bx", "push", "pop", *(branch.strip() for branch in _BRANCHES)})
 """Mnemonics of instructions that share their string with no later one."""
@@ -49,7 +49,7 @@ def c_double(value: float) -> str:
 
 
 def c_int(value: int) -> str:
-    """Return an int32 constant; INT32_MIN has no literal of its own in C."""
+    """Return an int32 constant; C has no literal for INT32_MIN, so it is the macro."""
     return "INT32_MIN" if int(value) == -(2**31) else str(int(value))
 
 

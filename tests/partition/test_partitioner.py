@@ -206,9 +206,14 @@ def test_the_reason_names_the_option_that_selects_a_faster_backend(optimize: Opt
         (
             "ram",
             8,
-            "Phase by phase would be faster, but takes scratch: --optimize speed allows it.",
+            "Computing phase by phase would be faster, but takes scratch: --optimize speed "
+            "allows it.",
         ),
-        ("speed", 600, "Phase by phase would be faster, but takes 9,600 bytes of scratch; more "),
+        (
+            "speed",
+            600,
+            "Computing phase by phase would be faster, but takes 9,600 bytes of scratch; more ",
+        ),
     ],
 )
 def test_the_reason_says_why_a_faster_form_is_missing(

@@ -39,10 +39,10 @@ _X, _SCALE, _BIAS, _STATISTICS = range(4)
 
 
 class NormalizationKernel(Kernel[Normalization]):
-    """Three passes: the mean, the variance, the result.
+    """Normalizes in three passes: the mean, the variance, the result.
 
-    Where the last axis stays, four neighbours go together; where it does not, its elements are
-    summed by a loop that vectorizes.
+    If the last axis is normalized, its elements are summed by a function that compilers vectorize.
+    Otherwise four neighbours, each with its own mean, are computed together.
     """
 
     op = Normalization
@@ -74,7 +74,7 @@ class NormalizationKernel(Kernel[Normalization]):
 
 
 class _NormalizationLoops:
-    """Loops over the elements that share a mean, inside of loops over the means."""
+    """The loops of a normalization: over the means, and inside over the elements that share one."""
 
     def __init__(self, node: Node[Normalization]) -> None:
         op, x = node.op, node.input(0).type
@@ -83,19 +83,19 @@ class _NormalizationLoops:
         strides = [dense_strides(x.shape), *(_strides(node, i, x) for i in (_SCALE, _BIAS))]
         kept = [axis for axis in range(len(x.shape)) if axis not in op.axes]
         shape = [x.shape[axis] for axis in kept]
-        self.outer = nest(shape, *_of(strides, kept), dense_strides(shape))
-        self.inner = nest([x.shape[a] for a in op.axes], *_of(strides, op.axes), names="rstuvw")
+        self.outer = nest(shape, *_along(strides, kept), dense_strides(shape))
+        self.inner = nest([x.shape[a] for a in op.axes], *_along(strides, op.axes), names="rstuvw")
         self.blocks: tuple[LaneBlock, ...] = (LaneBlock(0, 1, 1),)
         self.lane: ArrayLoop | None = None
         if self.outer and self.outer[-1].strides[_X] == 1:
             self.lane, self.outer = self.outer[-1], self.outer[:-1]
             self.blocks = lane_blocks(self.lane.size)
-        # A row of neighbours is summed by a shared function.
+        # A contiguous row is summed by a helper function.
         self.row = self.inner[-1] if self.inner and self.inner[-1].strides[_X] == 1 else None
         self.how = "a row at a time" if self.row else f"{self.blocks[0].lanes} at a time"
 
     def lines(self, block: LaneBlock) -> list[str]:
-        """The C lines of a block."""
+        """Return the C lines that compute a block."""
         lanes = range(block.lanes)
         start = index(self.outer, _X), block.position if self.lane else "0"
         lines = [
@@ -164,7 +164,7 @@ class _NormalizationLoops:
         return f"factor{n}"
 
     def _operand(self, firsts: list[str], name: str, block: LaneBlock, n: int) -> str:
-        """An element of scale or bias, loaded before the loops if they do not change it."""
+        """Return an element of scale or bias; it is loaded before the loops if they keep it."""
         element = self._element(name, block, n)
         if any(loop.strides[_SCALE if name == "scale" else _BIAS] for loop in self.inner):
             return element
@@ -177,29 +177,37 @@ class _NormalizationLoops:
         return f"{name}[{total((around, self._lane(block, n, array), inside))}]"
 
     def _lane(self, block: LaneBlock, n: int, array: int) -> str:
-        """What the lane adds to the index of an array."""
+        """Return the C expression that a lane adds to the index of an array."""
         if self.lane is None or not self.lane.strides[array]:
             return "0"
         return block.lane(n)
 
 
 def _strides(node: Node, operand: int, x: TensorType) -> tuple[int, ...]:
+    """Return an operand's strides along the axes of `x`; 0 if it is missing or broadcast."""
     value = node.optional(operand)
     return broadcast_strides(() if value is None else value.type.shape, x.shape)
 
 
-def _of(strides: Sequence[Sequence[int]], axes: Sequence[int]) -> list[list[int]]:
+def _along(strides: Sequence[Sequence[int]], axes: Sequence[int]) -> list[list[int]]:
+    """Return the strides of each array along these axes."""
     return [[own[axis] for axis in axes] for own in strides]
 
 
 @dataclass(frozen=True)
 class LocalResponseParameters(Parameters):
-    """The variables of `backends/c/local_response.j2`.
+    """Variables of `local_response.j2`; texts are C.
 
     Attributes:
-        before: how many channels before each one count.
-        past: how far the first one is behind it that does not, if its index is less than `last`.
-        power: the C expression of what is divided by.
+        x: type of the input.
+        bias, factor, beta: each element is divided by (bias + factor * sum of squares)^beta.
+        size: channels whose squares are summed.
+        rows: pixels.
+        channels: channels of a pixel.
+        before: summed channels before the element's own.
+        last: number of channels that have all summed channels after them.
+        past: distance from the element's channel to the first channel after the summed ones.
+        power: the divisor.
     """
 
     x: str
@@ -216,7 +224,7 @@ class LocalResponseParameters(Parameters):
 
 
 class LocalResponseKernel(Kernel[LocalResponse]):
-    """The squares near each element, summed again for each."""
+    """Sums the squares of the neighbouring channels separately for each element."""
 
     op = LocalResponse
 
@@ -227,7 +235,7 @@ class LocalResponseKernel(Kernel[LocalResponse]):
             return Refusal(f"{op.name} is served for f32 data only.")
         before, behind = op.reach
         channels = x.shape[-1]
-        # Two roots are cheaper than a power, and 0.75 is what is used.
+        # 0.75 is the usual exponent, and square roots are cheaper than a power.
         power = f"powf(base, {c_float(op.beta)})"
         if op.beta == 0.75:
             power = "(sqrtf(base) * sqrtf(sqrtf(base)))"
@@ -249,7 +257,7 @@ class LocalResponseKernel(Kernel[LocalResponse]):
             ),
             operands=(Input(0, "input"), Output(0, "output")),
             uses=uses_in([power]),
-            summary=f"{op.size} elements around each",
+            summary=f"sums of {op.size} neighbouring channels for each element",
         )
 
 

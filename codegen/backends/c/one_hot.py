@@ -30,7 +30,7 @@ from smelt.ops.tensor.one_hot import OneHot
 
 
 class OneHotKernel(Kernel[OneHot]):
-    """Fills the output with the one value, then sets an element an index."""
+    """Fills the output with the "off" value, then writes the "on" value for each index."""
 
     op = OneHot
     floats = STORED_FLOATS
@@ -51,9 +51,9 @@ class OneHotKernel(Kernel[OneHot]):
             form="c_one_hot",
             parameters=LoopsParameters(
                 (
-                    f"{indices} -> {y}: along axis {op.axis} "
+                    f"OneHot: {indices} -> {y}: along axis {op.axis}, "
                     "values[1] at each index, values[0] elsewhere.",
-                    "An index below zero counts from the end; one that lies outside sets nothing.",
+                    "A negative index counts from the end; an index outside the axis is ignored.",
                 ),
                 (
                     f"for (int32_t f = 0; f < {y.size}; ++f) {{",
@@ -63,16 +63,16 @@ class OneHotKernel(Kernel[OneHot]):
                 ),
             ),
             operands=(Input(0, "values"), Input(1, "indices"), Output(0, "output")),
-            summary=f"depth {op.depth}, one element an index",
+            summary=f"depth {op.depth}, one element per index",
         )
 
 
 _EXACT = 2**24
-"""Up to here float32 tells integers apart."""
+"""float32 represents every integer up to this number."""
 
 
 def _lines(dtype: DType, read: str, depth: int) -> tuple[list[str], str]:
-    """C lines that open a block where the index lies inside the axis, and its position there."""
+    """Return C lines that open a block if the index is inside the axis, and its position there."""
     low = 0 if not dtype.is_integer else dtype.limits[0]
     if dtype.is_integer and low == 0:
         kind = "uint64_t" if dtype is DType.UINT64 else "uint32_t"

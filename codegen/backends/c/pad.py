@@ -30,20 +30,31 @@ from smelt.ops.tensor.pad import Pad
 
 @dataclass(frozen=True)
 class _Border:
-    """An element of a border in C, the byte that it consists of (None: of several), its bytes."""
+    """The element that fills a border.
+
+    Attributes:
+        value: C expression of the element.
+        byte: the value of each of its bytes; None if they differ or are not known.
+        size: size of the element in bytes.
+    """
 
     value: str
     byte: int | None
     size: int
 
-    def around(self, axes: list[tuple[int, int, int]], level: int = 0) -> list[str]:
-        """C lines that write the output, from the axis at `level` on, and move the pointers on."""
+    def lines(self, axes: list[tuple[int, int, int]], level: int = 0) -> list[str]:
+        """Return C lines that write the output and advance the pointers.
+
+        Args:
+            axes: the axis at `level` and those inside it, as `_axes` returns them.
+            level: number of loops around these lines.
+        """
         (before, steps, after), *inner = axes
         lines = self._fill(before)
         lines += [f"output += {before};"] if before else []
         if inner:
             loop = ArrayLoop(ALL_NAMES[level], steps, ())
-            lines += in_loops((loop,), self.around(inner, level + 1))
+            lines += in_loops((loop,), self.lines(inner, level + 1))
         else:
             lines.append(f"memcpy(output, input, {steps * self.size});")
             lines += [f"output += {steps};"] if level or after else []
@@ -69,7 +80,7 @@ class PadKernel(Kernel[Pad]):
     def offer(self, node: Node[Pad], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
         if op.mode != "constant":
-            return Refusal(f"mode '{op.mode}' has a kernel of its own.")
+            return Refusal(f"another kernel serves mode '{op.mode}'.")
         is_read = node.optional(1) is not None
         element = np.asarray(op.stored_value(y), y.dtype.numpy).reshape(1)
         content = element.tobytes()
@@ -87,7 +98,7 @@ class PadKernel(Kernel[Pad]):
                     f"{', '.join(map(str, op.padding))} elements of {border.value} "
                     "before and after each axis.",
                 ),
-                tuple(border.around(_axes(op, x))),
+                tuple(border.lines(_axes(op, x))),
             ),
             operands=(
                 Input(0, "input"),
@@ -99,9 +110,9 @@ class PadKernel(Kernel[Pad]):
 
 
 def _axes(op: Pad, x: TensorType) -> list[tuple[int, int, int]]:
-    """For each axis the elements of its border before, its size, and its border after.
+    """Return for each axis: elements of the border before it, its size, elements after it.
 
-    An axis without border joins the one outside it.
+    An axis without a border is merged into the axis outside it.
     """
     joined: list[tuple[int, int, int]] = []
     for size, (before, after) in zip(x.shape, op.padding, strict=True):

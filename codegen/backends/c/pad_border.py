@@ -35,7 +35,7 @@ from smelt.ops.tensor.pad import Pad
 
 
 class BorderKernel(Kernel[Pad]):
-    """Writes the output in order; a table tells where each index of a padded axis is read."""
+    """Writes the output in order; a table has the input index for each index of a padded axis."""
 
     op = Pad
     floats = STORED_FLOATS
@@ -48,11 +48,11 @@ class BorderKernel(Kernel[Pad]):
     def offer(self, node: Node[Pad], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
         if op.mode == "constant":
-            return Refusal("a constant border has a kernel of its own.")
+            return Refusal("another kernel serves mode 'constant'.")
         strides = dense_strides(x.shape)
         padded = [axis for axis, pair in enumerate(op.padding) if any(pair)]
         plain = [0 if axis in padded else stride for axis, stride in enumerate(strides)]
-        # An array a padded axis, so that its loop is merged with no other.
+        # One array of strides per padded axis, so that `nest` merges its loop with no other.
         marks = [[int(axis == own) for axis in range(len(y.shape))] for own in padded]
         loops = nest(y.shape, plain, dense_strides(y.shape), *marks, names=ALL_NAMES)
         block = 1

@@ -34,31 +34,31 @@ from smelt.ops.core.pool import Pool2D, average_scale
 _RECIPROCAL_LIMIT = 361
 """Largest window whose 8-bit averages `average` computes exactly with a 24-bit reciprocal.
 
-For |sum| <= 128 count, the quotient is exact while 128.5 count^2 < 2^24, and the product of
-numerator and reciprocal then stays below 2^32.
+For |sum| <= 128 count, the quotient is exact if 128.5 count^2 < 2^24; then also the product of
+numerator and reciprocal is below 2^32.
 """
 
 _VECTOR_LANES = 16
-"""Channels at a time where floats are computed several at a time."""
+"""Channels that are computed together with SIMD floats."""
 
 _TAPS_LIMIT = 4
-"""Widest window whose columns are written out instead of looped over."""
+"""The columns of windows with at most this many are unrolled."""
 
 
 @dataclass(frozen=True)
 class PoolParameters(Parameters):
-    """The variables of `backends/c/pool.j2`.
+    """Variables of `pool.j2`; texts are C.
 
     Attributes:
-        comment: the lines of the comment.
-        constants: C lines of what all windows have in common.
+        comment: lines of the function's comment.
+        constants: lines that declare the divisor if all windows have the same size.
         frame: the images.
-        rows, columns: lines that find those under the window of an output.
-        next_row: the expression that goes to the next row.
-        count: lines of what depends on the size of an output's window.
-        type: of the elements.
-        output_pixel: the expression of where pixel `(y, x)` stands.
-        blocks: of channels.
+        rows, columns: lines that declare the bounds of the rows and columns under a window.
+        next_row: expression that advances to the next row.
+        count: lines that declare the divisor of an output if window sizes differ.
+        type: type of the elements.
+        output_pixel: offset of output pixel (y, x).
+        blocks: blocks of channels.
     """
 
     comment: tuple[str, ...]
@@ -74,7 +74,7 @@ class PoolParameters(Parameters):
 
 
 class PoolKernel(Kernel[Pool2D]):
-    """Accumulates several channels of a window at a time."""
+    """Accumulates several channels of a window together."""
 
     op = Pool2D
 
@@ -85,9 +85,10 @@ class PoolKernel(Kernel[Pool2D]):
         op, x, y, frame = node.op, node.input(0).type, node.output.type, Frame.of(node)
         rows = PoolSpan.of(op, 0, x.shape[1], y.shape[1])
         columns = PoolSpan.of(op, 1, x.shape[2], y.shape[2])
-        clips, how = rows.clips or columns.clips, _divides(op, x.dtype, scales=op.scales(node))
+        clips = rows.clips or columns.clips
+        division = _division(op, x.dtype, scales=op.scales(node))
         counts = op.kind == "average" and clips and not op.counts_padding
-        walk = _walk(node, columns, _result_of(node, how, varies=counts), clips=clips)
+        walk = _walk(node, columns, _result_of(node, division, varies=counts), clips=clips)
         vectors = x.dtype.is_float and "simd_float" in request.target.features
         lanes = _VECTOR_LANES if vectors else LANES
         form = walk.in_vectors if vectors else walk.in_registers
@@ -98,12 +99,12 @@ class PoolKernel(Kernel[Pool2D]):
             stem=f"{op.kind}_pool_{op.window[0]}x{op.window[1]}",
             parameters=PoolParameters(
                 comment=_comment(node, clips=clips, counts=counts),
-                constants=() if counts else _divisors(prod(op.window), how),
+                constants=() if counts else _divisors(prod(op.window), division),
                 frame=frame,
                 rows=rows.lines(ends=True),
                 columns=columns.lines(ends=not walk.taps or counts),
                 next_row=rows.advance,
-                count=_varying_divisors(varying, how) if counts else (),
+                count=_varying_divisors(varying, division) if counts else (),
                 type=y.dtype.c_name,
                 output_pixel=frame.target.offset("y", "x"),
                 blocks=blocks,
@@ -118,7 +119,7 @@ class PoolKernel(Kernel[Pool2D]):
 
 
 def _refuse(node: Node[Pool2D]) -> Refusal | None:
-    """Why a node is not served; None where it is."""
+    """Return why a node is not served; None if it is."""
     op, dtype, count = node.op, node.input(0).type.dtype, prod(node.op.window)
     if dtype not in (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16):
         return Refusal(f"{op.name} is served for f32, i8, u8 and i16 data, not {dtype.value}.")
@@ -132,9 +133,9 @@ def _refuse(node: Node[Pool2D]) -> Refusal | None:
 def _walk(
     node: Node[Pool2D], columns: PoolSpan, result: Callable[[str], str], *, clips: bool
 ) -> WindowWalk:
-    """How windows are accumulated, of which some are clipped or none."""
+    """Return how windows are accumulated; `clips`: whether some reach beyond the image."""
     op, x = node.op, node.input(0).type
-    first, centre = _first(op.kind, x.dtype), 0
+    first, centre = _initial(op.kind, x.dtype), 0
     if op.scales(node):
         whole = -x.zero_point * prod(op.window)
         first, centre = ("0", x.zero_point) if clips else (str(whole), 0)
@@ -151,21 +152,24 @@ def _walk(
 
 
 def _taps(op: Pool2D, x: TensorType) -> int:
-    """Pixels under all windows of an image."""
+    """Return the number of input pixels under all windows of an image."""
     return int(op.covered(0, x).sum()) * int(op.covered(1, x).sum())
 
 
-def _result_of(node: Node[Pool2D], how: _AverageDivision, *, varies: bool) -> Callable[[str], str]:
-    """What becomes of an accumulator, as C of its name."""
+def _result_of(
+    node: Node[Pool2D], division: _AverageDivision, *, varies: bool
+) -> Callable[[str], str]:
+    """Return a function from an accumulator's name to the C expression of the output."""
     if node.op.scales(node):
         return partial(_scaled(node, varies=varies).replace, "%s")
-    return partial(_result, how, stored(node.op.activation, node.output.type))
+    return partial(_result, division, stored(node.op.activation, node.output.type))
 
 
 def _scaled(node: Node[Pool2D], *, varies: bool) -> str:
-    """The C expression of an average with ONNX's rounding; `%s` is the sum, zero points taken off.
+    """Return the C expression of an average with ONNX's rounding.
 
-    The size of the window is `count` where it varies.
+    `%s` is the sum of the inputs minus their zero points. If window sizes vary, the C variable
+    `count` is the size.
     """
     op, x, y = node.op, node.input(0).type, node.output.type
     scale, size = average_scale(x, y), op.window[0] * op.window[1]
@@ -196,10 +200,15 @@ def _comment(node: Node[Pool2D], *, clips: bool, counts: bool) -> tuple[str, ...
 
 
 _AverageDivision = Literal["none", "real", "scale", "reciprocal", "quotient"]
-"""What becomes of a sum: nothing, a float quotient, ONNX's, that of a reciprocal, a rounded one."""
+"""How a sum becomes an average.
+
+none: not an average; real: float division; scale: ONNX's rounding; reciprocal: multiplication by a
+24-bit reciprocal; quotient: rounded integer division.
+"""
 
 
-def _divides(op: Pool2D, dtype: DType, *, scales: bool) -> _AverageDivision:
+def _division(op: Pool2D, dtype: DType, *, scales: bool) -> _AverageDivision:
+    """Return how sums become averages; `scales`: whether averages are rescaled, as in ONNX."""
     if op.kind != "average":
         return "none"
     if dtype.is_float:
@@ -210,11 +219,11 @@ def _divides(op: Pool2D, dtype: DType, *, scales: bool) -> _AverageDivision:
     return "reciprocal" if dtype.size == 1 and small else "quotient"
 
 
-def _divisors(count: int, how: _AverageDivision) -> tuple[str, ...]:
-    """C lines of what is divided by where all windows have one size."""
+def _divisors(count: int, division: _AverageDivision) -> tuple[str, ...]:
+    """Return C lines that declare the divisor if all windows have the same size."""
     half = f"const int32_t half = {count // 2};"
     fixed = -(-(1 << 24) // count)
-    match how:
+    match division:
         case "real":
             return (f"const float count = {count}.0f;",)
         case "quotient":
@@ -225,22 +234,22 @@ def _divisors(count: int, how: _AverageDivision) -> tuple[str, ...]:
             return ()
 
 
-def _varying_divisors(count: str, how: _AverageDivision) -> tuple[str, ...]:
-    """The same where windows differ in size, of which `count` is the C expression."""
-    if how == "real":
+def _varying_divisors(count: str, division: _AverageDivision) -> tuple[str, ...]:
+    """Return C lines that declare the divisor of an output; `count` is the C of its window size."""
+    if division == "real":
         return (f"const float count = (float)({count});",)
     lines = [f"const int32_t count = {count};"]
-    if how in ("reciprocal", "quotient"):
+    if division in ("reciprocal", "quotient"):
         lines.append("const int32_t half = count / 2;")
-    if how == "reciprocal":
+    if division == "reciprocal":
         quotient = "((1u << 24) + (uint32_t)count - 1u) / (uint32_t)count"
         lines.append(f"const uint32_t reciprocal = {quotient};")
     return tuple(lines)
 
 
-def _result(how: _AverageDivision, store: Store, acc: str) -> str:
-    """What becomes of an accumulator."""
-    match how:
+def _result(division: _AverageDivision, store: Store, acc: str) -> str:
+    """Return the C expression of the output, given the accumulator's name."""
+    match division:
         case "real":
             return store(f"{acc} / count")
         case "reciprocal":
@@ -251,8 +260,8 @@ def _result(how: _AverageDivision, store: Store, acc: str) -> str:
             return store(acc)
 
 
-def _first(kind: str, dtype: DType) -> str:
-    """What an accumulator starts from."""
+def _initial(kind: str, dtype: DType) -> str:
+    """Return the initial value of an accumulator, as C."""
     if kind != "max":
         return "0.0f" if dtype.is_float else "0"
     return c_float(float(np.finfo(np.float32).min)) if dtype.is_float else str(dtype.limits[0])

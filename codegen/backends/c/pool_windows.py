@@ -1,4 +1,4 @@
-"""How pools walk over the pixels under a window, several channels at a time."""
+"""The loops of pools over the pixels under a window, for several channels at a time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from smelt.codegen.text.helpers import uses_in
 from smelt.ops.core.pool import Pool2D
 
 _UNROLLED = 8
-"""Channels that compilers unroll a loop over unasked."""
+"""Compilers unroll loops over up to this many channels without `SMELT_UNROLL`."""
 
 
 @dataclass(frozen=True)
 class PoolSpan:
-    """The input rows (or columns) under a window, as C.
+    """The input rows (or columns) under a window; texts are C.
 
     Attributes:
-        begin: name of the first one, `end` of the one after the last.
-        first: the expression of the first one, which may be negative.
-        window: from the first one under a window to just past the last.
-        step: from one under a window to the next.
-        clips_first, clips_last: whether some window reaches beyond the image there.
+        begin: variable with the index of the first row.
+        end: variable with the index after the last row.
+        first: expression of the window's first row, which is negative in the padding.
+        window: rows from the window's first to its last, with the gaps of dilation.
+        step: distance between rows of the window (the dilation).
+        size: rows of the image.
+        clips_first, clips_last: whether some window begins before or ends after the image.
     """
 
     begin: str
@@ -38,7 +40,7 @@ class PoolSpan:
 
     @staticmethod
     def of(op: Pool2D, axis: int, size: int, outputs: int) -> PoolSpan:
-        """The span of rows (`axis` 0) or columns (1)."""
+        """Return the span of rows (`axis` 0) or columns (`axis` 1)."""
         (before, _), stride, step = op.padding[axis], op.stride[axis], op.dilation[axis]
         window = (op.window[axis] - 1) * step + 1
         output, name = ("y", "iy") if axis == 0 else ("x", "ix")
@@ -48,7 +50,7 @@ class PoolSpan:
         return PoolSpan(f"{name}_begin", f"{name}_end", first, window, step, size, *clips)
 
     def lines(self, *, ends: bool) -> tuple[str, ...]:
-        """C lines that find the first one, and the one after the last where `ends`."""
+        """Return C lines that declare `begin`, and also `end` if it is clipped or `ends` is set."""
         lines, first = [f"const int32_t {self.begin} = {self.first};"], self.begin
         if self.clips_first:
             first = "top" if self.begin == "iy_begin" else "left"
@@ -69,32 +71,32 @@ class PoolSpan:
 
     @property
     def clips(self) -> bool:
-        """Whether windows differ in size."""
+        """Whether some window reaches beyond the image, so that windows differ in size."""
         return self.clips_first or self.clips_last
 
     @property
     def count(self) -> str:
-        """The C expression of how many there are."""
+        """The C expression of the number of rows under a window."""
         if self.step == 1:
             return f"({self.end} - {self.begin})"
         return f"(({self.end} - {self.begin} + {self.step - 1}) / {self.step})"
 
     @property
     def advance(self) -> str:
-        """The C expression that goes to the next one."""
+        """The C expression that advances to the next row."""
         name = self.begin.removesuffix("_begin")
         return f"++{name}" if self.step == 1 else f"{name} += {self.step}"
 
 
 @dataclass(frozen=True)
 class PoolBlock:
-    """Channels that are accumulated at a time.
+    """Channels that are accumulated together; texts are C.
 
     Attributes:
-        head: the C line that opens their block.
+        head: line that opens the block or the loop over blocks.
         sums: lines that declare the accumulators.
-        input: the expression of where the first channel of a row of the window stands.
-        steps: lines that accumulate that row.
+        input: expression of the pointer to the block's first channel in a row of the window.
+        steps: lines that accumulate this row.
         results: lines that store the results.
     """
 
@@ -112,17 +114,17 @@ class PoolBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class WindowWalk:
-    """How blocks of channels walk over a window.
+    """How blocks of channels are accumulated over a window; texts are C.
 
     Attributes:
-        kind: of pool.
-        type: of the accumulators, in C.
-        source: of the input's pixels.
-        columns: those under a window.
-        taps: how many these are if they are written out; 0 where they are looped over.
-        centre: what is taken off every element.
-        first: the C expression of what an accumulator starts from.
-        result: that of what becomes of the one of a name.
+        kind: kind of the pool.
+        type: type of the accumulators.
+        source: strides of the input's pixels.
+        columns: the columns under a window.
+        taps: number of columns if they are unrolled; 0 if there is a loop over them.
+        centre: number that is subtracted from every element.
+        first: initial value of an accumulator.
+        result: function from an accumulator's name to the expression of the output.
     """
 
     kind: str
@@ -135,7 +137,7 @@ class WindowWalk:
     result: Callable[[str], str]
 
     def in_registers(self, block: LaneBlock) -> PoolBlock:
-        """A block with a variable for each accumulator."""
+        """Return a block with one variable per accumulator."""
         lanes = range(block.lanes)
         steps = [
             [self._step(f"acc{lane}", f"in[{lane + start}]") for lane in lanes]
@@ -150,7 +152,7 @@ class WindowWalk:
         )
 
     def in_vectors(self, block: LaneBlock) -> PoolBlock:
-        """A block with an array of accumulators, which compilers keep in vector registers."""
+        """Return a block with an array of accumulators; compilers keep it in vector registers."""
 
         def each(statement: str) -> tuple[str, ...]:
             loop = ArrayLoop("j", block.lanes, ())
@@ -169,7 +171,7 @@ class WindowWalk:
 
     @property
     def _starts(self) -> list[int]:
-        """Where the pixels that are written out stand."""
+        """The offsets of the unrolled columns; the first one only if there is a loop."""
         return [tap * self.columns.step * self.source.pixel for tap in range(self.taps or 1)]
 
     def _input(self, block: LaneBlock) -> str:
@@ -181,7 +183,10 @@ class WindowWalk:
         return f"{acc} += {offset(element, -self.centre)};"
 
     def _steps(self, steps: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """C lines of the steps of columns that are written out, or of one step in a loop."""
+        """Return C lines for a row: the unrolled columns, or a loop over them.
+
+        `steps` has the lines of each unrolled column, or those of the loop's body.
+        """
         if self.taps:
             return tuple(line for column in steps for line in column)
         move = f"{self.columns.advance}, in += {self.source.pixel * self.columns.step}"

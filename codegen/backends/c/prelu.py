@@ -23,7 +23,7 @@ from smelt.ops.core.prelu import PRelu
 
 
 class PReluKernel(Kernel[PRelu]):
-    """Nested loops, as few as alpha's broadcasting allows."""
+    """Computes each element in nested loops, as few as the broadcasting of alpha allows."""
 
     op = PRelu
 
@@ -56,7 +56,10 @@ class PReluKernel(Kernel[PRelu]):
 
 
 def _formula(node: Node, element: str) -> tuple[str, list[str], str]:
-    """C: the declaration of `slope` (`%s` is alpha's element), more statements, the result."""
+    """Return C: the declaration of `slope`, statements after it, and the result's expression.
+
+    `%s` in the declaration is the element of alpha.
+    """
     x, alpha, y = node.input(0).type, node.input(1).type, node.output.type
     if y.quant is None:
         lines = [f"const float x = {element};"]

@@ -17,7 +17,7 @@ from smelt.ops.core.quantize import Dequantize, Quantize, requantize_multiplier
 
 
 class QuantizeKernel(Kernel[Quantize]):
-    """Floats are divided and rounded; 8-bit integers looked up, wider ones requantized."""
+    """Divides and rounds floats; looks up 8-bit integers in a table; requantizes wider ones."""
 
     op = Quantize
 
@@ -35,7 +35,7 @@ class QuantizeKernel(Kernel[Quantize]):
         elif node.rounding is Rounding.ONNX:
             lines = _onnx(x, y)
         elif x.dtype.is_float:
-            # Clamped before the zero point is added: then every step is exact.
+            # Clamp before the zero point is added, so that every step is exact.
             first = f"const float rounded = roundf(input[i] / {c_float(y.scale)});"
             value = f"(int32_t)clamp_float(rounded, {low}.0f, {high}.0f)"
             expression = f"({y.dtype.c_name})({offset(value, y.zero_point)})"
@@ -58,7 +58,10 @@ class QuantizeKernel(Kernel[Quantize]):
 
 
 def _recentred(x: TensorType, y: TensorType) -> str | None:
-    """The C expression of an 8-bit element with or without a sign, where nothing else changes."""
+    """Return the C that converts between int8 and uint8 if only the signedness changes; else None.
+
+    That is the case if the scales are equal and the zero points differ by 128.
+    """
     if x.dtype.size != 1 or x.dtype is y.dtype or y.dtype.size != 1 or x.scale != y.scale:
         return None
     difference = y.zero_point - x.zero_point
@@ -68,7 +71,10 @@ def _recentred(x: TensorType, y: TensorType) -> str | None:
 
 
 def _onnx(x: TensorType, y: TensorType) -> list[str]:
-    """A float32 quotient, ties to even; of integers, of the float32 product that they stand for."""
+    """Return C lines that quantize as ONNX does: a float32 quotient, rounded with ties to even.
+
+    Integers are first converted to real numbers by a float32 product.
+    """
     low, high = (c_float(limit - y.zero_point) for limit in y.dtype.limits)
     real, lines = "input[i]", list[str]()
     if not x.dtype.is_float:
@@ -81,7 +87,7 @@ def _onnx(x: TensorType, y: TensorType) -> list[str]:
 
 
 class DequantizeKernel(Kernel[Dequantize]):
-    """One multiplication an element."""
+    """Multiplies each element by the scale."""
 
     op = Dequantize
 
@@ -96,7 +102,7 @@ class DequantizeKernel(Kernel[Dequantize]):
             return Refusal(
                 "Dequantize is served for one scale per tensor, not for one per channel."
             )
-        # int64 keeps the difference of 32-bit numbers exact.
+        # The difference of 32-bit integers is exact in int64 only.
         element = "input[i]" if x.dtype.size < 4 else "(int64_t)input[i]"
         difference = offset(element, -x.zero_point)
         line = f"output[i] = {c_float(x.scale)} * (float)({difference});"
@@ -106,7 +112,7 @@ class DequantizeKernel(Kernel[Dequantize]):
             parameters=each_element("Dequantize", x, y, (line,)),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
-            summary="one multiplication an element",
+            summary="one multiplication per element",
         )
 
 

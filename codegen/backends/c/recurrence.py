@@ -1,8 +1,9 @@
-"""Recurrence: time step by time step, with the state in the output buffers.
+"""Recurrence: computed step by step, with the states in the output buffers.
 
-In a step, the hidden state is multiplied by the recurrent weights of several gates at a time,
-whose sums stay in registers; constant weights stand in the order in which they are read, filled
-up with zeros to whole blocks. A pass over the units then applies the activations.
+In a step, the hidden state is first multiplied by the recurrent weights, for a block of several
+gates' sums at a time, which stay in registers. Constant weights are stored in the order in which
+they are read, with zeros that fill the last block. Then a pass over the units applies the
+activations.
 """
 
 from __future__ import annotations
@@ -52,19 +53,25 @@ EXPRESSIONS: dict[str, str] = {
     "softsign": "x / (1.0f + fabsf(x))",
     "softplus": "softplus_float(x)",
 }
-"""C expressions of `x`, one an activation."""
+"""C expression of `x` for each activation."""
 
 _MOST_ROWS = 4
-"""Sequences that are multiplied by the weights together, at most."""
+"""Maximum number of sequences whose states are multiplied by the weights together."""
 
 _VECTOR_SUMS = 96
 _SCALAR_SUMS = 16
-"""Sums of a block: where floats are computed several at a time, and where not."""
+"""Upper limits of a block's sums, with and without SIMD floats."""
 
 
 @dataclass(frozen=True)
 class ActivationFunction:
-    """An activation as a C function: the letter that ONNX has for it, and its body."""
+    """An activation as a C function.
+
+    Attributes:
+        letter: ONNX's letter for the activation, which is part of the function's name.
+        lines: body of the function.
+        title: text of the function's comment.
+    """
 
     letter: str
     lines: tuple[str, ...]
@@ -76,16 +83,19 @@ class RecurrenceParameters(Parameters):
     """Variables of `recurrence.j2`.
 
     Attributes:
-        title, text: for comments: what is computed, and the recurrent sums at a time.
-        functions: of the activations.
+        title: text of the function's comment.
+        functions: the activations.
+        text: the gates whose recurrent sums are computed together, for a comment.
         vectors: whether the recurrent sums of several gates share vector registers.
-        at_once: recurrent sums at a time.
-        sums: C lines that compute them.
-        units: of a state, of which the first `whole_units` are computed `unit_lanes` at a time.
-        reset: statements that apply the reset gate before a second product, where that is done.
+        at_once: recurrent sums that are computed together, for each sequence.
+        sums: C lines that compute these sums.
+        units: units of a state.
+        whole_units: first units, which are computed in vectors; the others are computed one by one.
+        unit_lanes: units in a vector.
+        reset: statements that apply the reset gate before the second product; None without one.
         states: names of the states.
-        step: statements that compute the states of a unit.
-        step_parameters: of the C function that computes a step.
+        step: statements that compute the new states of a unit.
+        step_parameters: parameters of the C function that computes a step.
         sequences: the loops over steps and sequences.
     """
 
@@ -162,7 +172,7 @@ class RecurrenceKernel(Kernel[Recurrence]):
                 (names.index(n), OPERANDS.index(n)) for n in ("hidden", "cell") if n in given
             ),
             uses=uses_in(chain(sums, *(f.lines for f in functions))).union(
-                ("math.h", "string.h"),  # the former whether it is needed or not
+                ("math.h", "string.h"),  # math.h is included even if it is not needed
                 when(op.cell_clip, "clamp_float"),
                 when(vectors, "SMELT_VECTORS"),
                 when(whole_units, "SMELT_ARRAY"),
@@ -174,7 +184,7 @@ class RecurrenceKernel(Kernel[Recurrence]):
 def _inputs(
     weights: Value, products: tuple[GateProduct, ...], given: frozenset[str]
 ) -> Iterator[Operand]:
-    """The operands that are read."""
+    """Yield the operands that are read."""
     yield Input(0, "input")
     if weights.is_constant:
         yield Packed("weights", _packed(weights.array, products))
@@ -186,19 +196,23 @@ def _inputs(
 
 
 def _in_vectors(weights: Value, request: Request) -> bool:
-    """Whether sums of several gates share vector registers."""
+    """Return whether the sums of several gates share vector registers."""
     return weights.is_constant and "simd_float" in request.target.features
 
 
 def _divisor(number: int, most: int) -> int:
-    """The largest divisor that is at most `most`."""
+    """Return the largest divisor that is at most `most`."""
     return max(d for d in range(1, most + 1) if number % d == 0)
 
 
 def _products(
     op: Recurrence, weights: Value, rows: int, request: Request
 ) -> tuple[GateProduct, ...]:
-    """All gates in one product, or those of a GRU's candidate in a second one."""
+    """Return the recurrent products: one for all gates, or two.
+
+    A GRU that applies its reset gate before the recurrent weights needs a second product, for the
+    candidate state.
+    """
     units = weights.type.shape[1]
     gates = [GATES[op.kind] * units]
     if op.kind == "gru" and not op.reset_after:
@@ -223,7 +237,7 @@ def _products(
 
 
 def _packed(weights: Array, products: tuple[GateProduct, ...]) -> Array:
-    """Weights `[gates, units]` in blocks of gates, with those of a block side by side."""
+    """Return weights `[gates, units]` in blocks of gates; in a block, the gates are innermost."""
     parts: list[Array] = []
     for product in products:
         own = weights[product.first : product.first + product.gates]
@@ -236,7 +250,10 @@ def _packed(weights: Array, products: tuple[GateProduct, ...]) -> Array:
 def _functions(
     op: Recurrence, *, branches: bool
 ) -> tuple[dict[str, str], tuple[ActivationFunction, ...]]:
-    """The letter under which each activation is found, and the functions, each once."""
+    """Return the function's letter for each activation's letter, and the distinct functions.
+
+    `branches`: whether activations may have branches; vectors need expressions without them.
+    """
     letters: dict[str, str] = {}
     found: dict[tuple[Gate, float], ActivationFunction] = {}
     for index, gate in enumerate(op.gates):

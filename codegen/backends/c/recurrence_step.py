@@ -1,4 +1,4 @@
-"""A step of a recurrence, as C: what becomes of the gates' sums, and the loops around it."""
+"""The C of a recurrence's step: new states from the gates' sums, and the loops around them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from smelt.ops.sequence.recurrence import Recurrence
 
 @dataclass(frozen=True)
 class UnitStatement:
-    """A C statement for one unit, in which an activation may be called.
+    """A C statement for one unit, which may call an activation.
 
-    That is the function of letter `activation`, between `start` and `end`; where it is empty,
-    `start` is the statement.
+    Attributes:
+        start: text before the call; the whole statement if there is no call.
+        activation: letter of the called function; empty if there is no call.
+        end: the call's argument in parentheses, and the text after it.
     """
 
     start: str
@@ -27,9 +29,11 @@ class UnitStatement:
 
 @dataclass(frozen=True)
 class UnitStatements:
-    """The statements for a unit that is computed with others in vectors, and for one alone.
+    """The statements for a unit.
 
-    Those that are not needed are none.
+    Attributes:
+        lanes: statements for units that are computed in vectors; empty if there are none.
+        alone: statements for units that are computed one by one; empty if there are none.
     """
 
     lanes: tuple[UnitStatement, ...]
@@ -39,13 +43,14 @@ class UnitStatements:
     def of(
         statements: Callable[[str, str, str], tuple[UnitStatement, ...]], whole: int, units: int
     ) -> UnitStatements:
-        """Those of units, of which `whole` are computed in vectors.
+        """Return the statements for all units.
 
         Args:
-            statements: makes them for the C expression of the unit's number, and the prefix and
-                the number of the elements where results wait.
-            whole: units that are computed in vectors.
-            units: all of them.
+            statements: function that returns the statements. Its arguments are the C expression of
+                the unit's index, and the prefix of the names and the index of the elements to which
+                results are written.
+            whole: number of units that are computed in vectors.
+            units: number of units.
         """
         return UnitStatements(
             statements("u + lane", "next_", "lane") if whole else (),
@@ -55,14 +60,14 @@ class UnitStatements:
 
 @dataclass(frozen=True)
 class RecurrentGates:
-    """What becomes of a unit's sums.
+    """The C that computes the new states of a unit from the gates' sums.
 
     Attributes:
         op: the operator.
         given: names of the operands that are present.
-        letters: under which each activation is found.
-        units: of a state.
-        products: recurrent sums.
+        letters: the function's letter for each activation's letter.
+        units: units of a state.
+        products: the recurrent products.
     """
 
     op: Recurrence
@@ -78,7 +83,7 @@ class RecurrentGates:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The states' names."""
+        """The names of the states."""
         return ("hidden", "cell") if self.op.kind == "lstm" else ("hidden",)
 
     @property
@@ -93,12 +98,12 @@ class RecurrentGates:
         )
 
     def reset(self, unit: str, prefix: str, at: str) -> tuple[UnitStatement, ...]:
-        """The hidden state as the reset gate lets it pass."""
+        """Return the statement that multiplies the hidden state by the reset gate."""
         end = f"{self._sum(1, unit)} * hidden[{unit}];"
         return (UnitStatement(f"{prefix}gated[{at}] = ", self.letters["f"], end),)
 
     def step(self, unit: str, prefix: str, at: str) -> tuple[UnitStatement, ...]:
-        """The new states of a unit."""
+        """Return the statements that compute the new states of a unit."""
         if self.op.kind == "lstm":
             return self._lstm(unit, prefix, at)
         if self.op.kind == "gru":
@@ -145,12 +150,18 @@ class RecurrentGates:
     def _called(self, target: str, activation: str, argument: str) -> UnitStatement:
         return UnitStatement(f"{target} = ", self.letters[activation], f"{argument};")
 
-    def _sum(self, gate: int, unit: str, seen: str = "") -> str:
-        """The C of a gate's sum in parentheses; a peephole may see an element of the state."""
+    def _sum(self, gate: int, unit: str, state: str = "") -> str:
+        """Return the C of a gate's sum, in parentheses.
+
+        Args:
+            gate: index of the gate.
+            unit: C expression of the unit's index.
+            state: element of the state that a peephole, if present, multiplies; empty for none.
+        """
         at = f"{gate * self.units} + {unit}" if gate else unit
         text = f"input[{at}] + sums[{at}]"
-        if seen and "peepholes" in self.given:
-            text += f" + peepholes[{at}] * {seen}"
+        if state and "peepholes" in self.given:
+            text += f" + peepholes[{at}] * {state}"
         return f"({text})"
 
 
@@ -159,21 +170,23 @@ class SequenceLoops:
     """The loops over steps and sequences; texts are C.
 
     Attributes:
-        steps: of a sequence.
-        given: whether each state is given.
-        state_bytes: of a state of all sequences.
-        cleared: bytes of the hidden states of all steps where they are zero at first; else 0.
-        batches: loop over sequences, so many at a time, if there are more.
+        steps: steps of a sequence.
+        given: whether each state has an initial value.
+        state_bytes: bytes of a state, for all sequences.
+        cleared: bytes of a step's hidden states, if those of all steps are first set to 0 because
+            sequences may be shorter; else 0.
+        batches: loop over sequences, `rows` at a time; empty if it has one iteration.
         rows: sequences that are computed together.
-        length: of the sequence; empty where all are as long.
-        input: where the inputs of the step start.
-        state: what is added to the addresses of the states.
+        length: length of the sequence; empty if all have `steps` steps.
+        input: pointer to the inputs of the step.
+        state: text that is appended to the pointers to the states.
         product: arguments of the first product.
-        reset: arguments of the function that applies the reset gate; empty where there is none.
-        candidate: arguments of the product after it.
+        reset: arguments of the function that applies the reset gate; empty without that function.
+        candidate: arguments of the second product.
         step: arguments of the function that computes the step.
-        every: where the hidden states of the step go; empty where they are no output.
-        every_bytes: what they take.
+        every: pointer to which the hidden states of the step are copied; empty if they are no
+            output.
+        every_bytes: bytes of these hidden states.
     """
 
     steps: int
@@ -196,7 +209,14 @@ class SequenceLoops:
 def sequence_loops(
     node: Node[Recurrence], gates: RecurrentGates, rows: int, size: int
 ) -> SequenceLoops:
-    """The loops; each of `rows` sequences has `size` sums."""
+    """Return the loops over steps and sequences.
+
+    Args:
+        node: the recurrence.
+        gates: its gates.
+        rows: sequences that are computed together.
+        size: sums of a sequence in scratch.
+    """
     op, given, units, products = node.op, gates.given, gates.units, gates.products
     steps, batch, wide = node.input(0).type.shape
     several, lengths = batch > rows, "lengths" in given

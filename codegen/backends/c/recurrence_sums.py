@@ -1,4 +1,4 @@
-"""The recurrent sums of gates: in which blocks, and the C that computes one."""
+"""The recurrent sums of gates: their blocks, and the C that computes a block."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from smelt.ir import Value
 
 @dataclass(frozen=True)
 class GateProduct:
-    """A product of recurrent weights and a state: `gates` of them, `at_once` at a time.
+    """A product of recurrent weights and a state.
 
     Attributes:
-        first: the first of the gates' rows of weights.
-        gates: how many there are.
-        at_once: how many of them are computed together.
-        start: where its sums start, in elements of the scratch memory.
+        first: first row of the weights.
+        gates: number of rows of the weights: one per gate and unit.
+        at_once: rows whose sums are computed together.
+        start: offset of the sums in scratch, in elements.
     """
 
     first: int
@@ -27,12 +27,19 @@ class GateProduct:
 
     @property
     def padded(self) -> int:
-        """Sums that whole blocks make."""
+        """The number of sums, including those that fill the last block."""
         return -(-self.gates // self.at_once) * self.at_once
 
 
 def vector_sums(at_once: int, rows: int, units: int, size: int) -> list[str]:
-    """C lines that compute a block of sums of some sequences in vectors."""
+    """Return C lines that compute a block of sums in vectors.
+
+    Args:
+        at_once: sums of a block.
+        rows: sequences that are computed together.
+        units: units of a state.
+        size: sums of a sequence in scratch.
+    """
     lanes = vectors_of(at_once)
     lines: list[str] = []
     body: list[str] = []
@@ -56,7 +63,16 @@ def vector_sums(at_once: int, rows: int, units: int, size: int) -> list[str]:
 def scalar_sums(
     at_once: int, rows: int, units: int, size: int, weights: Value, *, fused: bool
 ) -> list[str]:
-    """C lines that compute a block of sums of some sequences, a variable each."""
+    """Return C lines that compute a block of sums with one variable per sum.
+
+    Args:
+        at_once: sums of a block.
+        rows: sequences that are computed together.
+        units: units of a state.
+        size: sums of a sequence in scratch.
+        weights: the recurrent weights, packed if they are constant.
+        fused: whether the target has fused multiply-add.
+    """
     pairs = [(r, j) for r in range(rows) for j in range(at_once)]
     lines = [f"float sum{r}_{j} = 0.0f;" for r, j in pairs]
     move, found = f", weights += {at_once}", "weights[{j}]"

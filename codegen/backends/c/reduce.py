@@ -1,4 +1,4 @@
-"""Reduce: mean, sum, extremum, product or norm over some axes."""
+"""Reduce: mean, sum, maximum, minimum, product or norm over some axes."""
 
 from __future__ import annotations
 
@@ -41,10 +41,16 @@ from smelt.ops.core.reduce import REDUCE, Reduce, reduce_multiplier, reduce_scal
 
 @dataclass(frozen=True)
 class _Formula:
-    """C of one reduction: the accumulator, its first value, one step, the result.
+    """The C of a reduction, in which `{acc}`, `{x}` and `{lane}` are replaced.
 
-    `{acc}` stands for the accumulator, `{x}` for the element, `{lane}` for the number of the lane.
-    What a second pass over the elements needs: a declaration before it, and its step.
+    They are the accumulator, the element, and the number of the lane.
+
+    Attributes:
+        acc_type: type of the accumulator.
+        first: its initial value.
+        step: statement that accumulates an element.
+        result: expression of the output.
+        second: declarations before a second pass over the elements, and its statement; or None.
     """
 
     acc_type: str
@@ -65,11 +71,11 @@ _ROWS = {
     "l2": _SUM_OF_SQUARES,
     "sum_square": _SUM_OF_SQUARES,
 }
-"""Steps that take a row of neighbouring floats at once, by a function that vectorizes."""
+"""Statements that accumulate a contiguous row of floats by a function that compilers vectorize."""
 
 
 class ReduceKernel(Kernel[Reduce]):
-    """Accumulates in registers, four neighbours at a time."""
+    """Accumulates in registers, for four neighbouring outputs at a time."""
 
     op = Reduce
     floats = WIDE_FLOATS
@@ -121,7 +127,7 @@ def _block(
     outer: tuple[ArrayLoop, ...],
     inner: tuple[ArrayLoop, ...],
 ) -> list[str]:
-    """The C lines of a block, lane by lane."""
+    """Return the C lines that compute a block of outputs."""
     lanes = range(block.lanes)
     passes = [(f"{formula.acc_type} {{acc}} = {formula.first};", formula.step)]
     if formula.second is not None:
@@ -152,7 +158,7 @@ def _formula(op: Reduce, x: TensorType, y: TensorType) -> _Formula:
     name = y.dtype.c_name
     if op.kind == "mean":
         return _Formula("int64_t", "0", "{acc} += {x};", f"({name})({{acc}} / {op.count(x)})")
-    # Without a sign, so that what exceeds 64 bits wraps.
+    # Unsigned, so that results of more than 64 bits wrap.
     first, step = {
         "prod": ("1", "{acc} *= (uint64_t){x};"),
         "l1": ("0", "{acc} += {x} < 0 ? 0u - (uint64_t){x} : (uint64_t){x};"),
@@ -190,7 +196,7 @@ def _real(op: Reduce, x: TensorType) -> _Formula:
 
 
 def _log_sum_exp(dtype: DType) -> _Formula:
-    """The greatest element is taken off first, where it is finite: no power overflows."""
+    """Return the C of log(sum(exp(x))); the maximum, if finite, is subtracted to avoid overflow."""
     greatest = _extremum("max", dtype)
     pivot = f"const {dtype.c_name} pivot{{lane}} = fabsf({{acc}}) < INFINITY ? {{acc}} : 0.0f;"
     second = (
@@ -224,7 +230,7 @@ def _extremum(kind: str, dtype: DType) -> _Formula:
 
 
 def _onnx(node: Node[Reduce]) -> _Formula | None:
-    """A sum or mean with ONNX's rounding; None for any other reduction."""
+    """Return the C of a quantized sum or mean with ONNX's rounding; None for any other node."""
     op, x, y = node.op, node.input(0).type, node.output.type
     if node.rounding is not Rounding.ONNX or not y.is_quantized or not REDUCE[op.kind].rescales:
         return None

@@ -32,7 +32,7 @@ from smelt.ops.tensor.resample import Resample
 
 
 class ResampleKernel(Kernel[Resample]):
-    """The elements behind the axis stand together: a row of them is summed or copied at a time."""
+    """Copies or sums contiguous rows: all elements along the axes after the resampled one."""
 
     op = Resample
 
@@ -49,11 +49,11 @@ class ResampleKernel(Kernel[Resample]):
             heads.insert(0, f"for (int32_t n = 0; n < {outer}; ++n, input += {step}) {{")
         tables: list[Operand] = [Packed("positions", _small(positions))]
         if weights is None:
-            how, absent = "a copy", "where there is nothing to copy"
+            how, absent = "a copy", "where there is no element"
             lines = [copy("0", times("positions[o]", width), width, x.dtype.size)]
         else:
             how = f"a weighted sum of {taps} element{'s' if taps > 1 else ''}"
-            absent, lines = "where there are none", _weighed(taps, width)
+            absent, lines = "where there are none", _weighted(taps, width)
             tables.append(Packed("weights", weights.array))
         if (positions[:, 0] < 0).any():
             (fill,) = c_elements(np.full(1, op.fill, x.dtype.numpy))
@@ -64,30 +64,31 @@ class ResampleKernel(Kernel[Resample]):
             form="c_resample",
             parameters=LoopsParameters(
                 (
-                    f"Axis {op.axis} brought to another size: {x} -> {y}.",
+                    f"Resizes axis {op.axis}: {x} -> {y}.",
                     f"Each result is {how}.",
                 ),
                 nested(heads, (*(() for _ in heads), lines)),
             ),
             operands=(Input(0, "input"), *tables, Output(0, "output")),
-            summary=f"{width} elements at a time, each of {taps}",
+            summary=f"{width} elements at a time, each from {taps} input{'s' if taps > 1 else ''}",
         )
 
 
 def _at(taps: int, tap: int) -> str:
+    """Return the C index of a tap of output `o` in the tables."""
     return offset(times("o", taps), tap)
 
 
 def _filled(fill: str, position: str, width: int) -> tuple[str, ...]:
-    """C lines that fill a result without an element, and go on to the next one."""
+    """Return C lines that fill a result without inputs, and continue with the next one."""
     lines: tuple[str, ...] = (f"output[0] = {fill};",)
     if width > 1:
         lines = in_loops((ArrayLoop("i", width, ()),), (f"output[i] = {fill};",))
     return nested((f"if (positions[{position}] < 0) {{",), ((), (*lines, "continue;")))
 
 
-def _weighed(taps: int, width: int) -> list[str]:
-    """C lines that make a result of weighted elements."""
+def _weighted(taps: int, width: int) -> list[str]:
+    """Return C lines that compute a result as a weighted sum."""
     columns = range(taps)
     sources = [times(f"positions[{_at(taps, t)}]", width) for t in columns]
     total = " + ".join(f"w{t} * x{t}[i]" for t in columns)
@@ -99,7 +100,7 @@ def _weighed(taps: int, width: int) -> list[str]:
 
 
 def _small(positions: Array) -> Array:
-    """Positions in the smallest element type that holds them."""
+    """Return positions in the smallest element type that can hold them."""
     for kind in (np.uint8, np.int16):
         if np.array_equal(positions.astype(kind), positions):
             return positions.astype(kind)

@@ -23,20 +23,20 @@ from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.tensor.resize import Resize
 
-_EACH = 4
-"""Entries of tables that a row or a column has, at most."""
+_MOST_ENTRIES = 4
+"""Upper limit of a row's or column's entries in all tables."""
 
 
 @dataclass(frozen=True)
 class ResizeNearestParameters(Parameters):
-    """The variables of `backends/c/resize_nearest.j2`.
+    """Variables of `resize_nearest.j2`; texts are C.
 
     Attributes:
-        x, y: types.
+        x, y: types of the input and the output.
         frame: the images.
-        output_pixel: the C expression of where pixel `(y, x)` stands.
-        pixel: that of the one that it is copied from.
-        bytes: of a pixel.
+        output_pixel: offset of output pixel (y, x).
+        pixel: offset of the input pixel that is copied to it.
+        bytes: size of a pixel in bytes.
     """
 
     x: str
@@ -49,17 +49,18 @@ class ResizeNearestParameters(Parameters):
 
 @dataclass(frozen=True)
 class ResizeBilinearParameters(Parameters):
-    """The variables of `backends/c/resize_bilinear.j2`.
+    """Variables of `resize_bilinear.j2`; texts are C.
 
     Attributes:
-        x, y: types.
+        x, y: types of the input and the output.
         frame: the images.
         real: whether elements are floats.
-        type: of the elements, in C, and `weight_type` of weights.
-        one: the sum of the weights, in C.
-        top_left, top_right, bottom_left, bottom_right: C expressions of where neighbours stand.
-        output_pixel: that of where pixel `(y, x)` stands.
-        channels: of a pixel.
+        type: type of the elements.
+        weight_type: type of the weights.
+        one: sum of the weights of a row's, or a column's, two neighbours.
+        top_left, top_right, bottom_left, bottom_right: offsets of the four neighbours.
+        output_pixel: offset of output pixel (y, x).
+        channels: channels of a pixel.
     """
 
     x: str
@@ -78,14 +79,14 @@ class ResizeBilinearParameters(Parameters):
 
 
 class ResizeKernel(Kernel[Resize]):
-    """Pixel by pixel; positions and weights of rows and columns are tables."""
+    """Computes pixel by pixel; tables have the positions and weights of rows and columns."""
 
     op = Resize
     floats = STORED_FLOATS
 
     @override
     def entries(self, node: Node) -> int:
-        return _EACH * sum(node.output.type.shape[1:3])
+        return _MOST_ENTRIES * sum(node.output.type.shape[1:3])
 
     @override
     def offer(self, node: Node[Resize], request: Request) -> KernelCall | Refusal:
@@ -108,7 +109,10 @@ class ResizeKernel(Kernel[Resize]):
 
 
 def _nearest(node: Node[Resize]) -> tuple[Parameters, list[Packed]]:
-    """Rows and columns by division where the size grows by a whole factor, else by table."""
+    """Return the parameters and tables of a nearest-neighbour resize.
+
+    Input rows and columns are found by division if the size grows by a whole factor, else by table.
+    """
     op, x, y = node.op, node.input(0).type, node.output.type
     frame = Frame.of(node)
     tables: list[Packed] = []
@@ -134,7 +138,10 @@ def _nearest(node: Node[Resize]) -> tuple[Parameters, list[Packed]]:
 
 
 def _bilinear(node: Node[Resize]) -> tuple[Parameters, list[Packed]]:
-    """For each row and column its two neighbours, and the weight of the second one."""
+    """Return the parameters and tables of a bilinear resize.
+
+    The tables have each row's and column's two neighbours, and the weight of the second one.
+    """
     op, x, y = node.op, node.input(0).type, node.output.type
     frame = Frame.of(node)
     tables: list[Packed] = []
@@ -163,7 +170,7 @@ def _bilinear(node: Node[Resize]) -> tuple[Parameters, list[Packed]]:
 
 
 def _small(positions: Array) -> Array:
-    """Positions in the smallest element type that holds them."""
+    """Return positions in the smallest element type that can hold them."""
     largest = int(positions.max())
     kind = np.uint8 if largest < 256 else np.int16 if largest < 32768 else np.int32
     return positions.astype(kind)

@@ -21,7 +21,7 @@ from smelt.ops.sequence.reverse_sequence import ReverseSequence
 
 
 class ReverseSequenceKernel(Kernel[ReverseSequence]):
-    """Sequence by sequence, element by element of it; what stays together is a block."""
+    """Copies element by element of each sequence; elements that stay neighbours are one block."""
 
     op = ReverseSequence
     floats = STORED_FLOATS
@@ -49,9 +49,8 @@ class ReverseSequenceKernel(Kernel[ReverseSequence]):
             form="c_reverse_sequence",
             parameters=LoopsParameters(
                 (
-                    f"{x}: for each index of axis {op.batch_axis}, "
-                    f"so many first elements along axis {op.time_axis} in",
-                    "reverse order.",
+                    f"ReverseSequence of {x}: for each index b of axis {op.batch_axis}, the first",
+                    f"lengths[b] elements along axis {op.time_axis} are in reverse order.",
                 ),
                 nested((batch.head, time.head), ((), (length,), (source, *copies.lines))),
             ),

@@ -15,16 +15,17 @@ from smelt.ops.tensor.roi_align import MOST_SAMPLES, RoiAlign
 
 @dataclass(frozen=True)
 class RegionAxis:
-    """Rows or columns of an image, and of the regions' bins.
+    """The rows or columns of an image, and of the regions' bins; texts are C.
 
     Attributes:
-        name: of the C variables.
-        begin, end: C expressions of a region's border.
-        bins: how many bins a region has, as a float in C.
-        count: the C expression of how many samples a bin has.
-        sample: that of the number of a sample along the axis.
-        size: pixels of the image, of which `last` is the index of the last one.
-        limit: that index, as a float in C.
+        name: prefix of the C variables.
+        begin, end: borders of a region.
+        bins: number of a region's bins along the axis, as a float.
+        count: number of a bin's samples along the axis.
+        sample: index of a sample along the axis.
+        size: pixels of the image along the axis.
+        last: index of the last pixel.
+        limit: this index as a float.
     """
 
     name: str
@@ -40,19 +41,21 @@ class RegionAxis:
 
 @dataclass(frozen=True)
 class RoiAlignParameters(Parameters):
-    """The variables of `backends/c/roi_align.j2`.
+    """Variables of `roi_align.j2`.
 
     Attributes:
-        title: what is computed, for the comment.
-        average: whether samples are averaged; their maximum is taken else.
+        title: text of the function's comment.
+        average: whether samples are averaged; else the result is the maximum of their weighted
+            neighbours.
         half_pixel: whether regions may be smaller than a pixel.
-        boxes: how many regions.
-        last: the index of the last image.
-        axes: rows, columns.
-        bins: of a region, in rows of so many `columns`.
-        inside: the C condition that a sample lies in the image.
+        boxes: number of regions.
+        last: index of the last image.
+        axes: rows and columns.
+        bins: bins of a region.
+        columns: bins of a row of bins.
+        inside: C condition that a sample is inside the image.
         image, row, channels: elements of an image, a row, a pixel.
-        bytes: of a pixel.
+        bytes: size of a pixel in bytes.
     """
 
     title: str
@@ -71,7 +74,7 @@ class RoiAlignParameters(Parameters):
 
 
 class RoiAlignKernel(Kernel[RoiAlign]):
-    """Sample by sample, all channels of a pixel at a time."""
+    """Computes sample by sample, all channels of a pixel at a time."""
 
     op = RoiAlign
 
@@ -79,6 +82,9 @@ class RoiAlignKernel(Kernel[RoiAlign]):
     def offer(self, node: Node[RoiAlign], request: Request) -> KernelCall:
         op, x, y = node.op, node.input(0).type, node.output.type
         n, height, width, channels = x.shape
+        computed = "the maximum of weighted neighbours of a bin's samples"
+        if op.kind == "average":
+            computed = "the average of a bin's interpolated samples"
         offset = " - 0.5f" if op.half_pixel else ""
         scale = "" if op.scale == 1 else f" * {c_float(op.scale)}"
         adaptive = f"(int32_t)within(ceilf(%s_step), 0.0f, {c_float(MOST_SAMPLES)})"
@@ -101,7 +107,7 @@ class RoiAlignKernel(Kernel[RoiAlign]):
             template="backends/c/roi_align.j2",
             stem=f"roi_align_{op.kind}",
             parameters=RoiAlignParameters(
-                title=f"Regions of {x} brought to {y}: {op.kind}",
+                title=f"Regions of {x} resized to {y}: {computed}",
                 average=op.kind == "average",
                 half_pixel=op.half_pixel,
                 boxes=y.shape[0],

@@ -1,4 +1,4 @@
-"""FillRows and TransposeLength: what must be told a size that is known at run time."""
+"""FillRows and TransposeLength: operators with a size that is known at run time only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,15 @@ from smelt.ops.control.run_time_length import FillRows, TransposeLength, fill_of
 
 @dataclass(frozen=True)
 class FillRowsParameters(Parameters):
-    """`count` is a C expression of how many of `total` elements are there."""
+    """Variables of `fill_rows.j2`.
+
+    Attributes:
+        x: type of the input.
+        row: elements of a row.
+        fill: C constant that fills the missing rows.
+        count: C expression of the number of elements that are present.
+        total: elements of the tensor.
+    """
 
     x: str
     row: int
@@ -37,7 +45,7 @@ class FillRowsParameters(Parameters):
 
 
 class FillRowsKernel(Kernel[FillRows]):
-    """A copy, unless it is made in place, and a loop over what is beyond."""
+    """Copies the rows that are present and fills the rows after them; works in place."""
 
     op = FillRows
     floats = WIDE_FLOATS
@@ -57,12 +65,12 @@ class FillRowsKernel(Kernel[FillRows]):
             operands=(Input(0, "input"), Input(1, "length"), Output(0, "output")),
             in_place=((0, 0),),
             uses={"bounded"} | uses_in([fill]),
-            summary="the rows that are there, then a constant",
+            summary="copies the rows that are present, fills the others",
         )
 
 
 class TransposeLengthKernel(Kernel[TransposeLength]):
-    """A loop an axis of the result, with strides that follow the length."""
+    """Transposes by one loop per axis of the output; strides depend on the length."""
 
     op = TransposeLength
     floats = WIDE_FLOATS
@@ -78,7 +86,7 @@ class TransposeLengthKernel(Kernel[TransposeLength]):
             stem="transpose_length",
             form="c_transpose_length",
             parameters=LoopsParameters(
-                f"{x} to {node.output.type}, where axis {op.axis} is as long as `length` tells.",
+                f"Transposes {x} to {node.output.type}; `length` has the size of axis {op.axis}.",
                 (
                     f"const int32_t count = bounded(length[0], {x.shape[op.axis] // op.factor});",
                     f"{x.dtype.c_name} *to = output;",
@@ -86,7 +94,7 @@ class TransposeLengthKernel(Kernel[TransposeLength]):
                 ),
             ),
             operands=(Input(0, "input"), Input(1, "length"), Output(0, "output")),
-            summary="strides follow a length",
+            summary="with strides that depend on a length",
         )
 
 
@@ -99,7 +107,7 @@ def _size(op: TransposeLength, axis: int, shape: tuple[int, ...]) -> str:
 
 
 def _stride(op: TransposeLength, axis: int, shape: tuple[int, ...]) -> str:
-    """How far neighbours along an axis of the operand are from each other."""
+    """Return the stride of an axis of the operand, as C."""
     if axis >= op.axis:
         return str(prod(shape[axis + 1 :]))
     others = prod(n for other, n in enumerate(shape) if other > axis and other != op.axis)

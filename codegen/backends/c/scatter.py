@@ -35,7 +35,7 @@ from smelt.ops.tensor.scatter import ScatterElements, ScatterND, TensorScatter
 
 
 class ScatterElementsKernel(Kernel[ScatterElements]):
-    """One update an index."""
+    """Writes one element per index."""
 
     op = ScatterElements
     floats = STORED_FLOATS
@@ -43,7 +43,7 @@ class ScatterElementsKernel(Kernel[ScatterElements]):
     @override
     def offer(self, node: Node[ScatterElements], request: Request) -> KernelCall | Refusal:
         op, x, indices = node.op, node.input(0).type, node.input(2).type
-        if refusal := _refuse_halves(op, x.dtype):
+        if refusal := _refuse_float16(op, x.dtype):
             return refusal
         loops, offset = element_loops(x.shape, indices.shape, op.axis)
         read = index(loops, 1)
@@ -52,11 +52,11 @@ class ScatterElementsKernel(Kernel[ScatterElements]):
             f"const int32_t at = {at};",
             _combine(op.reduction, x.dtype, "output[at]", f"updates[{read}]"),
         ]
-        return _call(node, "scatter_elements", loops, lines, "one element an index")
+        return _call(node, "scatter_elements", loops, lines, "one element per index")
 
 
 class ScatterNDKernel(Kernel[ScatterND]):
-    """A slice of updates a tuple of indices."""
+    """Writes one slice of the updates per tuple of indices."""
 
     op = ScatterND
     floats = STORED_FLOATS
@@ -64,7 +64,7 @@ class ScatterNDKernel(Kernel[ScatterND]):
     @override
     def offer(self, node: Node[ScatterND], request: Request) -> KernelCall | Refusal:
         op, x, indices = node.op, node.input(0).type, node.input(2).type
-        if refusal := _refuse_halves(op, x.dtype):
+        if refusal := _refuse_float16(op, x.dtype):
             return refusal
         tuple_size = indices.shape[-1]
         inner = prod(x.shape[tuple_size:])
@@ -84,16 +84,19 @@ class ScatterNDKernel(Kernel[ScatterND]):
                 f"    {_combine(op.reduction, x.dtype, 'output[at + c]', element)}",
                 "}",
             ]
-        summary = f"{inner} elements a tuple of {tuple_size} indices"
+        summary = f"{inner} elements per tuple of {tuple_size} indices"
         return _call(node, "scatter_nd", loops, lines, summary)
 
 
 @dataclass(frozen=True)
-class Circle:
-    """An axis on which runs go on at the beginning.
+class CircularAxis:
+    """A circular axis: a run that reaches its end continues at its beginning.
 
-    A run of `count` out of `size` elements, each of so many `bytes`, is whole if it begins before
-    `last`.
+    Attributes:
+        size: size of the axis.
+        count: length of a run along the axis.
+        last: runs that begin before this index are in one piece.
+        bytes: bytes of one position along the axis.
     """
 
     size: int
@@ -104,18 +107,20 @@ class Circle:
 
 @dataclass(frozen=True)
 class TensorScatterParameters(Parameters):
-    """The variables of `backends/c/tensor_scatter.j2`.
+    """Variables of `tensor_scatter.j2`.
 
     Attributes:
-        title: what is written where, for the comment.
-        type: of the elements, in C.
-        bytes: of the whole tensor.
-        begin: C lines that find where the run of index `b` begins.
-        batch: how many indices there are, and `rows` for each.
-        inner: neighbours of one element of the axis.
-        run: elements of a run, and `row` of all that it is written into.
-        copied: bytes of a run; None where the axis is a `circle`.
-        circle: the axis, if it is one.
+        title: text of the function's comment.
+        type: C type of the elements.
+        bytes: size of the tensor in bytes.
+        begin: C lines that declare the index at which the runs of batch entry `b` begin.
+        batch: number of batch entries.
+        rows: runs of a batch entry.
+        inner: elements of one position along the axis.
+        run: elements of a run.
+        row: elements of the axis into which a run is written.
+        copied: bytes of a run; None if the axis is circular.
+        circle: the axis if it is circular, else None.
     """
 
     title: str
@@ -128,11 +133,11 @@ class TensorScatterParameters(Parameters):
     run: int
     row: int
     copied: int | None
-    circle: Circle | None
+    circle: CircularAxis | None
 
 
 class TensorScatterKernel(Kernel[TensorScatter]):
-    """Block copies: one a run, two where it goes on at the beginning."""
+    """Copies each run as one block, or as two if it continues at the beginning of its axis."""
 
     op = TensorScatter
     floats = STORED_FLOATS
@@ -152,7 +157,9 @@ class TensorScatterKernel(Kernel[TensorScatter]):
                 f"const int32_t rest = (int32_t)(indices[b] % {size});",
                 f"const int32_t begin = rest < 0 ? rest + {size} : rest;",
             )
-        circle = Circle(size, count, size - count, inner * x.dtype.size) if op.circular else None
+        circle = None
+        if op.circular:
+            circle = CircularAxis(size, count, size - count, inner * x.dtype.size)
         which = ", which is circular" if op.circular else ""
         return KernelCall(
             template="backends/c/tensor_scatter.j2",
@@ -177,7 +184,7 @@ class TensorScatterKernel(Kernel[TensorScatter]):
         )
 
 
-def _refuse_halves(op: ScatterElements | ScatterND, dtype: DType) -> Refusal | None:
+def _refuse_float16(op: ScatterElements | ScatterND, dtype: DType) -> Refusal | None:
     if dtype is DType.FLOAT16 and op.reduction != "none":
         return Refusal(f"{op.name} with reduction '{op.reduction}' is not served for f16 data.")
     return None
@@ -190,7 +197,7 @@ def _call(
     lines: Sequence[str],
     summary: str,
 ) -> KernelCall:
-    """A call of a function of which `lines` stand in the innermost loop, after a copy."""
+    """Return the call of a function that copies the input and then executes `lines` in `loops`."""
     op, (x, updates, indices) = node.op, (node.input(i).type for i in range(3))
     return loops_call(
         stem=stem,
@@ -198,7 +205,7 @@ def _call(
         parameters=LoopsParameters(
             (
                 f"{op.name}: {updates} into {x} by {indices}",
-                f"(reduction: {op.reduction}). The output may lie over the input.",
+                f"(reduction: {op.reduction}). The output may overwrite the input.",
             ),
             (
                 "if (output != input) {",
@@ -220,7 +227,10 @@ def _operands(node: Node) -> tuple[Operand, ...]:
 
 
 def _in_place(node: Node) -> tuple[tuple[int, int], ...]:
-    """The output may overwrite the data, unless another operand may be a view of it."""
+    """Return `KernelCall.in_place`: the output may overwrite the data.
+
+    It may not if another operand has as many bytes as the data: it may be a view of the data.
+    """
     bytes_ = node.input(0).type.bytes
     if any(v is not None and v.type.bytes == bytes_ for v in node.inputs[1:]):
         return ()
@@ -228,7 +238,7 @@ def _in_place(node: Node) -> tuple[tuple[int, int], ...]:
 
 
 def _combine(reduction: str, dtype: DType, old: str, new: str) -> str:
-    """The C statement that brings an update into an element."""
+    """Return the C statement that combines an update with an element."""
     if reduction == "none":
         return f"{old} = {new};"
     if reduction in ("max", "min"):
@@ -236,7 +246,7 @@ def _combine(reduction: str, dtype: DType, old: str, new: str) -> str:
     operator = "+" if reduction == "add" else "*"
     if dtype.is_float:
         return f"{old} {operator}= {new};"
-    # Without a sign, so that what exceeds the element wraps.
+    # Unsigned, so that an overflow wraps.
     wide = "uint64_t" if dtype.size == 8 else "uint32_t"
     return f"{old} = ({dtype.c_name})(({wide}){old} {operator} ({wide}){new});"
 

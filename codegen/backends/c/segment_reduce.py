@@ -25,19 +25,19 @@ from smelt.ops.core.segment_reduce import SegmentReduce
 
 @dataclass(frozen=True)
 class SegmentReduceParameters(Parameters):
-    """What `backends/c/segment_reduce.j2` prints.
+    """Variables of `segment_reduce.j2`; texts are C.
 
     Attributes:
-        what: is computed, for the comment.
-        index: C type of an index.
-        size: places along the axis.
-        segments: how many there are.
-        count: elements of the result.
-        first: C constant that each of them begins as.
-        lines: C that adds place `i` of the data to `segment`.
+        title: text of the function's comment.
+        index: type of an index.
+        size: size of the data along the axis.
+        segments: number of segments.
+        count: elements of the output.
+        first: initial value of the output's elements.
+        lines: statements that accumulate position `i` of the data into segment `segment`.
     """
 
-    what: str
+    title: str
     index: str
     size: int
     segments: int
@@ -47,7 +47,7 @@ class SegmentReduceParameters(Parameters):
 
 
 class SegmentReduceKernel(Kernel[SegmentReduce]):
-    """Reads the data once, in order, and accumulates in the output."""
+    """Accumulates in the output; reads the data once, in the order of the axis."""
 
     op = SegmentReduce
     floats = WIDE_FLOATS
@@ -68,7 +68,7 @@ class SegmentReduceKernel(Kernel[SegmentReduce]):
             template="backends/c/segment_reduce.j2",
             stem=f"segment_{op.kind}",
             parameters=SegmentReduceParameters(
-                what=f"{op.kind.capitalize()} of each segment along axis {op.axis}: {x} -> {y}",
+                title=f"{op.kind.capitalize()} of each segment along axis {op.axis}: {x} -> {y}",
                 index=indices.dtype.c_name,
                 size=size,
                 segments=op.segments,
@@ -84,12 +84,12 @@ class SegmentReduceKernel(Kernel[SegmentReduce]):
                 ),
             ),
             operands=(Input(0, "input"), Input(1, "indices"), Output(0, "output")),
-            summary=f"{size} places, {outer * inner} elements each",
+            summary=f"{size} positions of {outer * inner} elements each",
         )
 
 
 def _combined(kind: str, dtype: DType) -> str:
-    """C of what becomes of `*y` by `x`; integers are computed without a sign, so that they wrap."""
+    """Return the C expression that combines `*y` and `x`; integers are unsigned, so they wrap."""
     if kind in ("max", "min"):
         return f"x {'>' if kind == 'max' else '<'} *y ? x : *y"
     sign = {"sum": "+", "prod": "*"}[kind]

@@ -21,7 +21,7 @@ from smelt.ops.tensor.select import Select
 
 
 class SelectKernel(Kernel[Select]):
-    """Nested loops, as few as broadcasting allows."""
+    """Computes each element in nested loops, as few as broadcasting allows."""
 
     op = Select
     floats = STORED_FLOATS
@@ -46,7 +46,7 @@ class SelectKernel(Kernel[Select]):
             stem="select",
             form="c_select",
             parameters=LoopsParameters(
-                f"Select by {condition}: of {a} where it is true, of {b} elsewhere -> {y}.",
+                f"Select by {condition}: {a} where it is true, {b} elsewhere -> {y}.",
                 nested([loop.head for loop in loops], statements),
             ),
             operands=(

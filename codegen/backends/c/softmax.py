@@ -1,6 +1,7 @@
 """Softmax, LogSoftmax and Hardmax.
 
-Exponentials are by a table of differences for int8, by a function for float.
+For int8, a table has the exponential of each difference to the maximum. For int16, exponentials are
+interpolated between samples. For floats, a function computes them.
 """
 
 from __future__ import annotations
@@ -38,47 +39,48 @@ from smelt.ops.core.softmax import (
 )
 
 _SUM_LIMIT = 4095
-"""Elements of a row whose exponentials, with 12 integer bits, surely sum to less than 2^31."""
+"""Maximum size of an int8 row: the sum of its exponentials, with 12 integer bits, is below 2^31."""
 
-_NARROW = 511
-"""The same for a sum less than 2^28."""
+_NARROW_SUM_LIMIT = 511
+"""Maximum size of an int8 row with a sum of exponentials below 2^28."""
 
 _SHORT_SUM_LIMIT = 65535
-"""The same of int16, of which no exponential exceeds 2^15."""
+"""Maximum size of an int16 row: its exponentials, at most 2^15 each, have a sum below 2^31."""
 
 _LARGEST_SHIFT = 14
-"""A difference of int16 can be shifted so far to the left within 32 bits."""
+"""Maximum shift to the left of a difference of two int16 numbers, so that it fits in 32 bits."""
 
 _LEAST_LANES = 4
-"""Elements of a row of floats that are worth a vector."""
+"""Minimum number of lanes for which float rows are computed in vectors."""
 
 
 def _refuse(node: Node) -> Refusal | None:
-    """What neither operator is served for."""
+    """Return why neither a Softmax nor a LogSoftmax with this input is served; None if it is."""
     name, x = node.op.name, node.input(0).type
     if x.dtype in WIDE_FLOATS:
         return None
     if x.dtype is not DType.INT8:
         return Refusal(f"{name} is served for f32, f64 and i8 data, not {x.dtype.value}.")
     if x.shape[-1] > _SUM_LIMIT:
-        return Refusal(f"{name} of i8 rows is served for at most {_SUM_LIMIT} elements a row.")
+        return Refusal(f"{name} of i8 rows is served for at most {_SUM_LIMIT} elements per row.")
     return None
 
 
 @dataclass(frozen=True)
 class SoftmaxFloatParameters(Parameters):
-    """The variables of `backends/c/softmax_float.j2`.
+    """Variables of `softmax_float.j2`; texts are C.
 
     Attributes:
-        title: what is computed, for the comment.
-        type: of the elements, in C.
-        rows: how many, of so many elements as `size` says.
-        lanes: how many sums the powers are added up in.
-        whole: how many elements are computed so many at a time as there are lanes.
-        power: the C expression of the power of element `i`.
-        power_of_lane: the same of element `i + lane`, where some are computed together.
-        rest: the sum that the others are added to, in C.
-        log: the C function of the logarithm; empty if none is computed.
+        title: text of the function's comment.
+        type: type of the elements.
+        rows: number of rows.
+        size: elements of a row.
+        lanes: number of partial sums of the powers.
+        whole: elements of a row that are computed `lanes` at a time.
+        power: power of element `i`.
+        power_of_lane: power of element `i + lane`; empty if `whole` is 0.
+        rest: partial sum to which the power of element `i` after the first `whole` is added.
+        log: function for the logarithm; empty for a softmax without a logarithm.
     """
 
     title: str
@@ -95,10 +97,15 @@ class SoftmaxFloatParameters(Parameters):
 
 @dataclass(frozen=True)
 class SoftmaxInt8Parameters(Parameters):
-    """The variables of `backends/c/softmax_int8.j2`.
+    """Variables of `softmax_int8.j2`.
 
-    `scale` is that of the exponent, `exponential` the C expression of element `i`'s. Sums of rows
-    that are not `wide` stay below 2^28.
+    Attributes:
+        x: type of the input.
+        scale: scale of the exponents: beta * scale of the input.
+        rows: number of rows.
+        size: elements of a row.
+        exponential: C expression of element `i`'s exponential.
+        wide: whether the sum of a row can reach 2^28.
     """
 
     x: str
@@ -111,15 +118,17 @@ class SoftmaxInt8Parameters(Parameters):
 
 @dataclass(frozen=True)
 class LogSoftmaxInt8Parameters(Parameters):
-    """The variables of `backends/c/log_softmax_int8.j2`.
+    """Variables of `log_softmax_int8.j2`.
 
     Attributes:
-        x: type of the input, whose `scale` is that of the exponent.
-        rows: how many, of so many elements as `size` says.
-        exponential: the C expression of element `i`'s.
-        limit: that of the least difference from which the logarithm can be subtracted.
-        lowest: the least difference that counts.
-        scaled: the C expression of a difference in the units of the logarithm.
+        x: type of the input.
+        scale: scale of the exponents: that of the input.
+        rows: number of rows.
+        size: elements of a row.
+        exponential: C expression of element `i`'s exponential.
+        limit: C expression of the difference above which the logarithm can be subtracted.
+        lowest: least difference with an exponential above 0.
+        scaled: C expression of a difference in the units of the logarithm.
     """
 
     x: str
@@ -134,7 +143,7 @@ class LogSoftmaxInt8Parameters(Parameters):
 
 @dataclass(frozen=True)
 class SoftmaxInt16Parameters(Parameters):
-    """The variables of `backends/c/softmax_int16.j2`; see `SoftmaxInt8Parameters`."""
+    """Variables of `softmax_int16.j2`; see `SoftmaxInt8Parameters`."""
 
     x: str
     scale: str
@@ -145,7 +154,7 @@ class SoftmaxInt16Parameters(Parameters):
 
 @dataclass(frozen=True)
 class HardmaxParameters(Parameters):
-    """The variables of `backends/c/hardmax.j2`."""
+    """Variables of `hardmax.j2`: the type of the input, the number and the size of its rows."""
 
     x: str
     rows: int
@@ -185,7 +194,7 @@ def _float_call(
         in_place=((0, 0),),
         uses=uses_in(f"{name}(" for name in (exp, *log))
         | when(whole, "SMELT_ARRAY", "SMELT_VECTORS"),
-        summary="float, three passes a row",
+        summary="float, three passes per row",
     )
 
 
@@ -202,7 +211,7 @@ def _int8_call(stem: str, parameters: Parameters, table: Array, *uses: str) -> K
 
 
 def _exponential(table: Array) -> str:
-    """The C expression of the exponential of element `i`."""
+    """Return the C expression of the exponential of element `i`."""
     found = "exponentials[max - input[i]]"
     return found if table.size == 256 else f"max - input[i] < {table.size} ? {found} : 0"
 
@@ -212,7 +221,7 @@ def _int16_call(node: Node[Softmax]) -> KernelCall | Refusal:
     size = x.shape[-1]
     if size > _SHORT_SUM_LIMIT:
         return Refusal(
-            f"{op.name} of i16 rows is served for at most {_SHORT_SUM_LIMIT} elements a row."
+            f"{op.name} of i16 rows is served for at most {_SHORT_SUM_LIMIT} elements per row."
         )
     multiplier, shift = power_multiplier(x.scale, op.beta)
     if shift > _LARGEST_SHIFT:
@@ -245,7 +254,7 @@ def _int16_call(node: Node[Softmax]) -> KernelCall | Refusal:
 
 
 class SoftmaxKernel(Kernel[Softmax]):
-    """Three passes over each row: its maximum, the sum of the exponentials, the quotients."""
+    """Computes each row in three passes: maximum, sum of the exponentials, quotients."""
 
     op = Softmax
     floats = WIDE_FLOATS
@@ -266,14 +275,14 @@ class SoftmaxKernel(Kernel[Softmax]):
             rows=x.size // size,
             size=size,
             exponential=_exponential(table),
-            wide=size > _NARROW,
+            wide=size > _NARROW_SUM_LIMIT,
         )
         uses = "leading_zeros", "reciprocal", "requantize"
         return _int8_call("softmax", parameters, table, *uses)
 
 
 class LogSoftmaxKernel(Kernel[LogSoftmax]):
-    """Three passes over each row: its maximum, the sum of the exponentials, the differences."""
+    """Computes each row in three passes: maximum, sum of the exponentials, differences."""
 
     op = LogSoftmax
     floats = WIDE_FLOATS
@@ -303,7 +312,7 @@ class LogSoftmaxKernel(Kernel[LogSoftmax]):
 
 
 class HardmaxKernel(Kernel[Hardmax]):
-    """Two passes over each row: where its greatest element is, the result."""
+    """Computes each row in two passes: the index of its maximum, the result."""
 
     op = Hardmax
 
@@ -319,7 +328,7 @@ class HardmaxKernel(Kernel[Hardmax]):
             parameters=HardmaxParameters(str(x), x.size // size, size),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),),
-            summary="two passes a row",
+            summary="two passes per row",
         )
 
 

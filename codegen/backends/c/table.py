@@ -11,7 +11,7 @@ from smelt.ops.core.table import Table
 
 
 class TableKernel(Kernel[Table]):
-    """One look-up an element."""
+    """Looks up each element in a table."""
 
     op = Table
 

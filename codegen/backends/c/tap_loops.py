@@ -1,4 +1,4 @@
-"""Convolutions tap by tap, as C: their loops, and how a product enters a sum."""
+"""The C of convolutions that are computed tap by tap: their loops and their arithmetic."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from smelt.ops.core.convolution_nd import Conv3D, ConvolutionND
 
 @dataclass(frozen=True)
 class TapAxis:
-    """The loop over taps along an axis of the image, as C.
+    """The loop over taps along an axis of the image; texts are C.
 
     Attributes:
-        head: opens the loop over the taps that may lie on an input pixel.
-        lines: find the input position `ix`, …, or go on to the next tap; none where there is
-            but one position.
+        head: line that opens the loop over the taps that can meet an input pixel.
+        lines: lines that declare the input position (`ix`, …), or skip the tap if it meets no input
+            pixel; empty if 0 is the only position.
     """
 
     head: str
@@ -32,7 +32,16 @@ class TapAxis:
     def of(
         op: ConvolutionND, axis: int, name: str, size: int, kernel: int, outputs: int
     ) -> TapAxis:
-        """That of an axis of so many inputs, taps and outputs, whose positions are `name`."""
+        """Return the loop along an axis.
+
+        Args:
+            op: the convolution.
+            axis: index into its strides.
+            name: C variable of the output position; taps are `k{name}`, inputs `i{name}`.
+            size: size of the input.
+            kernel: number of taps.
+            outputs: size of the output.
+        """
         stride, dilation, before = op.stride[axis], op.dilation[axis], op.padding[axis][0]
         tap = f"k{name}" if dilation == 1 else f"k{name} * {dilation}"
         head = f"for (int32_t k{name} = 0; k{name} < {kernel}; ++k{name}) {{"
@@ -43,7 +52,7 @@ class TapAxis:
             found = f"const int32_t i{name} = {offset(f'{position} + {tap}', -before)};"
             padded = before or (outputs - 1) * stride + (kernel - 1) * dilation >= size
             if size == 1 and not padded:
-                return TapAxis(head, ())  # the position is 0, and nobody asks for it
+                return TapAxis(head, ())  # The position is always 0 and no C expression uses it.
             return TapAxis(head, (found, *skip) if padded else (found,))
         cut = offset(name, before)
         if stride == 1:
@@ -64,18 +73,18 @@ class TapAxis:
 
 @dataclass(frozen=True)
 class TapArithmetic:
-    """How inputs and weights are multiplied, summed and stored, as C.
+    """How inputs and weights are multiplied, summed and stored; texts are C.
 
     Attributes:
-        operands: weights, and bias or constants by channel.
-        finish: what follows each sum.
-        start: what a sum begins with; `%s` stands for the channel.
-        sum_type: of sums.
-        value_type: of an input and of a weight in a product.
-        input_type: of an input in memory.
-        weight_type: of a weight in memory.
-        input_zero_point: taken from each input.
-        weight_zero_point: taken from each weight.
+        operands: weights, and the bias or the output stage's constants.
+        finish: output stage of each sum.
+        start: initial value of a sum; `%s` is the channel.
+        sum_type: type of a sum.
+        value_type: type of an input and of a weight in a product.
+        input_type: type of an input in memory.
+        weight_type: type of a weight in memory.
+        input_zero_point: number that is subtracted from each input.
+        weight_zero_point: number that is subtracted from each weight.
     """
 
     operands: tuple[Operand, ...]
@@ -90,7 +99,7 @@ class TapArithmetic:
 
     @staticmethod
     def of(node: Node, finish: OutputStage) -> TapArithmetic:
-        """That of a node."""
+        """Return the arithmetic of a node."""
         weights: Operand = Input(1, "weights")
         if not node.output.type.is_quantized:
             if node.optional(2) is None:
@@ -101,7 +110,7 @@ class TapArithmetic:
         quant = stored_weights.quant
         zero_points = {0} if quant is None else set(quant.zero_point)
         if len(zero_points) > 1:
-            # A zero point for each channel: weights are stored without.
+            # With one zero point per channel, subtract them before the weights are stored.
             centred = np.moveaxis(centred_weights(node, -1).astype(np.int16), 0, -1)
             weights, zero_points = Packed("weights", centred), {0}
         packed = isinstance(weights, Packed)
@@ -119,11 +128,11 @@ class TapArithmetic:
         )
 
     def value(self, element: str) -> str:
-        """The C expression of an input as it enters a product."""
+        """Return the C expression of an input minus its zero point."""
         return _centred(element, self.input_zero_point)
 
     def weight(self, lane: int) -> str:
-        """The C expression of a weight as it enters a product."""
+        """Return the C expression of a weight minus its zero point."""
         return _centred(f"w[{lane}]", self.weight_zero_point)
 
 
@@ -133,16 +142,18 @@ def _centred(element: str, zero_point: int) -> str:
 
 @dataclass(frozen=True)
 class TapLoops:
-    """A convolution tap by tap; texts are C.
+    """The loops of a convolution that is computed tap by tap; texts are C.
 
     Attributes:
-        sums: how inputs and weights are multiplied, summed and stored.
-        axes: of the image.
-        pixel, tap: where the inputs and the weights of a tap start.
-        group, inputs: the first output and the first input channel of a group.
-        depth: inputs of an output channel at a tap.
+        sums: arithmetic of inputs, weights and sums.
+        axes: axes of the image, outermost first.
+        pixel: offset of the input pixel that a tap meets.
+        tap: offset of the weights of a tap.
+        group: first output channel of a group.
+        inputs: first input channel of a group.
+        depth: input channels of an output channel.
         outputs: output channels.
-        depthwise: whether each input channel has one output channel.
+        depthwise: whether each output channel has its own, single input channel.
         vectors: whether the sums of a block share vector registers.
     """
 
@@ -158,7 +169,7 @@ class TapLoops:
     vectors: bool
 
     def compute(self, block: LaneBlock) -> list[str]:
-        """C lines that compute a block of output channels of a pixel."""
+        """Return C lines that compute a block of an output pixel's channels."""
         lines = self._products(block)
         for axis in reversed(self.axes):
             lines = braced(axis.head, (*axis.lines, *lines))
@@ -177,7 +188,7 @@ class TapLoops:
         ]
 
     def _products(self, block: LaneBlock) -> list[str]:
-        """C lines that add the products of a tap."""
+        """Return C lines that add the products of a tap."""
         sums = self.sums
         first = total(("input", self.pixel, block.position if self.depthwise else self.inputs))
         weights = total(("weights", self.tap, self.group, block.position))
@@ -197,7 +208,7 @@ class TapLoops:
         return [found, pointer, *braced(head, (value, *own))]
 
     def _end(self, block: LaneBlock) -> list[str]:
-        """C lines that store the results."""
+        """Return C lines that store the results."""
         finish = self.sums.finish
         if self.vectors:
             channel = self._channel(block, "j")

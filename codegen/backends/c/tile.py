@@ -24,7 +24,7 @@ class TileKernel(Kernel[Tile]):
     @override
     def offer(self, node: Node[Tile], request: Request) -> KernelCall:
         op, x, y = node.op, node.input(0).type, node.output.type
-        # Each axis is two: which repetition, and where in it.
+        # Each axis is split into two: the repetition, and the index within it.
         shape: list[int] = []
         source: list[int] = []
         target: list[int] = []

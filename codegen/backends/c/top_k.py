@@ -23,19 +23,22 @@ from smelt.ops.tensor.top_k import TopK
 
 @dataclass(frozen=True)
 class TopKParameters(Parameters):
-    """The variables of `backends/c/top_k.j2`.
+    """Variables of `top_k.j2`; texts are C.
 
     Attributes:
-        title: which elements are found, for the comment.
-        element, index: C types.
+        title: text of the function's comment.
+        element: type of an element.
+        index: type of an index.
         k: elements of a heap.
-        after: the C operator of an element that comes after another one.
-        outer: how many heaps, each of `size` elements.
-        start, result: C expressions of where the input and the outputs of heap `i` begin.
-        step: what an index within a heap is multiplied by, in C.
-        parents: elements of a heap that have children.
-        last: the index of the last one.
-        top, lower, at, child, next, found: C expressions of indices that a heap holds.
+        after: operator such that `x OPERATOR y` is true if x comes after y in the order.
+        outer: number of searches, each along the axis and with its own heap.
+        size: size of the axis.
+        start: offset of the first input of search `i`.
+        result: offset of the first outputs of search `i`.
+        step: factor from an index along the axis to an offset, such as ` * 4`; empty if it is 1.
+        parents: number of a heap's elements that have children.
+        last: position of a heap's last element.
+        top, lower, at, child, next, found: indices along the axis that a heap contains.
     """
 
     title: str
@@ -59,7 +62,7 @@ class TopKParameters(Parameters):
 
 
 class TopKKernel(Kernel[TopK]):
-    """A heap of the best elements so far, in the output of the indices; then a heap sort of it."""
+    """Keeps the best elements so far in a heap in the output of indices, then sorts the heap."""
 
     op = TopK
     floats = WIDE_FLOATS
@@ -95,7 +98,7 @@ class TopKKernel(Kernel[TopK]):
                 found=f"heap[j{step}]{step}",
             ),
             operands=(Input(0, "input"), Output(0, "values"), Output(1, "indices")),
-            summary=f"{op.k} of {size} by a heap",
+            summary=f"{op.k} of {size} elements with a heap",
         )
 
 

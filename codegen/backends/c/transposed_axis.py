@@ -1,4 +1,4 @@
-"""An axis of a transposed convolution that is computed phase by phase: see `transposed_phases`."""
+"""An axis of a transposed convolution that is computed phase by phase (`transposed_phases.py`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from smelt.codegen.text.expressions import offset
 
 
 @dataclass(frozen=True)
-class PhaseAxis:
-    """The loops over an axis: a phase at a time, and its outputs `step` apart.
+class PhaseLoops:
+    """The loops along an axis: over phases, and over the outputs of a phase; texts are C.
 
-    Texts are C: `taps` counts a phase's taps, `start` is the first input that they meet.
+    Attributes:
+        phases: number of phases.
+        taps: number of a phase's taps.
+        start: position of the first input that a phase's first output reads.
+        outputs: size of the output.
+        step: distance of the outputs, or pairs of outputs, of a phase.
     """
 
     phases: int
@@ -23,15 +28,15 @@ class PhaseAxis:
 
 @dataclass(frozen=True)
 class PhasedAxis:
-    """Height or width of the image; texts are C, in which `p{name}` is the phase.
+    """The height or width of the image; texts are C, with `p{name}` as the phase.
 
     Attributes:
         name: `y` or `x`.
-        kernel, stride: as in the operator.
-        before: what is cut off in front of the output.
-        size: of the input.
+        kernel, stride: number of taps and stride of the operator.
+        before: padding: outputs that are cut off before the first one.
+        size: size of the input.
         outputs: size of the output.
-        together: pixels of a phase that are computed at a time.
+        together: pixels of a phase that are computed together.
     """
 
     name: str
@@ -43,12 +48,12 @@ class PhasedAxis:
     together: int = 1
 
     def taps_of(self, phase: int) -> range:
-        """The taps that outputs of a phase meet, in the order of the inputs they meet."""
+        """Return the taps of a phase, in the order of the inputs that they are multiplied by."""
         return range((phase + self.before) % self.stride, self.kernel, self.stride)[::-1]
 
     @property
     def taps(self) -> str:
-        """How many taps a phase has."""
+        """The number of taps of a phase."""
         if self.kernel % self.stride == 0:
             return str(self.kernel // self.stride)
         added = self.before % self.stride
@@ -57,7 +62,10 @@ class PhasedAxis:
 
     @property
     def start(self) -> str:
-        """The first input that a phase's first output meets; `taps_{name}` is how many it does."""
+        """The position of the first input that a phase's first output reads.
+
+        In the C text, `taps_{name}` is the phase's number of taps.
+        """
         whole, added = divmod(self.before, self.stride)
         if not added:
             return f"{whole + 1} - taps_{self.name}"
@@ -66,14 +74,14 @@ class PhasedAxis:
         )
 
     @property
-    def loops(self) -> PhaseAxis:
-        """The loops over the axis."""
+    def loops(self) -> PhaseLoops:
+        """The loops along the axis."""
         step = self.stride * self.together
-        return PhaseAxis(self.stride, self.taps, self.start, self.outputs, step)
+        return PhaseLoops(self.stride, self.taps, self.start, self.outputs, step)
 
     @property
     def reaches_out(self) -> bool:
-        """Whether windows leave the input, that of a pixel included which fills up a block."""
+        """Whether a window reaches beyond the input, also that of a pixel that fills a block."""
         for phase in range(min(self.stride, self.outputs)):
             taps = len(self.taps_of(phase))
             start = (phase + self.before) // self.stride + 1 - taps

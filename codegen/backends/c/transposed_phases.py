@@ -1,13 +1,13 @@
-"""int8 transposed convolutions, phase by phase.
+"""int8 transposed convolutions, computed phase by phase.
 
-Outputs whose positions leave the same remainder by the stride are a phase: they meet the same taps,
-so that each phase is an ordinary convolution with some of the weights, and no product is one with a
-zero between inputs. Source: Shi et al., "Is the deconvolution layer the same as a convolutional
-layer?" (2016).
+A phase is the outputs at positions with the same remainder modulo the stride. They use the same
+taps. So each phase is an ordinary convolution with some of the weights, and no input is a zero that
+was inserted between inputs. Source: Shi et al., "Is the deconvolution layer the same as a
+convolutional layer?" (2016).
 
-The inputs of a pixel's window are brought together once for all output channels, less their zero
-point; those of two pixels in one word where the processor multiplies 32 by 32 bits into 64, as in
-`convolution_blocks`.
+The inputs of a pixel's window, minus their zero point, are gathered once for all output channels.
+If the processor multiplies 32 by 32 bits into 64, the inputs of two pixels are packed into one
+word, as in `convolution_blocks`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from math import gcd
 import numpy as np
 
 from smelt.codegen.backends.c.convolution_blocks import HALVES, LIMIT
-from smelt.codegen.backends.c.transposed_axis import PhaseAxis, PhasedAxis
+from smelt.codegen.backends.c.transposed_axis import PhasedAxis, PhaseLoops
 from smelt.codegen.lower.image_loops import ImageLoop
 from smelt.codegen.lower.kernel import (
     Input,
@@ -45,7 +45,7 @@ from smelt.ops.core.convolution_nd import ConvolutionND, ConvTranspose
 from smelt.targets import Optimize
 
 _UNROLLED: dict[Optimize, int] = {"speed": 8, "ram": 8, "size": 2}
-"""Inputs in one turn of the innermost loop, at most."""
+"""Maximum number of inputs per iteration of the innermost loop."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,12 @@ class _Phases:
     """How a transposed convolution is computed.
 
     Attributes:
-        y, x: the axes.
+        y, x: height and width.
         depth: channels of the input.
         outputs: channels of the output.
-        weights: `[o, ky, kx, i]` of each phase that has any, in the order of their computation.
-        unrolled: inputs in one turn of the innermost loop.
+        weights: weights `[o, ky, kx, i]` of each phase that has taps, in the order in which phases
+            are computed.
+        unrolled: inputs per iteration of the innermost loop.
     """
 
     y: PhasedAxis
@@ -69,7 +70,7 @@ class _Phases:
 
     @staticmethod
     def of(node: Node[ConvTranspose], request: Request) -> _Phases:
-        """That of a node of constant weights; a row is an image of height 1."""
+        """Return the phases of a node with constant weights; 1-D data is an image of height 1."""
         op, x, y = node.op, node.input(0).type, node.output.type
         weights = centred_weights(node, -1)
         weights = weights.reshape(y.shape[-1], -1, *weights.shape[-2:])
@@ -92,22 +93,22 @@ class _Phases:
 
     @property
     def longest(self) -> int:
-        """Elements of the longest window."""
+        """The number of inputs of the largest window."""
         return max(part[0].size for part in self.weights)
 
     @property
     def at_once(self) -> int:
-        """Output channels whose sums are in registers together."""
+        """The number of output channels of a block; their sums are in registers together."""
         return min(LANES, self.outputs)
 
     @property
     def rest(self) -> int:
-        """Output channels in the last block, if it is not whole."""
+        """The number of output channels after the last whole block."""
         return self.outputs % self.at_once
 
     @property
     def padded(self) -> bool:
-        """Whether windows reach beyond the image."""
+        """Whether a window reaches beyond the image."""
         return self.y.reaches_out or self.x.reaches_out
 
     @property
@@ -123,39 +124,47 @@ class _Phases:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseChannels:
-    """Output channels whose sums a function of its own computes.
+    """Blocks of output channels of one size, which share a function for their sums; texts are C.
 
     Attributes:
-        count: how many channels.
-        loop: C line that opens the loop over blocks of them; empty where there is one.
-        first: the first channel, where there is one block.
-        begin: C statements that declare the sums.
-        turn: C statements that add the products of a turn of the loop over inputs.
-        results: C statements that store the sums.
-        advance: C expression of how many weights are read.
-        stores: C statements that store the outputs of each channel.
+        count: channels of a block.
+        loop: line that opens the loop over blocks; empty if there is one block.
+        first: first channel, if there is one block.
+        begin: statements that declare the sums.
+        iteration: statements of an iteration of the loop over inputs; they add products.
+        results: statements that store the sums.
+        advance: number of weights of a block.
+        stores: statements that store the outputs, for each channel.
     """
 
     count: int
     loop: str
     first: int
     begin: tuple[str, ...]
-    turn: tuple[str, ...]
+    iteration: tuple[str, ...]
     results: tuple[str, ...]
     advance: str
     stores: tuple[tuple[str, ...], ...]
 
     @staticmethod
     def of(
-        cut: _Phases, finish: OutputStage, count: int, loop: str, first: int = 0
+        plan: _Phases, finish: OutputStage, count: int, loop: str, first: int = 0
     ) -> PhaseChannels:
-        """So many channels."""
-        pair = cut.x.together == 2
+        """Return blocks of `count` channels.
+
+        Args:
+            plan: the convolution.
+            finish: output stage of each sum.
+            count: channels of a block.
+            loop: C line that opens the loop over blocks; empty for one block.
+            first: first channel of the only block.
+        """
+        pair = plan.x.together == 2
         channels, wide = range(count), "(int64_t)" * pair
-        turn: list[str] = []
-        for k in range(cut.unrolled):
-            turn.append(f"x = word[{k}];")
-            turn += [f"sum{j} += {wide}x * weight[{k * count + j}];" for j in channels]
+        iteration: list[str] = []
+        for k in range(plan.unrolled):
+            iteration.append(f"x = word[{k}];")
+            iteration += [f"sum{j} += {wide}x * weight[{k * count + j}];" for j in channels]
         results = [f"sums[{j}] = sum{j};" for j in channels]
         if pair:
             halves = [(0, "low"), (count, "high")]
@@ -174,7 +183,7 @@ class PhaseChannels:
             loop=loop,
             first=first,
             begin=tuple(f"{'int64_t' if pair else 'int32_t'} sum{j} = 0;" for j in channels),
-            turn=(*turn, f"weight += {cut.unrolled * count};"),
+            iteration=(*iteration, f"weight += {plan.unrolled * count};"),
             results=tuple(results),
             advance=f"{count} * length" if count > 1 else "length",
             stores=tuple(stores),
@@ -186,20 +195,21 @@ class PhasesParameters(Parameters):
     """Variables of `transposed_phases.j2`; texts are C.
 
     Attributes:
-        title, notes: for the function's comment.
+        title, notes: text of the function's comment.
         images: the loop over images.
-        pair: whether two pixels are computed at a time.
-        outside: condition that an input pixel lies outside of the image; empty where none can.
-        input_pixel: where input pixel (y, x) starts.
-        depth: inputs of a pixel.
-        word: of `patch`, made of inputs.
-        unrolled: words in a turn of the loop over them.
-        y, x: the axes.
-        sums: of a block of pixels times channels.
-        output_pixel: where output pixel (y, x) starts.
-        last: from where on a row has no second pixel, and `beside` how far that is away; both 0
-            where pixels are computed one by one.
-        channels: in whole blocks, and in the last one.
+        pair: whether two pixels are computed together.
+        outside: condition that an input pixel is outside of the image; empty if none can be.
+        input_pixel: offset of input pixel (y, x).
+        depth: channels of an input pixel.
+        word: element of `patch`, computed from channel `i` of one or two input pixels.
+        unrolled: words per iteration of the loop over the patch.
+        y, x: loops along the height and the width.
+        sums: sums of a block: pixels times channels.
+        output_pixel: offset of output pixel (y, x).
+        last: output pixels from this column on are not followed by a second one of their phase; 0
+            if pixels are computed one by one.
+        beside: distance from a pixel's to the second pixel's outputs; 0 likewise.
+        channels: the channels in whole blocks, then those of the last block.
         outputs: output channels.
     """
 
@@ -212,8 +222,8 @@ class PhasesParameters(Parameters):
     depth: int
     word: str
     unrolled: int
-    y: PhaseAxis
-    x: PhaseAxis
+    y: PhaseLoops
+    x: PhaseLoops
     sums: int
     output_pixel: str
     last: int
@@ -223,7 +233,7 @@ class PhasesParameters(Parameters):
 
 
 def _fits_pairs(parts: tuple[Array, ...], zero_point: int) -> bool:
-    """Whether no sum of inputs less their zero point leaves its 23 bits."""
+    """Return whether every sum of products of inputs, minus their zero point, fits in 23 bits."""
     ranges = [sum_range(folded_bias(None, part, zero_point), part) for part in parts]
     return all(bool((low > -LIMIT).all() and (high < LIMIT).all()) for low, high in ranges)
 
@@ -231,56 +241,57 @@ def _fits_pairs(parts: tuple[Array, ...], zero_point: int) -> bool:
 def phases(
     node: Node[ConvTranspose], finish: OutputStage, request: Request
 ) -> KernelCall | Refusal:
-    """The call that computes a node, or why this form does not serve it.
+    """Return the call that computes a node, or why it is not served phase by phase.
 
     Args:
-        node: what is computed.
-        finish: what follows each sum of inputs less their zero point.
-        request: target and preference, and the scratch that the call may take.
+        node: the transposed convolution.
+        finish: output stage of each sum of products of inputs, minus their zero point.
+        request: target, `--optimize` preference and scratch limit.
     """
     op, x, y = node.op, node.input(0).type, node.output.type
     if x.dtype is not DType.INT8 or not folds(node):
         return Refusal(f"{op.name} is served phase by phase for int8 and constant weights only.")
     if op.groups > 1 or len(op.stride) > 2 or set(op.dilation) != {1}:
         return Refusal(f"{op.name} is served phase by phase for one group of 1-D or 2-D taps only.")
-    cut = _Phases.of(node, request)
-    if 4 * cut.longest > request.scratch_limit:
+    plan = _Phases.of(node, request)
+    if 4 * plan.longest > request.scratch_limit:
         return Refusal(
-            f"Phase by phase would be faster, but takes {4 * cut.longest:,} bytes of scratch; more "
-            f"than {request.scratch_limit:,} could make the arena larger.",
+            f"Computing phase by phase would be faster, but takes {4 * plan.longest:,} bytes of "
+            f"scratch; more than {request.scratch_limit:,} could make the arena larger.",
             optional=True,
         )
     if request.optimize == "ram":
-        return Refusal(missed_for_ram("Phase by phase"), optional=True)
-    pair, zero_point = cut.x.together == 2, -x.zero_point
+        return Refusal(missed_for_ram("Computing phase by phase"), optional=True)
+    pair, zero_point = plan.x.together == 2, -x.zero_point
     word = ("in0[i]", zero_point)
     if pair:
         word = ("in0[i] + in1[i] * 8388608", zero_point * ((1 << 23) + 1))
     operands: list[Operand] = [Input(0, "input")]
-    if cut.padded:
-        operands.append(Packed("padding", np.full(cut.depth, x.zero_point, np.int8)))
-    operands += [Packed("weights", cut.ordered), *finish.operands]
-    operands += [Scratch("patch", DType.INT32, cut.longest), Output(0, "output")]
+    if plan.padded:
+        operands.append(Packed("padding", np.full(plan.depth, x.zero_point, np.int8)))
+    operands += [Packed("weights", plan.ordered), *finish.operands]
+    operands += [Scratch("patch", DType.INT32, plan.longest), Output(0, "output")]
     kernel = node.input(1).type.shape[:-2]
-    width, stride = cut.x.outputs, cut.x.stride
+    width, stride = plan.x.outputs, plan.x.stride
+    outside = f"y < 0 || y >= {plan.y.size} || x < 0 || x >= {plan.x.size}"
     parameters = PhasesParameters(
         title=f"{op.name}: {x} -> {y}",
         notes=(geometry(op, kernel), *finish.notes),
         images=_images(x, y),
         pair=pair,
-        outside=f"y < 0 || y >= {cut.y.size} || x < 0 || x >= {cut.x.size}" if cut.padded else "",
-        input_pixel=f"y * {cut.x.size * cut.depth} + x * {cut.depth}",
-        depth=cut.depth,
+        outside=outside if plan.padded else "",
+        input_pixel=f"y * {plan.x.size * plan.depth} + x * {plan.depth}",
+        depth=plan.depth,
         word=offset(*word),
-        unrolled=cut.unrolled,
-        y=cut.y.loops,
-        x=cut.x.loops,
-        sums=cut.x.together * cut.at_once,
-        output_pixel=f"(y * {width} + x) * {cut.outputs}",
+        unrolled=plan.unrolled,
+        y=plan.y.loops,
+        x=plan.x.loops,
+        sums=plan.x.together * plan.at_once,
+        output_pixel=f"(y * {width} + x) * {plan.outputs}",
         last=width - stride if pair else 0,
-        beside=stride * cut.outputs if pair else 0,
-        channels=tuple(_channels(cut, finish)),
-        outputs=cut.outputs,
+        beside=stride * plan.outputs if pair else 0,
+        channels=tuple(_channels(plan, finish)),
+        outputs=plan.outputs,
     )
     return KernelCall(
         template="backends/c/transposed_phases.j2",
@@ -288,12 +299,12 @@ def phases(
         parameters=parameters,
         operands=tuple(operands),
         uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE"} | when(pair, *HALVES),
-        summary=f"phase by phase, {cut.x.together} pixels x {cut.at_once} channels",
+        summary=f"phase by phase, {plan.x.together} pixels x {plan.at_once} channels",
     )
 
 
 def geometry(op: ConvolutionND, kernel: tuple[int, ...]) -> str:
-    """A window in words, as `3x3 taps, stride 2x2, padding 0+1, 0+1.`."""
+    """Return a description of a window, such as `3x3 taps, stride 2x2, padding 0+1, 0+1.`."""
     parts = [
         f"{'x'.join(map(str, kernel))} taps",
         f"stride {'x'.join(map(str, op.stride))}",
@@ -307,15 +318,15 @@ def geometry(op: ConvolutionND, kernel: tuple[int, ...]) -> str:
 
 
 def _images(x: TensorType, y: TensorType) -> ImageLoop:
-    """The loop over images."""
+    """Return the loop over images."""
     batch = x.shape[0]
     return ImageLoop(batch, x.size // batch, y.size // batch) if batch > 1 else ImageLoop(1, 0, 0)
 
 
-def _channels(cut: _Phases, finish: OutputStage) -> Iterator[PhaseChannels]:
-    """The output channels in whole blocks, and in the last one."""
-    whole = cut.outputs - cut.rest
-    loop = f"for (int32_t o = 0; o < {whole}; o += {cut.at_once}) {{"
-    yield PhaseChannels.of(cut, finish, cut.at_once, loop if whole > cut.at_once else "")
-    if cut.rest:
-        yield PhaseChannels.of(cut, finish, cut.rest, "", whole)
+def _channels(plan: _Phases, finish: OutputStage) -> Iterator[PhaseChannels]:
+    """Yield the output channels in whole blocks, then those of a smaller last block, if any."""
+    whole = plan.outputs - plan.rest
+    loop = f"for (int32_t o = 0; o < {whole}; o += {plan.at_once}) {{"
+    yield PhaseChannels.of(plan, finish, plan.at_once, loop if whole > plan.at_once else "")
+    if plan.rest:
+        yield PhaseChannels.of(plan, finish, plan.rest, "", whole)

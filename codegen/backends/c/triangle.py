@@ -23,14 +23,16 @@ from smelt.ops.tensor.triangle import Triangle
 
 @dataclass(frozen=True)
 class TriangleParameters(Parameters):
-    """The variables of `backends/c/triangle.j2`.
+    """Variables of `triangle.j2`.
 
     Attributes:
-        title: what stays.
-        upper: whether what stays is behind the edge.
-        rows: of all matrices, each of so many `columns`.
-        edge: the C expression of where row `i` is cut.
-        before: that of the bytes before the edge; `behind` of the others.
+        title: the elements that are kept, for the function's comment.
+        upper: whether the elements from the edge on are kept; else those before it.
+        rows: rows of all matrices.
+        columns: elements of a row.
+        edge: C expression of the column that separates the two parts of row `i`.
+        before: C expression of the bytes before the edge.
+        behind: C expression of the bytes from the edge on.
     """
 
     title: str
@@ -43,7 +45,7 @@ class TriangleParameters(Parameters):
 
 
 class TriangleKernel(Kernel[Triangle]):
-    """Row by row, a block copy and a fill."""
+    """Writes each row by a block copy and a fill with zeros."""
 
     op = Triangle
     floats = STORED_FLOATS
@@ -53,7 +55,7 @@ class TriangleKernel(Kernel[Triangle]):
         op, x = node.op, node.input(0).type
         *batch, rows, columns = x.shape
         row = "i" if prod(batch) == 1 or rows == 0 else f"i % {rows}"
-        # Beyond the corners all diagonals are the same, and 32 bits suffice.
+        # All diagonals beyond a corner give the same result; limiting them makes 32 bits suffice.
         k = min(max(op.k, -rows - 1), columns + 1)
         return KernelCall(
             template="backends/c/triangle.j2",
@@ -69,7 +71,7 @@ class TriangleKernel(Kernel[Triangle]):
             ),
             operands=(Input(0, "input"), Output(0, "output")),
             uses={"clamp", "string.h"},
-            summary="a copy and a fill a row",
+            summary="a copy and a fill per row",
         )
 
 

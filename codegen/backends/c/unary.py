@@ -89,16 +89,16 @@ FLOAT: dict[str, str] = {
     "is_positive_infinite": "x == INFINITY",
     "is_negative_infinite": "x == -INFINITY",
 }
-"""C expressions of `x`, one a kind; `{alpha}` and `{beta}` are the operator's constants."""
+"""C expression of `x` for each kind; `{alpha}` and `{beta}` are the operator's constants."""
 
 FLOAT64 = FLOAT | {
     "logistic": "1.0f / (1.0f + expf(-x))",
     "softplus": "(x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)))",
 }
-"""The same before they are brought to double precision, where functions are those of math.h."""
+"""The same for float64, before `in_precision_of` replaces functions by math.h's for double."""
 
 _CALLS = re.compile(r"\b(?!\w+_float\b|either\b|at_least\b|fabsf\b)\w+\(")
-"""A call of a function that does not become instructions of vectors."""
+"""Matches the call of a function that compilers cannot vectorize."""
 
 SIGNED: dict[str, str] = {
     "abs": "x < 0 ? ({type})(0u - ({wide})x) : x",
@@ -106,36 +106,42 @@ SIGNED: dict[str, str] = {
     "sign": "({type})((x > 0) - (x < 0))",
     "bitwise_not": "({type})~x",
 }
-"""The same for integers; they wrap, being computed without a sign."""
+"""C expressions for signed integers; `{wide}` is an unsigned type, so that an overflow wraps."""
 
 UNSIGNED = SIGNED | {"abs": "x", "sign": "x > 0", "not": "x == 0"}
 
 
 @dataclass(frozen=True)
 class TableParameters(Parameters):
-    """The variables of `table.j2`; `index` is the C expression of where a result stands."""
+    """Variables of `table.j2`.
+
+    Attributes:
+        title: text of the function's comment.
+        size: number of elements.
+        index: C expression of the index into the table.
+    """
 
     title: str
     size: int
     index: str
 
 
-def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str) -> KernelCall:
-    """A call that looks up every 8-bit element.
+def table_call(table: Array, x: TensorType, y: TensorType, function: str, stem: str) -> KernelCall:
+    """Return a call that looks up every 8-bit element.
 
     Args:
         table: 256 results for the inputs in ascending order.
         x: type of the input.
         y: type of the output.
-        what: the function, for the comment and the report.
-        stem: of the C function's name.
+        function: name of the tabulated function, for the comment and the report.
+        stem: stem of the C function's name.
     """
     signed = x.dtype is DType.INT8
     return KernelCall(
         template="backends/c/table.j2",
         stem=stem,
         parameters=TableParameters(
-            f"{what.capitalize()}: {x} -> {y}.",
+            f"{function.capitalize()}: {x} -> {y}.",
             x.size,
             "input[i]" if x.dtype.c_name == "uint8_t" else "(uint8_t)input[i]",
         ),
@@ -145,15 +151,19 @@ def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str)
             Output(0, "output"),
         ),
         in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
-        summary=f"{what} by a table of 256 results",
+        summary=f"{function} by a table of 256 results",
     )
 
 
 @dataclass(frozen=True)
 class UnaryParameters(Parameters):
-    """The variables of `backends/c/unary.j2`: `body` has the function's lines.
+    """Variables of `unary.j2`.
 
-    `vectors`: it is compiled for several widths of vectors.
+    Attributes:
+        kind: kind of the operator.
+        x: type of the input.
+        body: C lines of the function.
+        vectors: whether the function is compiled for several widths of vectors.
     """
 
     kind: str
@@ -163,7 +173,7 @@ class UnaryParameters(Parameters):
 
 
 class UnaryKernel(Kernel[Unary]):
-    """One pass over the elements, in any order."""
+    """Computes the elements one by one, or several together with SIMD floats."""
 
     op = Unary
     floats = WIDE_FLOATS
@@ -171,7 +181,7 @@ class UnaryKernel(Kernel[Unary]):
     @override
     def offer(self, node: Node[Unary], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if x.dtype is DType.FLOAT64 and not _exact(op):
+        if x.dtype is DType.FLOAT64 and not _serves_float64(op):
             return Refusal(f"{op.name} is not served for f64 data: export the network in float32.")
         if x.is_quantized and x.dtype is DType.INT16:
             return unary_int16(node)
@@ -205,14 +215,18 @@ class UnaryKernel(Kernel[Unary]):
         )
 
 
-def _exact(op: Unary) -> bool:
-    """Whether an expression needs neither a float function of ours nor constants with fractions."""
+def _serves_float64(op: Unary) -> bool:
+    """Return whether an operator can be computed in float64.
+
+    It can if its expression has neither helper functions nor constants of the operator or with
+    fractions: all of these have the precision of float32.
+    """
     text = in_precision_of(DType.FLOAT64, FLOAT64[op.kind])
     return uses_in([text]) <= {"math.h"} and not re.search(r"{|\d\.\d*[1-9]|1\.0f / 6", text)
 
 
 def _statements(loops: Sequence[ArrayLoop], x: TensorType, expression: str) -> list[str]:
-    """The C lines that compute an element, in all loops."""
+    """Return the C lines that compute an element, inside all loops."""
     return [
         f"const {x.dtype.c_name} x = input[{index(loops, 0)}];",
         f"output[{index(loops, 1)}] = {expression};",
@@ -220,6 +234,7 @@ def _statements(loops: Sequence[ArrayLoop], x: TensorType, expression: str) -> l
 
 
 def _expression(op: Unary, dtype: DType) -> str:
+    """Return the C expression of the result for element `x`."""
     if not dtype.is_float:
         table = SIGNED if dtype.is_integer and dtype.limits[0] < 0 else UNSIGNED
         wide = "uint64_t" if dtype.size == 8 else "uint32_t"

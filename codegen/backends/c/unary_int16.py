@@ -1,4 +1,4 @@
-"""Unary of quantized int16 data: requantized, or read from samples with linear interpolation.
+"""Unary operators on quantized int16 data: by requantization, or by interpolation of samples.
 
 The arithmetic is that of `smelt.ops.core.unary_integer`.
 """
@@ -21,7 +21,7 @@ _SERVED = (*_CLAMPS, *TABLE_SHIFTS, "abs", "leaky_relu")
 
 
 def unary_int16(node: Node[Unary]) -> KernelCall | Refusal:
-    """The call that computes a node of int16 data, or why there is none."""
+    """Return the call that computes a node of int16 data, or why it is not served."""
     op, x, y = node.op, node.input(0).type, node.output.type
     if op.kind not in _SERVED:
         return Refusal(f"{op.name} is not served for i16 data.")
@@ -33,10 +33,10 @@ def unary_int16(node: Node[Unary]) -> KernelCall | Refusal:
                 f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
             )
         samples = (Packed("samples", sigmoid_samples().astype(np.uint16)),)
-        made = [_sampled(op.kind, multiplier, shift)]
+        statements = [_sampled(op.kind, multiplier, shift)]
     else:
-        made = _requantized(op, x, y)
-    lines = ["const int32_t x = input[i];", *made]
+        statements = _requantized(op, x, y)
+    lines = ["const int32_t x = input[i];", *statements]
     return loops_call(
         stem=f"{op.kind}_int16",
         form="c_elementwise",
@@ -48,28 +48,28 @@ def unary_int16(node: Node[Unary]) -> KernelCall | Refusal:
 
 
 def _sampled(kind: str, multiplier: int, shift: int) -> str:
-    """The C statement that makes `output[i]` of `x` by samples."""
+    """Return the C statement that computes `output[i]` from `x` by interpolation of samples."""
     position = f"x * {multiplier}"
     if shift:
         position = f"({position} + {1 << (shift - 1)}) >> {shift}"
-    # Neither function leaves the range of int16.
+    # The results of both functions are in the range of int16.
     return f"output[i] = (int16_t){kind}_int16({position}, samples);"
 
 
 def _requantized(op: Unary, x: TensorType, y: TensorType) -> list[str]:
-    """C statements that make `output[i]` of `x`."""
+    """Return C statements that compute `output[i]` from `x` by requantization."""
     store = stored(_CLAMPS.get(op.kind, Activation.NONE), y, saturate=True)
-    one, first = rescale_multiplier(scale_ratio(x, y)), "x"
+    multiplier, value = rescale_multiplier(scale_ratio(x, y)), "x"
     if op.kind == "leaky_relu":
         slope = leaky_scales(x, y, op.alpha)[1]
         below = _scaled("x", rescale_multiplier(abs(slope)))
         sign = "-" if slope < 0 else ""
-        lines = [f"const int32_t scaled = x >= 0 ? {_scaled('x', one)} : {sign}{below};"]
+        lines = [f"const int32_t scaled = x >= 0 ? {_scaled('x', multiplier)} : {sign}{below};"]
     else:
         if op.kind == "abs":
-            first = "(x < 0 ? -x : x)"
+            value = "(x < 0 ? -x : x)"
         same = op.kind == "abs" and x.scale == y.scale
-        lines = [f"const int32_t scaled = {first if same else _scaled(first, one)};"]
+        lines = [f"const int32_t scaled = {value if same else _scaled(value, multiplier)};"]
     return [*lines, f"output[i] = {store('scaled')};"]
 
 

@@ -21,7 +21,13 @@ from smelt.ops.tensor.update_slice import UpdateSlice
 
 @dataclass(frozen=True)
 class UpdateStart:
-    """An axis along which the update may begin at 0 to `most`, in steps of `stride` elements."""
+    """An axis along which the update may begin at several positions.
+
+    Attributes:
+        axis: index of the axis.
+        most: last possible position; the first one is 0.
+        stride: elements between two positions.
+    """
 
     axis: int
     most: int
@@ -30,13 +36,14 @@ class UpdateStart:
 
 @dataclass(frozen=True)
 class UpdateSliceParameters(Parameters):
-    """What `backends/c/update_slice.j2` prints.
+    """Variables of `update_slice.j2`.
 
     Attributes:
-        x, update: types.
-        bytes: of the data.
-        starts: of the axes along which the update may begin at several places.
-        lines: C lines that copy it.
+        x: type of the data.
+        update: type of the update.
+        bytes: size of the data in bytes.
+        starts: axes along which the update may begin at several positions.
+        lines: C lines that copy the update.
     """
 
     x: str
@@ -47,13 +54,13 @@ class UpdateSliceParameters(Parameters):
 
 
 class UpdateSliceKernel(Kernel[UpdateSlice]):
-    """Copies the data unless the output lies over it, then the update, in blocks."""
+    """Copies the data, unless the output overwrites it, and then the update, in blocks."""
 
     op = UpdateSlice
     floats = STORED_FLOATS
 
     def offer(self, node: Node[UpdateSlice], request: Request) -> KernelCall:
-        """Blocks are as long as rows of the update are in one piece in the output."""
+        """Return the call; a block is a part of the update that is contiguous in the output."""
         x, update = node.input(0).type, node.input(1).type
         strides = dense_strides(x.shape)
         starts = tuple(

@@ -1,7 +1,8 @@
-"""Elementwise loops over floats that compilers turn into vector instructions.
+"""Loops over floats that compilers turn into vector instructions.
 
-An output may lie where an input does, so that compilers would have to prove that no element is
-read after it was written. Results of a few elements therefore wait in an array of their own.
+An output may overwrite an input, so compilers would have to prove that no element is read after it
+was overwritten. Elementwise loops therefore store the results of `LANES` elements in a local array
+first.
 """
 
 from __future__ import annotations
@@ -14,27 +15,28 @@ from smelt.codegen.lower.nested_loops import ArrayLoop, braced
 from smelt.targets import Target
 
 LANES = 16
-"""Elements that are computed together in loops over them."""
+"""Elements that an elementwise loop computes together."""
 
 _CHOICE = re.compile(r"([^?]+) \? (.+_float\(.+) : (.+)")
 
 
 def vector_width(channels: int) -> int:
-    """Neighbouring elements that share vector registers, out of so many."""
+    """Return how many of `channels` neighbouring elements share vector registers."""
     return next(size for size in (LANES, 8, 4, 2, 1) if size <= channels)
 
 
 def padded_vectors(count: int) -> int:
-    """How many elements to compute where `count` are wanted, for vectors to be whole."""
+    """Return the number of elements to compute for `count` results, so that vectors are whole."""
     if count <= 4:
         return 4 if count > 1 else count
     return -(-count // 8) * 8
 
 
 def vectors_of(count: int) -> tuple[tuple[int, int], ...]:
-    """The first and the number of the neighbours that share an array of sums, out of `count`.
+    """Split `count` neighbouring sums into arrays; return the first sum and the size of each.
 
-    Compilers keep an array in registers if it is one vector, or a few that they unroll.
+    Compilers keep an array in registers if it is one vector, or a few vectors whose loop they
+    unroll.
     """
     parts: list[tuple[int, int]] = []
     first = 0
@@ -48,12 +50,13 @@ def vectors_of(count: int) -> tuple[tuple[int, int], ...]:
 def lane_loops(
     lanes: Iterable[tuple[int, int]], statement: Callable[[int, str], str]
 ) -> tuple[str, ...]:
-    """C loops over the neighbours of a block whose sums stand in arrays of one vector or a few.
+    """Return C loops over the sums of a block, one loop per array.
 
     Args:
-        lanes: the first element and the size of each array, as of `vectors_of`.
-        statement: the C statement for lane `j` of an array, given its first element, for the
-            array's name, and the C expression of the neighbour's number.
+        lanes: the first sum and the size of each array, as `vectors_of` returns them.
+        statement: function that returns the C statement for element `j` of an array. Its arguments
+            are the array's first sum, which is part of the array's name, and the C expression of
+            the sum's index in the block.
     """
     lines: list[str] = []
     for first, count in lanes:
@@ -64,7 +67,11 @@ def lane_loops(
 
 
 def fills_vectors(loops: Sequence[ArrayLoop], target: Target) -> bool:
-    """Whether the innermost loop goes over neighbours, enough of them, on a target with vectors."""
+    """Return whether the innermost loop can be computed in vectors.
+
+    It can if the target has SIMD floats, the loop has at least `LANES` iterations, the output's
+    elements are contiguous, and each input's elements are contiguous or always the same.
+    """
     if "simd_float" not in target.features or not loops:
         return False
     inner = loops[-1]
@@ -72,15 +79,16 @@ def fills_vectors(loops: Sequence[ArrayLoop], target: Target) -> bool:
 
 
 def one_lane(loops: Sequence[ArrayLoop]) -> tuple[ArrayLoop, ...]:
-    """The loops as they index an element inside of `in_vectors`."""
+    """Return the loops with the innermost index as that of one lane inside `in_vectors`."""
     inner = loops[-1]
     return (*loops[:-1], replace(inner, name=f"{inner.name} + lane"))
 
 
 def without_branch(expression: str) -> str:
-    """The expression with a choice of functions of ours as one that compilers need not prove safe.
+    """Return the expression with a choice that calls a helper function as a call of `either`.
 
-    Where nothing is computed in vectors, the branch is cheaper than both results.
+    Compilers vectorize a branch only if they can prove that computing both sides is safe. In scalar
+    code, however, the branch is cheaper than computing both results.
     """
     return _CHOICE.sub(r"either(\1, \2, \3)", expression)
 
@@ -88,12 +96,16 @@ def without_branch(expression: str) -> str:
 def in_vectors(
     loops: Sequence[ArrayLoop], statements: Sequence[Sequence[str]], several: Sequence[str]
 ) -> list[list[str]]:
-    """The statements of a loop nest, with the innermost loop written out.
+    """Return the statements of a loop nest whose innermost loop computes `LANES` elements at once.
+
+    The lines of the innermost loop, and of a loop over the remaining elements, are among the
+    statements of the loop around it.
 
     Args:
-        loops: the nest, which `fills_vectors`.
-        statements: C lines by the number of loops around them.
-        several: those inside all loops as of `one_lane`; the last one assigns to the output.
+        loops: the nest, for which `fills_vectors` is true.
+        statements: C lines, by the number of loops around them.
+        several: the lines inside all loops, with indices from `one_lane`; the last line assigns to
+            the output.
     """
     inner = loops[-1]
     whole = inner.size - inner.size % LANES
