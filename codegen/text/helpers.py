@@ -26,7 +26,7 @@ _LIBRARY = {
 """The headers of the C library, in the order of inclusion, and the names that kernels use."""
 
 _NEEDS: dict[str, tuple[str, ...]] = {
-    "SMELT_DSP": ("SMELT_NAKED", "SMELT_HAS_DSP"),
+    "SMELT_DSP": ("SMELT_NAKED",),
     "logistic_int16": ("sampled_sigmoid",),
     "tanh_int16": ("sampled_sigmoid",),
     "position": ("bounded",),

@@ -148,7 +148,7 @@ class DspAdd(Kernel[Binary]):
             summary="two products an output, four outputs at a time",
             form="dsp_add",
             work={"outputs": y.size, "calls": 1},
-            uses=when(words, "SMELT_DSP", "SMELT_HAS_DSP"),
+            uses=when(words, "SMELT_DSP"),
         )
 
 

@@ -182,7 +182,7 @@ def _call(
         stem=stem,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
-        uses={"SMELT_DSP", "SMELT_HAS_DSP"} | when(flat, "SMELT_ARRAY"),
+        uses={"SMELT_DSP"} | when(flat, "SMELT_ARRAY"),
         summary=f"{tile.pixels} pixels x 2 channels",
         form=f"dsp_dot_{tile.pixels}x2" + ("_signed" if scaling.signed else ""),
         work={

@@ -261,7 +261,7 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
                 Scratch("patch", DType.INT32, tile.words),
                 Output(0, "output"),
             ),
-            uses={"SMELT_DSP", "SMELT_HAS_DSP"},
+            uses={"SMELT_DSP"},
             inner=(widening(tile), PLAIN_PAIRS),
             summary="4 outputs at a time",
             form="dsp_dense" + ("_signed" if found.scaling.signed else ""),

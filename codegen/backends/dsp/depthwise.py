@@ -148,7 +148,7 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
                 "estimate": int(np.int64(plan.cost) * w.outputs * output.shape[0]),
                 "calls": 1,
             },
-            uses=frozenset({"SMELT_DSP", "SMELT_HAS_DSP"}),
+            uses=frozenset({"SMELT_DSP"}),
         )
 
 

@@ -19,6 +19,6 @@ PLAIN_PAIRS = InnerFunction(
     template="backends/dsp/plain_pairs.j2",
     stem="paired",
     parameters=PlainPairsParameters(),
-    uses={"SMELT_HAS_DSP"},
+    uses={"SMELT_DSP"},
 )
 """C functions that widen inputs and compute the outputs of two channels of a pixel."""

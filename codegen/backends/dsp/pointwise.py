@@ -70,7 +70,7 @@ def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> S
             LayerStruct("layer", kind, numbers),
             Output(0, "output"),
         ),
-        uses={"SMELT_DSP", "SMELT_HAS_DSP"},
+        uses={"SMELT_DSP"},
         inner=(PLAIN_PAIRS,),
         summary=f"{tile.pixels} pixels x 2 channels",
     )

@@ -207,7 +207,7 @@ def widening(tile: DspTile) -> InnerFunction:
         template="backends/dsp/widen.j2",
         stem=f"widen_{tile.pixels}x{4 * tile.widen_unrolled or tile.tail}",
         parameters=WideningParameters.of(tile),
-        uses={"SMELT_DSP", "SMELT_HAS_DSP"},
+        uses={"SMELT_DSP"},
         inner=(PLAIN_PAIRS,),
     )
 

@@ -244,7 +244,7 @@ def _call(node: Node[Conv2D], found: DspProducts, grid: Grid) -> KernelCall:
         stem="conv_3x3",
         parameters=_parameters(node, found, grid),
         operands=(*operands, Output(0, "output")),
-        uses={"SMELT_ARRAY", "SMELT_DSP", "SMELT_HAS_DSP"} | when(w.padded, "string.h"),
+        uses={"SMELT_ARRAY", "SMELT_DSP"} | when(w.padded, "string.h"),
         summary=f"minimal filtering, {grid.tiles} tiles of 2x2 pixels x 2 channels",
         form=f"dsp_winograd_{grid.tiles}" + ("_signed" if found.scaling.signed else ""),
         work={
