@@ -296,7 +296,7 @@ def _gathering(product: ImageProduct, words: int, *, ordered: bool) -> Gathering
         under=Footprint.of(product, whole=whole),
         output_pixel=product.place.target.offset("y", "x"),
         whole=whole,
-        asks=runs and not whole,
+        checks_inside=runs and not whole,
         inside=window.size[1] - window.kernel[1] if runs and window.padded else None,
         run=product.run if whole or (runs and slide is None) else 0,
         slide=slide,

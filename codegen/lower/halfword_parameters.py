@@ -93,14 +93,14 @@ class Gathering:
         whole: Whether each row of a window is always contiguous.
         inside: The last column at which rows are contiguous; None if there is no such check.
         run: Inputs of a contiguous row; 0 if there are none.
-        asks: Whether the code checks `inside` for each window.
+        checks_inside: Whether the code checks `inside` for each window.
         slide: How rows of adjacent pixels are packed together, or None.
     """
 
     under: Footprint
     output_pixel: str
     whole: bool
-    asks: bool
+    checks_inside: bool
     inside: int | None
     run: int
     slide: Slide | None

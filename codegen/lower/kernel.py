@@ -1,8 +1,8 @@
-"""What a kernel file provides, and what it decides about a node.
+"""Kernels and their offers for nodes.
 
-A kernel is asked what it offers for a node. It answers with a `KernelCall` (the template of the C
-function, what that prints, its operands in the order of the C parameters, its scratch), or with a
-`Refusal` that says why it does not serve the node.
+A kernel offers a `KernelCall` for a node (the template of the C function, its variables, the
+operands in the order of the C parameters, the scratch), or answers with a `Refusal` that gives the
+reason why it does not support the node.
 """
 
 from __future__ import annotations
@@ -22,29 +22,32 @@ from smelt.ir.channels import OpT_contra
 from smelt.targets import Optimize, Target
 
 MOST_ENTRIES = 1 << 22
-"""Entries that the tables of a network may have which kernels make of shapes and attributes."""
+"""Upper limit of a network's table entries that kernels compute from shapes and attributes."""
 
 ROOM = 4096
-"""Bytes of scratch that any call may take for speed, whatever else lives in the arena."""
+"""Bytes of scratch that any call may use for speed, even if that makes the arena larger."""
 
 
 class Tiling(Protocol):
-    """How much of a layer is computed at a time, where that may be chosen."""
+    """How much of a layer is computed at once, if an accelerator lets us choose."""
 
     @property
     def text(self) -> str:
-        """In words."""
+        """The tiling in words."""
         ...
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the schedule asks of a kernel besides the node.
+    """The target and the options with which a kernel is asked for an offer.
 
-    With `expand_weights`, constants may be much larger than the weights they are made of.
-    `scratch_limit` is how many bytes of scratch a call may take without making the arena larger
-    than it has to be, or by a few kilobytes at most. `tilings` were measured to be the best on the
-    accelerator, by `layer_key` of a layer.
+    Attributes:
+        target: The processor.
+        optimize: The `--optimize` preference.
+        expand_weights: Whether constants may be much larger than the weights they are made from.
+        scratch_limit: Bytes of scratch that a call may use, which enlarge the arena by a few
+            kilobytes at most.
+        tilings: The best measured tilings on the accelerator, by `layer_key`.
     """
 
     target: Target
@@ -72,9 +75,9 @@ class Output:
 
 @dataclass(frozen=True)
 class Packed:
-    """A parameter `const T *name` that points to constants the kernel made itself.
+    """A parameter `const T *name` that points to constants that the kernel computed.
 
-    The array's element type gives `T`. Arrays of equal contents are stored once.
+    The array's element type gives `T`. Equal arrays are stored once.
     """
 
     name: str
@@ -83,7 +86,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class Scratch:
-    """A parameter `T *name` that points to `count` elements of working memory in the arena."""
+    """A parameter `T *name` that points to `count` elements of scratch in the arena."""
 
     name: str
     dtype: DType
@@ -94,14 +97,14 @@ class Scratch:
 class LayerStruct:
     """A parameter `const PREFIX_KIND_layer_t *name` that points to the numbers of one layer.
 
-    A body that several layers share reads them there; a body of one layer has them in its text. The
-    struct is stored beside the weights. All its fields are int32, so that field `i` has offset
-    `4 * i`, which the emitted header checks.
+    A body that several layers share reads the numbers from this struct; the body of a single layer
+    contains them as literals. The struct is stored beside the weights. All fields are int32, so
+    field `i` has offset `4 * i`, which the generated header checks.
 
     Attributes:
-        name: of the parameter.
-        kind: of the C type's name; structs of one kind have the same fields in one order.
-        numbers: the fields by name.
+        name: The name of the parameter.
+        kind: KIND in the name of the C type; structs of one kind have the same fields in one order.
+        numbers: The fields by name.
     """
 
     name: str
@@ -110,7 +113,7 @@ class LayerStruct:
 
     @property
     def array(self) -> Array:
-        """int32 `[fields]`: the struct as memory holds it."""
+        """int32 `[fields]`: the contents of the struct."""
         return np.array(list(self.numbers.values()), np.int32)
 
 
@@ -118,27 +121,27 @@ Operand = Input | Output | Packed | Scratch | LayerStruct
 
 
 def _key(value: object) -> Hashable:
-    """What is equal for equal values of one type, and for no others."""
+    """Return a key that is equal only for equal values of the same type."""
     if is_dataclass(value):
         return type(value), tuple(_key(getattr(value, item.name)) for item in fields(value))
     if isinstance(value, tuple | list):
         items = cast("Sequence[object]", value)
         return type(items), tuple(map(_key, items))
     if isinstance(value, float):
-        return value.hex()  # 0 and -0 are equal, and written differently
+        return value.hex()  # 0.0 == -0.0, but their C texts differ
     return type(value), cast("Hashable", value)
 
 
 @dataclass(frozen=True)
 class InnerFunction:
-    """A static function that functions of kernels call; it is written once for a network.
+    """A static function that kernels' functions call; a network contains it once.
 
     Attributes:
-        template: path of its template below `templates/`; it also gets `function`, its name.
-        stem: of its name.
-        parameters: the template's variables.
-        uses: what its text uses beside itself; see `KernelCall`.
-        inner: the static functions that it calls; the template gets their names as `inner`.
+        template: Path of its template below `templates/`; it also gets `function`, its name.
+        stem: Start of its name.
+        parameters: The template's variables.
+        uses: Helpers and headers that its text uses; see `KernelCall`.
+        inner: The static functions that it calls; the template gets their names as `inner`.
     """
 
     template: str
@@ -149,34 +152,34 @@ class InnerFunction:
 
     @property
     def key(self) -> Hashable:
-        """What is equal for functions of equal text, and for no others."""
+        """A key that is equal only for functions with equal text."""
         return self.template, _key(self.parameters), tuple(inner.key for inner in self.inner)
 
 
 @dataclass(frozen=True)
 class KernelCall:
-    """How one node is computed by one call of one C function.
+    """One call of one C function, which computes a node.
 
     Attributes:
-        template: path of the function's template below `templates/`.
-        stem: start of the function's name, as `conv_3x3`; `function_names` adds stride and
-            channels. Calls of equal templates and parameters share one function.
-        parameters: the template's variables: everything known at compile time. The template
+        template: Path of the function's template below `templates/`.
+        stem: Start of the function's name, for example `conv_3x3`; `function_names` adds stride
+            and channels. Calls with equal templates and parameters share one function.
+        parameters: The template's variables: everything known at compile time. The template
             also gets `function` (its name), `signature` (parameter list), and `layers`, which it
-            prints at the head of the function's comment.
-        operands: the C parameters, in order.
-        in_place: `(output, input)` indices of which the kernel may be given the same address.
-        uses: what the function's text uses beside itself, all of it and nothing else: names of
-            blocks of `helpers.c.j2`, and of libraries' headers.
-        summary: one line for reports: which form of the kernel, and why.
-        form: name of the way in which the call computes, under which targets keep its prices.
-        work: how much of what the form's prices are for the call does, as `{"products": 4096}`.
-        missed: why it does not compute in a faster way that the node allows, and which option does;
-            empty where there is none. See `Refusal.optional`. Both ways may have one form, whose
-            price does not tell them apart.
-        inner: static functions that the function calls; the template gets their names as `inner`.
-        shared: the same computation by a body that layers of other sizes can use too, if there is
-            one; `codegen.partition.sharing` decides which of them is called.
+            prints at the start of the function's comment.
+        operands: The C parameters, in order.
+        in_place: Pairs (output, input) of indices that may have the same address.
+        uses: Exactly the blocks of `helpers.c.j2` and the libraries' headers that the function's
+            text uses.
+        summary: One line for reports: the form of the kernel, and why it was chosen.
+        form: Name of the algorithm; the targets' prices are stored under this name.
+        work: Amount of each kind of work that the form has a price for, as `{"products": 4096}`.
+        missed: Why a faster algorithm that the node permits is not used, and which option allows
+            it; empty if there is none. See `Refusal.optional`. Both may have the same form, if
+            the price does not distinguish them.
+        inner: Static functions that the function calls; the template gets their names as `inner`.
+        shared: The same computation by a body that layers of other sizes can share, or None;
+            `codegen.partition.sharing` decides which of the two is called.
     """
 
     template: str
@@ -194,30 +197,27 @@ class KernelCall:
 
     @property
     def key(self) -> Hashable:
-        """What is equal for calls of one template with equal parameters, and for no others.
-
-        The functions that they call are equal too.
-        """
+        """A key that is equal only for equal templates, parameters and inner functions."""
         return self.template, _key(self.parameters), tuple(inner.key for inner in self.inner)
 
     @property
     def scratch_bytes(self) -> int:
-        """Working memory that the call needs beside its operands."""
+        """Bytes of scratch that the call needs."""
         return sum(o.count * o.dtype.size for o in self.operands if isinstance(o, Scratch))
 
     @property
     def constant_bytes(self) -> int:
-        """Flash that its constants take, if no other call shares them."""
+        """Bytes of flash for its constants, if no other call shares them."""
         return sum(o.array.nbytes for o in self.operands if isinstance(o, Packed))
 
 
 @dataclass(frozen=True)
 class BodyCost:
-    """What the body of a kernel costs, as its kernel counts it.
+    """The cost of a function's body, as its kernel estimates it.
 
     Attributes:
-        instructions: that one call executes.
-        bytes: of code.
+        instructions: Instructions that one call executes.
+        bytes: Bytes of code.
     """
 
     instructions: int
@@ -226,15 +226,16 @@ class BodyCost:
 
 @dataclass(frozen=True)
 class SharedBody:
-    """A body that several layers can share, and what it costs beside that of one layer.
+    """A body that several layers can share, and its cost compared with a specialized body.
 
     Attributes:
-        call: computes the same as the call that this belongs to, with equal scratch. It has a
-            `LayerStruct` among its operands. Form, work and `missed` are taken from that call.
-        cost: of the shared body.
-        specialized: of the body that only layers of equal numbers can use.
-        family: equal for bodies of which the largest serves the layers of all; None where only
-            those of equal parameters do.
+        call: The call of the shared body. It computes the same as the `KernelCall` that this
+            belongs to, with equal scratch, and has a `LayerStruct` among its operands. Form, work
+            and `missed` are taken from that `KernelCall`.
+        cost: Cost of the shared body.
+        specialized: Cost of the body that only layers with equal numbers can use.
+        family: Key of bodies whose largest one can compute the layers of all; None if bodies must
+            have equal parameters.
     """
 
     call: KernelCall
@@ -244,35 +245,35 @@ class SharedBody:
 
     @property
     def key(self) -> Hashable:
-        """Equal for bodies of which one can serve the layers of all."""
+        """A key that is equal for bodies if one of them can compute the layers of all."""
         return self.call.key if self.family is None else (self.call.template, self.family)
 
     @property
     def slowdown(self) -> float:
-        """How many more instructions it takes, as a fraction of those of the specialized body."""
+        """Additional instructions, as a fraction of the specialized body's instructions."""
         own = self.specialized.instructions
         return (self.cost.instructions - own) / max(own, 1)
 
     @property
     def struct_bytes(self) -> int:
-        """Flash that the numbers of the layer take."""
+        """Bytes of flash for the layer's numbers."""
         return sum(o.array.nbytes for o in self.call.operands if isinstance(o, LayerStruct))
 
 
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
 NARROW_FLOATS = (DType.FLOAT32, DType.FLOAT16)
-"""What kernels of accelerators serve: they load and store halves, and compute with float32."""
+"""Types for kernels of accelerators, which load and store float16 but compute in float32."""
 STORED_FLOATS = (DType.FLOAT16, *WIDE_FLOATS)
-"""What kernels serve that move data and do not compute with it."""
+"""Types for kernels that only move data."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """That a kernel, or one of its forms, does not serve a node, and why.
+    """The answer of a kernel, or of one of its forms, that does not support a node.
 
     Attributes:
-        reason: one sentence for the user.
-        optional: whether that is because of an option or of room, and not of the node itself.
+        reason: One sentence for the user.
+        optional: Whether an option or the scratch limit is the reason, not the node itself.
     """
 
     reason: str
@@ -280,28 +281,29 @@ class Refusal:
 
 
 def missed_for_ram(form: str) -> str:
-    """That a form is missing which takes scratch for speed; `form` begins the sentence."""
+    """Return the message that a faster form needs scratch; `form` is the sentence's subject."""
     return f"{form} would be faster, but takes scratch: --optimize speed allows it."
 
 
 class Kernel(ABC, Generic[OpT_contra]):
-    """Serves the nodes of one operator class, or of a few, on one backend."""
+    """Computes the nodes of one or a few operator classes on one backend."""
 
     op: ClassVar[type[Op] | UnionType]
-    """The classes that the kernel is asked about, the same as its type parameter."""
+    """The supported operator classes, the same as the type parameter."""
     floats: ClassVar[tuple[DType, ...]] = (DType.FLOAT32,)
-    """The floating-point types that data may have; `offer` is not asked about others."""
+    """The supported floating-point types; `offer` is not called for nodes with others."""
     uses_room: ClassVar[bool] = False
-    """Whether the offer depends on `Request.scratch_limit`; for others it is always `ROOM`."""
+    """Whether the offer depends on `Request.scratch_limit`; if not, the limit is always `ROOM`."""
 
     @abstractmethod
     def offer(self, node: Node[OpT_contra], request: Request) -> KernelCall | Refusal:
-        """The call that computes the node, or why the kernel does not serve it."""
+        """Return the call that computes the node, or why the kernel does not support it."""
 
     def entries(self, node: Node[OpT_contra]) -> int:
-        """Elements of the tables that `offer` makes of shapes and attributes alone, at most.
+        """Return an upper limit of the elements in tables that `offer` computes.
 
-        Tables as large as constants of the node are not counted, nor small ones.
+        Only tables computed from shapes and attributes count. Small tables, and those no larger
+        than constants of the node, do not.
         """
         return 0
 

@@ -28,8 +28,8 @@ class PoolLoops:
 
     def parameters(self, *, varies: bool) -> tuple[str, ...]:
         """Return the C parameters of the function; `varies` is `Pooling.varies`."""
-        told = ("int32_t rows", self.rows is None), ("int32_t columns", self.columns is None)
-        more = (*told, ("const int32_t *scale", varies))
+        dimensions = ("int32_t rows", self.rows is None), ("int32_t columns", self.columns is None)
+        more = (*dimensions, ("const int32_t *scale", varies))
         fixed = "const int8_t *in", "int8_t *out", "int32_t pixels"
         return (*fixed, *(text for text, wanted in more if wanted))
 

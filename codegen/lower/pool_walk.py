@@ -86,7 +86,7 @@ class PoolWalk:
     def of(p: Pooling) -> PoolWalk:
         """Return the loops of a pooling."""
         rows, columns = p.rows, p.columns
-        told = ", rows" if rows.clipped else ""
+        rows_argument = ", rows" if rows.clipped else ""
         scales = ", scales" if p.varies else ""
         if p.varies and rows.clipped:
             scales += f" + (rows - {rows.least}) * {2 * len(columns.kinds)}"
@@ -111,6 +111,6 @@ class PoolWalk:
             clip_rows=AxisClip.of(rows),
             clip_columns=AxisClip.of(columns),
             inside=inside,
-            run=told + scales,
-            edge=f"{told}, columns{scales}" if columns.clipped else "",
+            run=rows_argument + scales,
+            edge=f"{rows_argument}, columns{scales}" if columns.clipped else "",
         )

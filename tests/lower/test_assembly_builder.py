@@ -23,7 +23,7 @@ from smelt.codegen.backends.armv6m import dense_assembly as armv6m_words
 from smelt.codegen.backends.armv6m.instructions import Armv6m
 from smelt.codegen.backends.armv7m import convolution_assembly as armv7m_block
 from smelt.codegen.backends.armv7m import convolution_pairs_assembly as armv7m_products_assembly
-from smelt.codegen.backends.armv7m.assembly import Turns
+from smelt.codegen.backends.armv7m.assembly import UnrolledLoop
 from smelt.codegen.backends.armv7m.convolution_pairs_assembly import PairsOfTaps
 from smelt.codegen.backends.armv7m.convolution_rows_assembly import LineSums, outputs_of_row
 from smelt.codegen.backends.armv7m.dense_assembly import RowSums, row
@@ -290,7 +290,7 @@ def test_a_wrong_stack_offset_is_refused(
 
 def code_of_each_kind() -> dict[str, Assembler]:
     """Return the code of a function of each kind, with all optional parts."""
-    s, turns = scaling_with_nudges(5), Turns(1, 2, 3)
+    s, loop = scaling_with_nudges(5), UnrolledLoop(1, 2, 3)
     return {
         "armv6m_block": armv6m_block.block(sums_of(300)),
         "armv6m_words": armv6m_words.dense(s, 5, 33, 8),
@@ -300,7 +300,7 @@ def code_of_each_kind() -> dict[str, Assembler]:
                 pitch=12,
                 outputs=10,
                 triples=3,
-                turns=2,
+                iterations=2,
                 step=300,
                 line_step=3000,
                 held=8,
@@ -310,13 +310,13 @@ def code_of_each_kind() -> dict[str, Assembler]:
         ),
         "armv7m_dense": row(
             RowSums(
-                outputs=5, blocks=9, turns=turns, offset=100, repaired=True, common=3, scaling=s
+                outputs=5, blocks=9, loop=loop, offset=100, repaired=True, common=3, scaling=s
             )
         ),
         "armv7m_products": armv7m_products_assembly.block(
             PairsOfTaps(
                 steps=7,
-                turns=turns,
+                loop=loop,
                 in_words=False,
                 repaired=True,
                 outputs=5,
@@ -330,7 +330,7 @@ def code_of_each_kind() -> dict[str, Assembler]:
                 pitch=90,
                 even=0,
                 weights=22,
-                turns=turns,
+                loop=loop,
                 repaired=True,
                 outputs=5,
                 blocks=2,
@@ -343,7 +343,7 @@ def code_of_each_kind() -> dict[str, Assembler]:
                 pitch=90,
                 even=42,
                 weights=22,
-                turns=turns,
+                loop=loop,
                 repaired=False,
                 outputs=5,
                 blocks=1,

@@ -1,6 +1,7 @@
-"""Backend `armv6m`: kernels of two products in one MULS, for Cortex-M0 and M0+.
+"""Backend `armv6m`: kernels for Cortex-M0 and M0+ that compute two products with one MULS.
 
-Each function in assembly has a definition in plain C beside it, so that the same kernels run on any
-machine; RISC-V cores compile that.
-May import `codegen.lower`, `ops` and `ir`; nothing may import it, since targets name it.
+Each assembly function has an equivalent definition in plain C, so that the same kernels can run on
+any machine; RISC-V cores use the C.
+May import `codegen.lower`, `ops` and `ir`; nothing may import it, since targets refer to it by
+name.
 """

@@ -1,4 +1,4 @@
-"""Sums and pools in plain C, which cores without the DSP extension share."""
+"""Additions and pools in plain C, shared by all cores without the DSP extension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What functions for Armv6-M have in common: from sums of products to outputs."""
+"""Assembly shared by the functions for Armv6-M: requantization."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 
 def load_row(a: Armv6m, s: ShortScaling, others: Sequence[Register]) -> None:
-    """Loads a channel's row at [r2], and adds a bias to the sums in r4 and in `others`.
+    """Load the row of constants of a channel from r2, and add the bias to r4 and `others`.
 
-    The offset goes to lr, the highest part to r5, lower ones to r7 and r10, the nudge to r0.
+    r3: changed; lr: offset; r5: highest part of the multiplier; r7, r10: its lower parts (if any);
+    r0: nudge (if any); r6: with a nudge, the zero point minus `base`.
     """
     if s.biases is not None:
         a.ldmia(R2, [R3]).adds(R4, R4, R3)
@@ -27,7 +28,7 @@ def load_row(a: Armv6m, s: ShortScaling, others: Sequence[Register]) -> None:
 
 
 def requantize(a: Armv6m, s: ShortScaling) -> None:
-    """Makes the stored output of the sum in r4, in r3; r2 is lost."""
+    """Compute the stored output of the sum in r4 in r3; r2 and r4 may change."""
     if s.count == 1:
         a.muls(R4, R5)
     else:

@@ -1,4 +1,4 @@
-"""Armv6-M: all channels of a block of pixels whose inputs are packed (`halfword_convolution`)."""
+"""Armv6-M assembly: all output channels of a block of packed pixels (`halfword_convolution`)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Taps
 
 _PATCH, _DISTANCE, _ROW, _CHANNEL, _TOTALS, _ROOM = 16, 20, 24, 28, 32, 36
-"""Where on the stack numbers stand, behind the outputs of the pixels."""
+"""Offsets on the stack, after the addresses of the pixels' outputs."""
 
 _REGISTERS = """\
-r0: the next tap's inputs, r1: from there to its weight, r3 and r11: totals of upper halves, r8
-and r9: totals of words, r12: 2^15. On the stack: outputs of the pixels, `patch`, distance to the
-channel's weights, row of constants, channel%s."""
+r0: next inputs; r1: distance from r0 to the next weight; r2: weight; r4, r5: inputs
+r6, r7: sums of a group of taps; r8, r9: totals of words
+r3, r11: totals of upper halves; r12: 2^15 (rounding); lr: end of the loop over taps
+Stack: addresses of the pixels' outputs, `patch`, distance to the channel's weights,
+next row of constants, channel%s"""
 
 
 def block(sums: BlockSums) -> Armv6m:
-    """The function's code."""
+    """Return the code of the function."""
     taps, words, outputs, state = sums.taps, sums.words, sums.outputs, sums.state
     a, four, apart = Armv6m(), words == 2, 4 * words
-    a.describe(_REGISTERS % (", totals so far" if state else ""))
+    a.describe(_REGISTERS % (", address of the totals of earlier slices" if state else ""))
     with a.function(_ROOM):
         if sums.ends:
             pixels = (R4, R5, R6, R7)[: 2 * words]
@@ -37,9 +39,8 @@ def block(sums: BlockSums) -> Armv6m:
             a.str_(R0, SP, _TOTALS)
         if four:
             a.constant(R2, 1 << 15).mov(R12, R2)
-        a.comment(
-            "A channel. The total of words of upper pixels starts without the roundings to come."
-        )
+        start = " r9 starts at minus the roundings of all groups." if four else ""
+        a.comment(f"Next channel.{start}")
         channel, last, same_block = a.here(1), Label(5), Label(4)
         a.ldr(R0, SP, _PATCH)
         a.ldr(R1, SP, _DISTANCE)
@@ -65,35 +66,35 @@ def block(sums: BlockSums) -> Armv6m:
             a.ldr(R1, SP, _CHANNEL)
         a.adds(R1, 1).str_(R1, SP, _CHANNEL)
         a.ldr(R0, SP, _DISTANCE).adds(R0, 1)
-        a.lsls(R3, R1, 33 - apart.bit_length())  # whether a block of weights ends
+        a.lsls(R3, R1, 33 - apart.bit_length())  # 0 if a block of weights ends
         a.b(same_block, "ne")
         a.constant(R3, (taps.length - 1) * apart).adds(R0, R0, R3)
         a.place(same_block)
         a.str_(R0, SP, _DISTANCE)
         a.constant(R2, outputs).cmp(R1, R2).b(last, "eq")
-        a.bl(channel, "far enough; lr is free")
+        a.bl(channel, "b would not reach; lr is free")
         a.place(last)
     return a
 
 
 def _products(a: Armv6m, taps: Taps, words: int) -> None:
-    """The sums of all groups."""
+    """Add the sums of all groups to the totals."""
     for stretch in taps.stretches:
-        turn, done = Label(2), Label(3)
+        loop, done = Label(2), Label(3)
         if stretch.turns > 1:
             a.constant(R2, stretch.taps * stretch.turns * 4 * words).add(R2, R0)
             a.mov(LR, R2)
-            a.place(turn)
+            a.place(loop)
         with a.repeat(len(stretch.groups)):
             _group(a, stretch.groups[0], words)
         if stretch.turns > 1:
             a.cmp(R0, LR).b(done, "eq")
-            a.b(turn)
+            a.b(loop)
             a.place(done)
 
 
 def _group(a: Armv6m, size: int, words: int) -> None:
-    """One group of taps: sums to r6 and r7, and from there to the totals."""
+    """Sum a group of taps in r6 and r7, and add that to the totals."""
     sums = (R6, R7)[:words]
     for tap in range(size):
         a.ldrsb(R2, R1, R0)
@@ -111,7 +112,7 @@ def _group(a: Armv6m, size: int, words: int) -> None:
 
 
 def _outputs(a: Armv6m, s: ShortScaling, words: int) -> None:
-    """Outputs of the channel, and its number in r1."""
+    """Store the outputs of the channel; leaves the channel's index in r1."""
     sums = (R4, R8, R9, R11)[: 2 * words]
     a.comment(f"Sums of the pixels: {', '.join(map(str, sums))}.")
     a.lsls(R2, R3, 16).mov(R4, R8).subs(R4, R4, R2).mov(R8, R3)

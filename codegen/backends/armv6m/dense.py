@@ -1,11 +1,15 @@
 """int8 dense layers on Armv6-M: four outputs at a time, their weights in one word.
 
-The weights a, b, c, d of four outputs for an input x make the word
-`R = (a + 2^8 b + 2^15) + 2^16 (c + 2^8 d)`. No weight is -128, so the bracket is positive and R's
-arithmetic shift by 16 is c + 2^8 d; the low bytes of either half, with their signs, are a and c.
-Four multiplications of x add up to the sums A and C, to CD = C + 2^8 D, and to
-A + 2^8 B + 2^15 X + 2^16 CD modulo 2^32, where X is the sum of inputs. So each output costs a
-multiplication and an addition, and its share of three instructions that unpack.
+The weights a, b, c, d of four outputs for an input x are packed into the word
+`R = (a + 2^8 b + 2^15) + 2^16 (c + 2^8 d)`. No weight is -128, so the first bracket is not negative
+and an arithmetic right shift of R by 16 gives c + 2^8 d. The low bytes of the two halves, taken as
+signed, are a and c. Four multiplications by x give four sums (capitals are sums of products; X is
+the sum of inputs):
+
+    A,  C,  CD = C + 2^8 D,  and  A + 2^8 B + 2^15 X + 2^16 CD modulo 2^32
+
+So an input costs one multiplication and one addition for each output, and three instructions that
+unpack R for all four outputs.
 """
 
 from __future__ import annotations
@@ -36,14 +40,21 @@ from smelt.ir import Array, DType, Node
 from smelt.ops.core.fully_connected import FullyConnected
 
 _UNROLLED = {"speed": 8, "ram": 8, "size": 2}
-"""Inputs in a turn of the loop."""
+"""Inputs per iteration of the loop."""
 
 
 @dataclass(frozen=True)
 class FourWeightsParameters(Parameters):
     """Variables of `backends/armv6m/dense.j2`.
 
-    `assembly` has the lines of each statement, `fields` are the words of a channel's constants.
+    Attributes:
+        title: text of the function's comment.
+        condition: preprocessor condition for the assembly.
+        assembly: C lines of each assembly statement.
+        scaling: requantization of the sums.
+        depth: number of inputs.
+        outputs: number of outputs.
+        fields: words of an output's requantization constants.
     """
 
     title: str
@@ -56,7 +67,7 @@ class FourWeightsParameters(Parameters):
 
 
 class FourWeightsFullyConnected(Kernel[FullyConnected]):
-    """Dense layers: a row in words of four weights, several rows as pixels of a 1x1 convolution."""
+    """Dense layers: one row with four weights per word, several rows as a 1x1 convolution."""
 
     op = FullyConnected
 
@@ -68,10 +79,11 @@ class FourWeightsFullyConnected(Kernel[FullyConnected]):
         weights = node.input(1).array
         depth = weights.shape[1]
         if depth * 4 + 4 > SCRATCH_BYTES:
-            return Refusal(f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes.")
+            return Refusal(f"{name} has rows too long to widen into {SCRATCH_BYTES} bytes.")
         if not _fits(weights):
             return Refusal(
-                f"{name} has weights of -128, or so large that two sums could leave a word."
+                f"{name} has a weight of -128, or weights so large that a word could not hold "
+                "two sums."
             )
         rows = node.input(0).type.size // depth
         if rows == 1:
@@ -82,7 +94,7 @@ class FourWeightsFullyConnected(Kernel[FullyConnected]):
 def _dense(
     node: Node[FullyConnected], scaling: ShortScaling, weights: Array, request: Request
 ) -> KernelCall:
-    """The call that computes all outputs `[o, k]` weights make of one row."""
+    """Return the call that computes the outputs of one row with `[o, k]` weights."""
     outputs, depth = weights.shape
     unrolled = min(_UNROLLED[request.optimize], depth - depth % 2)
     parameters = FourWeightsParameters(
@@ -106,7 +118,7 @@ def _dense(
             Output(0, "output"),
         ),
         uses={"SMELT_ARRAY", "SMELT_NAKED"},
-        summary="four weights a word, four outputs at a time",
+        summary="four weights in a word, four outputs at a time",
         form="armv6m_words",
         work={
             "products": -(-outputs // 4) * 4 * depth,
@@ -118,7 +130,7 @@ def _dense(
 
 
 def _fits(weights: Array) -> bool:
-    """Whether words can hold the weights, and 32 bits a sum plus 2^8 times another one."""
+    """Return whether no weight is -128 and 32 bits hold a sum plus 2^8 times another sum."""
     if weights.min() == -128:
         return False
     largest = int(np.abs(weights.astype(np.int64)).sum(axis=1).max())
@@ -126,7 +138,7 @@ def _fits(weights: Array) -> bool:
 
 
 def _words(weights: Array) -> Array:
-    """int32 `[o/4, k]`: four outputs' weights in a word; zeros fill up the last outputs."""
+    """Return int32 `[o/4, k]`: words of four outputs' weights; missing outputs have zeros."""
     outputs, depth = weights.shape
     filled = np.zeros((-(-outputs // 4) * 4, depth), np.int64)
     filled[:outputs] = weights

@@ -1,4 +1,4 @@
-"""Armv6-M: a dense layer with four weights in a word (`dense`)."""
+"""Armv6-M assembly: a dense layer with four weights in a word (`dense`)."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from smelt.codegen.lower.registers import (
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 _INPUTS, _OUTPUT, _LEFT, _START, _ROOM = 0, 4, 8, 12, 16
-"""Where on the stack numbers stand."""
+"""Offsets on the stack."""
 
 
 def dense(s: ShortScaling, outputs: int, depth: int, unrolled: int) -> Armv6m:
-    """The function's code; a turn of its loop takes `unrolled` inputs, an even number."""
+    """Return the code of the function; an iteration takes `unrolled` inputs, an even number."""
     a = Armv6m()
-    turns = depth // unrolled if unrolled else 0
-    looped, rest = turns * unrolled, outputs % 4
+    iterations = depth // unrolled if unrolled else 0
+    looped, rest = iterations * unrolled, outputs % 4
     with a.function(_ROOM):
         a.mov(R12, R2)
         a.ldmia(R0, [R4]).str_(R0, SP, _INPUTS)
         a.str_(R3, SP, _OUTPUT)
         a.constant(R2, -(-outputs // 4)).str_(R2, SP, _LEFT)
         a.str_(R4, SP, _START)
-        a.comment("Four outputs.")
+        a.comment("Next four outputs.")
         four, end = a.here(1), Label(5)
         a.ldr(R0, SP, _INPUTS)
         a.ldr(R2, SP, _START).mov(R9, R2).movs(R2, 0)
         for total in (R8, R10, R11):
             a.mov(total, R2)
-        turn = Label(2)
-        if turns > 1:
+        loop = Label(2)
+        if iterations > 1:
             a.constant(R2, 4 * looped).add(R2, R0).mov(LR, R2)
-            a.place(turn)
-        if turns:
+            a.place(loop)
+        if iterations:
             with a.repeat(unrolled // 2):
                 _products(a, 2)
-        if turns > 1:
-            a.cmp(R0, LR).b(turn, "ne")
+        if iterations > 1:
+            a.cmp(R0, LR).b(loop, "ne")
         for first in range(looped, depth, 2):
             _products(a, min(2, depth - first))
         _sums(a)
@@ -76,7 +76,7 @@ def dense(s: ShortScaling, outputs: int, depth: int, unrolled: int) -> Armv6m:
 
 
 def _products(a: Armv6m, count: int) -> None:
-    """Adds the products of one or two inputs to the sums A, A + 2^8 B (+ 2^16 CD), C and CD."""
+    """Add the products of one or two inputs to the sums A, A + 2^8 B + 2^16 CD, C and CD."""
     inputs, words = (R4, R5)[:count], (R6, R7)[:count]
     a.ldmia(R0, inputs)
     a.ldmia(R1, words)
@@ -87,8 +87,8 @@ def _products(a: Armv6m, count: int) -> None:
 
 
 def _sums(a: Armv6m) -> None:
-    """The sums of four outputs."""
-    a.comment("Sums: r4, r8, r9, r11.")
+    """Separate the sums of the four outputs."""
+    a.comment("r4, r8, r9, r11: sums A, B, C, D.")
     a.mov(R3, R11).mov(R4, R10).subs(R5, R3, R4).asrs(R5, R5, 8).mov(R11, R5)
     a.lsls(R3, R3, 16).mov(R2, R9).subs(R2, R2, R3).mov(R9, R4).mov(R4, R8)
     a.subs(R2, R2, R4).asrs(R2, R2, 8).mov(R8, R2)

@@ -1,4 +1,4 @@
-"""Armv6-M: a channel of a plane of a depthwise convolution (`halfword_depthwise`)."""
+"""Armv6-M assembly: one channel's plane of a depthwise convolution (`halfword_depthwise`)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from smelt.codegen.lower.registers import R0, R1, R2, R3, R4, R5, R6, R7, R8, R9
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 _PAIRS, _APART, _LOWER, _OUTPUTS, _ROOM = 0, 4, 8, 12, 20
-"""Where on the stack numbers stand."""
+"""Offsets on the stack."""
 
 _REGISTERS = """\
-r0: words under the window, r1: row of weights and constants, r8: total of words, r9: of upper
-halves, r11: output, r12: 2^15. On the stack: pairs left in this row,
-%s, outputs left along the other axis."""
+r0: words under the window; r1: weights, then requantization constants
+r2-r4: words, products; r5-r7: weights
+r8: total of words; r9: total of upper halves; r11: outputs; r12: 2^15 (rounding)
+Stack: pairs of outputs left in this row, %s,
+outputs left along the other axis"""
 
 
 def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv6m:
-    """The function's code; `chunks` are of the window's taps, line by line."""
+    """Return the code of the function; `chunks` are the sizes of the groups of taps, by line."""
     a, line = Armv6m(), chunks[: len(chunks) // p.lines]
-    last = "distance between the outputs of a pair (0 for the last one), lower sum"
-    a.describe(_REGISTERS % (last if p.odd else "two words that are free"))
+    odd = "distance between the outputs of a pair (0 for a last single one), lower sum"
+    a.describe(_REGISTERS % (odd if p.odd else "2 unused words"))
     with a.function(_ROOM):
         a.str_(R3, SP, _OUTPUTS)
         a.mov(R11, R2).constant(R2, 1 << 15).mov(R12, R2)
@@ -35,7 +37,7 @@ def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv6m:
             a.place(two)
             a.str_(R4, SP, _APART)
         a.constant(R2, p.outputs[1]).str_(R2, SP, _PAIRS)
-        a.comment("A pair.")
+        a.comment("Next pair of outputs.")
         pair, no_more_pairs = a.here(2), Label(3)
         for number in range(p.lines):
             if number:
@@ -66,7 +68,7 @@ def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv6m:
 
 
 def _chunk(a: Armv6m, count: int, *, first: bool) -> None:
-    """The products of neighbouring taps, which go to the totals."""
+    """Sum the products of adjacent taps and add that to the totals; the `first` sets them."""
     words, weights = (R2, R3, R4)[:count], (R5, R6, R7)[:count]
     a.ldmia(R0, words)
     a.ldmia(R1, weights)
@@ -82,8 +84,8 @@ def _chunk(a: Armv6m, count: int, *, first: bool) -> None:
 
 
 def _sums(a: Armv6m, s: ShortScaling, chunks: int) -> None:
-    """The sums of both outputs, less the roundings of so many chunks; what they are scaled by."""
-    a.comment("Sums: r4 and r9.")
+    """Compute the sums of both outputs, without the roundings, and load their constants."""
+    a.comment("r4, r9: sums of the two outputs.")
     a.mov(R2, R9).adds(R2, (chunks + 1) // 2).lsls(R2, R2, 16).mov(R4, R8)
     a.subs(R4, R4, R2)
     if chunks % 2:
@@ -95,7 +97,11 @@ def _sums(a: Armv6m, s: ShortScaling, chunks: int) -> None:
 
 
 def _outputs(a: Armv6m, p: Plane, s: ShortScaling) -> None:
-    """Both outputs; the address of the first one in r2. One that is alone is written last."""
+    """Store both outputs; leaves the address of the first one in r2.
+
+    If the last output can be single, the second output of a pair is stored first: for a single
+    output, both have the same address.
+    """
     if p.odd:
         a.str_(R4, SP, _LOWER)
         a.mov(R4, R9)

@@ -33,7 +33,7 @@ from smelt.codegen.lower.registers import (
 )
 
 CONDITION = "defined(__GNUC__) && defined(__thumb__) && !defined(__thumb2__)"
-"""The preprocessor's, for the assembly that this makes."""
+"""Preprocessor condition for this assembly."""
 
 _SAVED = ((R4, R8), (R5, R9), (R6, R10), (R7, R11))
 
@@ -41,7 +41,7 @@ _SAVED = ((R4, R8), (R5, R9), (R6, R10), (R7, R11))
 def _low(*operands: object) -> str:
     for operand in operands:
         if isinstance(operand, Register) and not isinstance(operand, Low):
-            raise EncodingError(f"{operand} is none of r0 to r7")
+            raise EncodingError(f"{operand} is not one of r0 to r7")
     return joined(*operands)
 
 
@@ -62,7 +62,7 @@ def _compared(n: Register, m: Register | int) -> str:
 
 
 def _sum(d: Low, n: Low | int, m: Low | int | None = None) -> str:
-    """`d` and a number up to 255, or `n` with a register or a number up to 7."""
+    """Return the operands: `d` and an immediate up to 255, or `n` and a register or up to 7."""
     if isinstance(n, int):
         return _low(d, immediate(n, 255))
     return _low(d, n, immediate(m, 7) if isinstance(m, int) else m)
@@ -96,7 +96,7 @@ def _many(base: Low, registers: Sequence[Low]) -> str:
 
 
 def _stack(registers: Sequence[Register]) -> str:
-    """Low registers, and at the end lr or pc."""
+    """Return the list of PUSH or POP: low registers, perhaps followed by lr or pc."""
     _low(*registers[:-1])
     return listed(registers)
 
@@ -121,19 +121,19 @@ class Armv6m(Assembler):
     take, give = Opcode(_room, "sub"), Opcode(_room, "add")
 
     def b(self, label: Label, condition: str = "") -> Self:
-        """Goes to a label, if the condition holds."""
+        """Branch to a label, if the condition holds."""
         self.branch(
             f"b{condition}", label, BranchRange(256, 254) if condition else BranchRange(2048, 2046)
         )
         return self
 
     def bl(self, label: Label, note: str) -> Self:
-        """Goes to a label however far, and loses lr."""
+        """Branch to a label at any distance; changes lr."""
         self.branch("bl", label, BranchRange(1 << 24, (1 << 24) - 2), size=4, note=note)
         return self
 
     def constant(self, d: Low, value: int) -> Self:
-        """`d = value`, a number from 0 on."""
+        """`d = value`; the value must not be negative."""
         digits = [value >> shift & 255 for shift in (24, 16, 8, 0)]
         while len(digits) > 1 and not digits[0]:
             digits = digits[1:]
@@ -150,7 +150,7 @@ class Armv6m(Assembler):
         return self
 
     def advance(self, d: Low, distance: int, spare: Low) -> None:
-        """`d += distance`; `spare` may be lost."""
+        """`d += distance`; `spare` may change."""
         change, size = (self.adds, distance) if distance >= 0 else (self.subs, -distance)
         if size > 510:
             self.constant(spare, size)
@@ -163,7 +163,11 @@ class Armv6m(Assembler):
 
     @contextmanager
     def function(self, stack_bytes: int) -> Generator[None]:
-        """A function that keeps its caller's registers, with so many bytes on the stack."""
+        """Write a function that preserves its caller's registers.
+
+        Args:
+            stack_bytes: bytes of stack that the function uses for itself.
+        """
         self.start()
         low = tuple(low for low, _ in _SAVED)
         self.push((*low, LR))

@@ -1,7 +1,7 @@
-"""Backend `armv7m`: kernels of two products in one MLA, for Cortex-M3.
+"""Backend `armv7m`: kernels for Cortex-M3 that compute two products with one multiplication.
 
-Each function in assembly has a definition in plain C beside it, so that the same kernels run on any
-machine.
+Each assembly function has an equivalent definition in plain C, so that the same kernels can run on
+any machine.
 May import `codegen.lower`, `codegen.text`, `ops` and `ir`; nothing may import it, since targets
-name it.
+refer to it by name.
 """

@@ -1,4 +1,4 @@
-"""What functions for Armv7-M have in common: from sums of products to outputs."""
+"""Assembly shared by the functions for Armv7-M: requantization and loops."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 
 def load_row(a: Armv7m, s: ShortScaling, sums: Sequence[Register], at: Register = R2) -> None:
-    """Loads a channel's row from where a register points to, and adds a bias to the sums.
+    """Load the row of constants of a channel from `at`, and add the bias to the sums.
 
-    The offset goes to r4, the highest part to r5, lower ones to r6 and r7, the nudge to r8.
+    r3: bias (if any); r4: offset; r5: highest part of the multiplier; r6, r7: its lower parts (if
+    any); r8: nudge (if any).
     """
     if s.biases is not None:
         a.ldr_then(R3, at, 4)
@@ -23,12 +24,12 @@ def load_row(a: Armv7m, s: ShortScaling, sums: Sequence[Register], at: Register 
 
 
 def scaled_by(s: ShortScaling) -> list[Register]:
-    """The registers of parts and nudge."""
+    """Return the registers of the multiplier's parts and the nudge."""
     return [*(R5, R6, R7)[: s.count], *([] if s.nudges is None else [R8])]
 
 
 def requantize(a: Armv7m, s: ShortScaling, total: Register) -> None:
-    """Makes the stored output of the sum in a register, in r3; r2 is lost."""
+    """Compute the stored output of a sum in r3; r2 may change."""
     if s.count == 1:
         a.mla(R3, total, R5, R4)
     else:
@@ -43,7 +44,7 @@ def requantize(a: Armv7m, s: ShortScaling, total: Register) -> None:
 
 
 def lower(a: Armv7m, s: ShortScaling, total: Register, nudge: Register) -> None:
-    """Lowers a scaled sum by the nudge, and centres it."""
+    """Subtract the nudge from a scaled sum, and add the constant `centre`."""
     a.subs(total, total, nudge)
     if s.centre >= 0:
         a.add(total, total, s.centre)
@@ -52,7 +53,7 @@ def lower(a: Armv7m, s: ShortScaling, total: Register, nudge: Register) -> None:
 
 
 def saturate(a: Armv7m, s: ShortScaling, total: Register) -> None:
-    """Makes the stored output of a scaled sum."""
+    """Shift, saturate and clamp a scaled sum to the stored output."""
     a.ssat(total, 8, asr(total, s.shift))
     if s.high < 127:
         a.at_most(total, s.high)
@@ -61,38 +62,47 @@ def saturate(a: Armv7m, s: ShortScaling, total: Register) -> None:
 
 
 @dataclass(frozen=True)
-class Turns:
-    """How assembly goes over steps of its work: some of them, and then turns of a loop.
+class UnrolledLoop:
+    """A sequence of equal steps: some before a loop, then a loop with several per iteration.
 
     Attributes:
-        rest: steps before the loop.
-        unrolled: steps in a turn.
-        count: of turns.
+        before: steps before the loop.
+        unrolled: steps of an iteration; 0 without a loop.
+        iterations: iterations of the loop; 0 without a loop.
     """
 
-    rest: int
+    before: int
     unrolled: int
-    count: int
+    iterations: int
 
     @staticmethod
-    def of(steps: int, unrolled: int) -> Turns:
-        """The turns over so many steps."""
-        count = -(-steps // unrolled)
-        if count <= 1:
-            return Turns(steps, 0, 0)
-        each = steps // count
-        return Turns(steps - each * count, each, count)
+    def of(steps: int, most: int) -> UnrolledLoop:
+        """Return the loop for so many steps, with at most `most` steps per iteration."""
+        iterations = -(-steps // most)
+        if iterations <= 1:
+            return UnrolledLoop(steps, 0, 0)
+        unrolled = steps // iterations
+        return UnrolledLoop(steps - unrolled * iterations, unrolled, iterations)
 
 
-def run_turns(
-    a: Armv7m, turns: Turns, step: Callable[[], None], next_: Register, end: Register, at: int
+def run_loop(
+    a: Armv7m, loop: UnrolledLoop, step: Callable[[], None], next_: Register, end: Register, at: int
 ) -> None:
-    """All steps, until `next_` is what stands on the stack; `end` is lost."""
-    if turns.rest:
-        with a.repeat(turns.rest):
+    """Append all steps.
+
+    Args:
+        a: the assembly to append to.
+        loop: the number of steps.
+        step: appends one step.
+        next_: the register with the address that each step advances.
+        end: a register that is changed: the loop ends if `next_` equals the word at `sp + at`.
+        at: offset of the end address on the stack.
+    """
+    if loop.before:
+        with a.repeat(loop.before):
             step()
-    if turns.count:
-        turn = a.here(2)
-        with a.repeat(turns.unrolled):
+    if loop.iterations:
+        start = a.here(2)
+        with a.repeat(loop.unrolled):
             step()
-        a.ldr(end, SP, at).cmp(next_, end).b(turn, "ne")
+        a.ldr(end, SP, at).cmp(next_, end).b(start, "ne")

@@ -1,8 +1,9 @@
 """int8 convolutions for Armv7-M without the DSP extension: two products in one multiplication.
 
-A Cortex-M3 multiplies 32 by 32 into 32 bits in one cycle and adds to that in two, but takes four to
-seven for 64 bits. Either two taps share a word (`convolution_pairs`) or two pixels do, as in
-`halfword_convolution`; the latter needs no window to fit into scratch whole.
+A Cortex-M3 takes one cycle for a product of 32 x 32 -> 32 bits (MUL), two with an addition (MLA),
+but four to seven for a 64-bit product. A word holds inputs of either two taps
+(`convolution_pairs`) or two pixels (`halfword_convolution`). The latter also serves windows that do
+not fit into scratch as a whole.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ CORE = HalfwordCore(CONDITION, block, "armv7m_halves", interleaves=False, satura
 
 
 class PairsOfTapsConv2D(Kernel[Conv2D]):
-    """Convolutions of one group, two taps in one multiplication."""
+    """Convolutions with one group, two taps in one multiplication."""
 
     op = Conv2D
 
     @override
     def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
         if node.op.groups > 1:
-            return Refusal(f"{node.op.name} is served by pairs of taps for one group only.")
+            return Refusal(f"{node.op.name} with pairs of taps supports only one group.")
         return convolution(node, request)
 
 

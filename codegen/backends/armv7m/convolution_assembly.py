@@ -1,4 +1,4 @@
-"""Armv7-M: all channels of a block of pixels whose inputs are packed (`halfword_convolution`)."""
+"""Armv7-M assembly: all output channels of a block of packed pixels (`halfword_convolution`)."""
 
 from __future__ import annotations
 
@@ -26,22 +26,24 @@ from smelt.codegen.lower.registers import (
 from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Stretch
 
 _PATCH, _ROW, _CHANNEL, _TOTALS, _ENDS = 16, 20, 24, 28, 32
-"""Where on the stack numbers stand, behind the outputs of the pixels."""
+"""Offsets on the stack, after the addresses of the pixels' outputs."""
 
 _REGISTERS = """\
-r0: inputs, r1: weights, r7 and r8: sums, r9 and r10: totals of words, r11 and r12: totals of
-upper halves, lr: 2^15. On the stack: outputs of the pixels, `patch`, row of constants, channel,
-%s, ends of the loops over taps."""
+r0: next inputs; r1: next weight; r2-r5: inputs; r6: weight
+r7, r8: sums of a group of taps; r9, r10: totals of words
+r11, r12: totals of upper halves; lr: 2^15 (rounding)
+Stack: addresses of the pixels' outputs, `patch`, next row of constants, channel,
+%s, ends of the loops over taps"""
 
 
 def block(sums: BlockSums) -> Armv7m:
-    """The function's code."""
+    """Return the code of the function."""
     a, four, state, taps = Armv7m(), sums.words == 2, sums.state, sums.taps
     ends = accumulate(s.taps * s.turns * 4 * sums.words for s in taps.stretches)
     loops = [end for end, s in zip(ends, taps.stretches, strict=True) if s.turns > 1]
     parts = [part << 15 for part in (taps.groups & 255, taps.groups & ~255) if part]
     fresh = not state and taps.stretches[0].turns == 1
-    a.describe(_REGISTERS % ("totals so far" if state else "nothing"))
+    a.describe(_REGISTERS % ("address of the totals of earlier slices" if state else "unused"))
     with a.function(36 + 4 * (len(loops) // 2 * 2)):
         if sums.ends:
             pixels = (R4, R5, R6, R7)[: 2 * sums.words]
@@ -55,7 +57,7 @@ def block(sums: BlockSums) -> Armv7m:
         if state:
             a.sub(R4, R0, STATE_BYTES * sums.outputs).str_(R4, SP, _TOTALS)
         a.mov(LR, 1 << 15)
-        a.comment("A channel. The roundings of all groups leave the totals of words.")
+        a.comment("Next channel. Totals of words: the roundings of all groups are subtracted.")
         channel = a.here(1)
         a.ldr(R0, SP, _PATCH)
         if state:
@@ -86,7 +88,10 @@ def block(sums: BlockSums) -> Armv7m:
 
 
 def _products(a: Armv7m, sums: BlockSums, rounding: int) -> None:
-    """The sums of all groups; the first one makes the totals if there is a rounding for it."""
+    """Add the sums of all groups to the totals.
+
+    If `rounding` is not 0, the first group sets the totals instead, with `rounding` subtracted.
+    """
     at = _ENDS
     for i, stretch in enumerate(sums.taps.stretches):
         if stretch.turns == 1:
@@ -100,23 +105,24 @@ def _products(a: Armv7m, sums: BlockSums, rounding: int) -> None:
 
 
 def _stretch(a: Armv7m, stretch: Stretch, words: int, rounding: int) -> None:
-    """Groups of taps, in periods after which as many are through as are loaded at a time."""
+    """Append the groups of a stretch, in periods of whole loads of inputs."""
     loaded, size = 4 // words, stretch.groups[0]
     period, periods = stretch.period(loaded), stretch.periods(loaded)
-    begun = period if rounding and periods else 0
-    repeated = periods - 1 if begun else periods
-    for i in range(begun):
+    # A first group that sets the totals differs from the others, so its period is not repeated.
+    separate = period if rounding and periods else 0
+    repeated = periods - 1 if separate else periods
+    for i in range(separate):
         _group(a, i * size, size, period * size, words, 0 if i else rounding)
     if repeated:
         with a.repeat(repeated):
             for i in range(period):
                 _group(a, i * size, size, period * size, words, 0)
-    for i in range(begun + repeated * period, len(stretch.groups)):
+    for i in range(separate + repeated * period, len(stretch.groups)):
         _group(a, i * size, size, stretch.taps, words, 0 if i else rounding)
 
 
 def _group(a: Armv7m, first: int, size: int, last: int, words: int, rounding: int) -> None:
-    """One group of taps: sums to r7 and r8, and from there to the totals, or new ones."""
+    """Sum a group of taps in r7 and r8 and add that to the totals; with `rounding`, set them."""
     loads, sums = 4 // words, (R7, R8)[:words]
     for tap in range(first, first + size):
         at = tap % loads
@@ -133,7 +139,7 @@ def _group(a: Armv7m, first: int, size: int, last: int, words: int, rounding: in
 
 
 def _outputs(a: Armv7m, sums: BlockSums) -> None:
-    """Outputs of the channel, and its number in r0."""
+    """Store the outputs of the channel; leaves the channel's index in r0."""
     s, totals = sums.scaling, (R9, R11, R10, R12)[: 2 * sums.words]
     a.comment(f"Sums of the pixels: {', '.join(map(str, totals))}.")
     for word, upper in ((R9, R11), (R10, R12))[: sums.words]:

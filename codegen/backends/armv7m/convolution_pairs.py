@@ -6,21 +6,21 @@ With the inputs of taps a and b, and their weights, in words
 
     X W = (x_a + 129) w_b + 2^16 ((x_a + 129) w_a + x_b w_b)    modulo 2^32.
 
-The bracket x_a + 129 lies within 1 and 256. So the first product lies within -2^15 and 2^15 - 256,
-and it is negative if and only if w_b is: the upper half of X W, as an arithmetic shift by 16 reads
-it, is the second bracket, less 1 where w_b is negative. That holds while the bracket fits a signed
-half, whatever the inputs. Where it might not (2 |w_a| + |w_b| of about 256 or more), w_a is reduced
-until it does, and what is missing stands in a list of *repairs* behind the output's weights:
-products of the same kind, which few pairs need.
+The factor x_a + 129 is between 1 and 256. So the first product is between -2^15 and 2^15 - 256, and
+it is negative if and only if w_b is. Therefore the upper half of X W, read by an arithmetic shift
+by 16, is the second bracket, minus 1 if w_b is negative. This holds as long as the bracket fits
+into a signed 16-bit number for all inputs. If it might not (2 |w_a| + |w_b| of about 256 or more),
+w_a is reduced until it does. The missing part of w_a is in a list of *repairs* after the output's
+weights: products of the same kind, which few pairs need.
 
-So a multiplication and an addition with a shift add two exact products to a full sum, in two cycles
-of a Cortex-M3. What the sum holds besides is known: 129 w_a of all pairs and -1 for each negative
-w_b of products and repairs. Sums start from its opposite.
+So one multiplication and one addition with a shift add two exact products to a 32-bit sum, in two
+cycles of a Cortex-M3. The sum also contains a known constant: 129 w_a of all pairs, and -1 for each
+negative w_b of products and repairs. The sum starts at minus this constant.
 
-The inputs of three pixels are packed into scratch; one function in assembly runs over all output
-channels of theirs, two at a time. All that it reads of constants stands in its order: starts of the
-sums, weights, repairs, rows of requantization. Weights are words where there are few and each
-serves many pixels, else bytes, from which five instructions make two words.
+The inputs of three pixels are packed into scratch. One assembly function computes all their output
+channels, two at a time. It reads all constants in sequence: starts of the sums, weights, repairs,
+rows of requantization. Weights are stored as words if there are few and each is used for many
+pixels, otherwise as bytes; five instructions make two words of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.backends.armv7m.assembly import Turns
+from smelt.codegen.backends.armv7m.assembly import UnrolledLoop
 from smelt.codegen.backends.armv7m.convolution_pairs_assembly import PairsOfTaps, block
 from smelt.codegen.backends.armv7m.instructions import CONDITION
 from smelt.codegen.backends.armv7m.packing import PIXELS, PairsPacking, scratch_bytes
@@ -59,13 +59,13 @@ from smelt.ops.core.convolution import Conv2D
 from smelt.ops.core.fully_connected import FullyConnected
 
 WORD_PIXELS = 32
-"""Pixels from which on a weight may take two bytes instead of one."""
+"""Smallest number of pixels for which weights are stored as words: two bytes per weight."""
 
 WORD_WEIGHTS = 12 << 10
-"""Weights up to which it may: what layers of more would take is most of a network's flash."""
+"""Largest number of weights stored as words; larger layers dominate a network's flash."""
 
 _UNROLLED = {"speed": 32, "ram": 32, "size": 4}
-"""Pairs of taps in a turn of the loop, at most."""
+"""Upper limit of the pairs of taps per iteration of the loop."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +73,18 @@ class PairsOfTapsParameters(Parameters):
     """Variables of `backends/armv7m/convolution_pairs.j2`.
 
     Attributes:
-        title: what is computed.
-        images: that it is computed for.
-        condition: the preprocessor's, for assembly.
-        assembly: the lines of each statement of the function over a block.
-        scaling: of sums.
-        fields: words of a channel's requantization, and of two channels'.
-        outputs: channels.
-        odd: whether their number is.
-        steps: pairs of taps.
-        in_words: whether weights are words.
-        repaired: whether some output has repairs.
-        packing: of inputs.
+        title: text of the function's comment.
+        images: the loop over images.
+        condition: preprocessor condition for the assembly.
+        assembly: C lines of each assembly statement of the function for a block.
+        scaling: requantization of the sums.
+        fields: words of requantization constants for one channel and for two.
+        outputs: number of output channels.
+        odd: whether `outputs` is odd.
+        steps: number of pairs of taps.
+        in_words: whether weights are stored as words.
+        repaired: whether some output channel has repairs.
+        packing: packing of inputs.
     """
 
     title: str
@@ -102,20 +102,20 @@ class PairsOfTapsParameters(Parameters):
 
 
 def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> KernelCall | Refusal:
-    """The call that computes a convolution of one group, or a dense layer, or why none does."""
+    """Return the call for a convolution with one group or a dense layer, or why there is none."""
     scaling, product = scaling_of(node), ImageProduct.of(node)
     if isinstance(scaling, Refusal):
         return scaling
     if scratch_bytes(product) > SCRATCH_BYTES:
         return Refusal(
-            f"{node.op.name} has windows too large for three to be packed into "
+            f"{node.op.name} has windows too large to pack three of them into "
             f"{SCRATCH_BYTES} bytes."
         )
     weights = PairedWeights.of(_by_steps(product))
     steps = weights.kept.shape[1]
     sums = PairsOfTaps(
         steps=steps,
-        turns=Turns.of(steps - 1, _UNROLLED[request.optimize]),
+        loop=UnrolledLoop.of(steps - 1, _UNROLLED[request.optimize]),
         in_words=_stores_words(product, request),
         repaired=weights.repaired,
         outputs=product.window.outputs,
@@ -141,7 +141,7 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
         form="armv7m_pairs_words_2x3" if sums.in_words else "armv7m_pairs_2x3",
         work={
             "products": blocks * weights.words.size,
-            "repairs": blocks * weights.lacking,
+            "repairs": blocks * weights.repair_count,
             "outputs": blocks * len(weights.kept),
             "inputs": blocks * product.window.kernel[0] * product.run,
             "blocks": blocks,
@@ -151,7 +151,7 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
 
 
 def _stores_words(product: ImageProduct, request: Request) -> bool:
-    """Whether weights are stored as the words that they are multiplied as."""
+    """Return whether weights are stored as words, ready to be multiplied."""
     few = request.optimize != "size" and product.node.input(1).type.size <= WORD_WEIGHTS
     return few and product.place.pixels * product.place.batch >= WORD_PIXELS
 
@@ -175,7 +175,7 @@ def _parameters(product: ImageProduct, sums: PairsOfTaps) -> PairsOfTapsParamete
 
 
 def _by_steps(product: ImageProduct) -> Array:
-    """int64 `[o, steps, 2]`: weights w_a and w_b of each pair, an even number of outputs."""
+    """Return int64 `[o, steps, 2]`: w_a and w_b of each pair; zeros make `o` even."""
     outputs, run = product.window.outputs, product.run
     weights = product.node.input(1).array.reshape(outputs, -1, run)
     paired = in_pairs(weights, run).reshape(outputs, -1, 2)
@@ -183,7 +183,7 @@ def _by_steps(product: ImageProduct) -> Array:
 
 
 def _stream(weights: PairedWeights, sums: PairsOfTaps) -> Array:
-    """int32: all constants of two outputs after those of the two before."""
+    """Return all constants, flat int32, two output channels after another."""
     rows = sums.scaling.rows
     rows = np.pad(rows, ((0, len(weights.kept) - len(rows)), (0, 0)))
     starts, words, parts = weights.starts, weights.words, list[Array]()

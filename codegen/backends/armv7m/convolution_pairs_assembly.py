@@ -1,11 +1,11 @@
-"""Armv7-M: all channels of three pixels whose inputs are packed in pairs (`convolution_pairs`)."""
+"""Armv7-M assembly: all channels of three pixels with inputs in pairs (`convolution_pairs`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.backends.armv7m.assembly import Turns, load_row, requantize, run_turns
+from smelt.codegen.backends.armv7m.assembly import UnrolledLoop, load_row, requantize, run_loop
 from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
 from smelt.codegen.lower.assembly_builder import Label
 from smelt.codegen.lower.registers import (
@@ -29,33 +29,34 @@ from smelt.codegen.lower.registers import (
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 _PATCH, _END, _LEFT = 12, 16, 20
-"""Where on the stack numbers stand, behind the outputs of the pixels."""
+"""Offsets on the stack, after the addresses of the pixels' outputs."""
 
 _REACH = 4096
-"""What an immediate offset addresses."""
+"""Number of bytes that an immediate offset can address."""
 
 _REGISTERS = """\
-r1: constants, r2 to r4: inputs of the pixels, r5 and r6: weights of the two outputs, r7: the next
-inputs, r8: product, r9 to r11 and r12, lr, r0: sums of the outputs. On the stack: outputs of the
-pixels, `patch`, its end, pairs of outputs left."""
+r1: next constants; r2-r4: inputs of the three pixels
+r5, r6: weights of channels 0 and 1; r7: next inputs; r8: product
+r9-r11: sums of channel 0; r12, lr, r0: sums of channel 1
+Stack: addresses of the pixels' outputs, `patch`, its end, pairs of channels left"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairsOfTaps:
-    """What the function sums.
+    """The sums that the function computes.
 
     Attributes:
-        steps: pairs of taps.
-        turns: of them, but for the first one.
-        in_words: whether weights are words; else bytes, two pairs in a word.
-        repaired: whether some output has repairs.
-        outputs: channels.
-        together: whether the outputs of the three pixels are neighbours.
-        scaling: of sums.
+        steps: number of pairs of taps.
+        loop: the loop over all pairs but the first.
+        in_words: whether weights are words; otherwise bytes, two pairs in a word.
+        repaired: whether some output channel has repairs.
+        outputs: number of output channels.
+        together: whether the outputs of the three pixels are contiguous.
+        scaling: requantization of the sums.
     """
 
     steps: int
-    turns: Turns
+    loop: UnrolledLoop
     in_words: bool
     repaired: bool
     outputs: int
@@ -64,7 +65,7 @@ class PairsOfTaps:
 
     @property
     def base(self) -> Register | None:
-        """The register for the outputs' address, if requantization leaves one free."""
+        """The register for the outputs' address, if requantization does not use them all."""
         if not self.together or 3 * self.outputs > _REACH:
             return None
         if self.scaling.count < 3:
@@ -73,7 +74,7 @@ class PairsOfTaps:
 
 
 def block(p: PairsOfTaps) -> Armv7m:
-    """The function's code."""
+    """Return the code of the function."""
     a, s, base = Armv7m(), p.scaling, p.base
     first, second = (R9, R10, R11), (R12, LR, R0)
     a.describe(_REGISTERS)
@@ -85,7 +86,7 @@ def block(p: PairsOfTaps) -> Armv7m:
         a.ldr(R7, SP, _PATCH)
         a.ldmia(R1, [R9, R12])
         _step(a, in_words=p.in_words, first=True)
-        run_turns(a, p.turns, lambda: _step(a, in_words=p.in_words, first=False), R7, R8, _END)
+        run_loop(a, p.loop, lambda: _step(a, in_words=p.in_words, first=False), R7, R8, _END)
         if p.repaired:
             a.ldr(R8, SP, _PATCH)
             _repair(a, first)
@@ -108,7 +109,7 @@ def block(p: PairsOfTaps) -> Armv7m:
 
 
 def _step(a: Armv7m, *, in_words: bool, first: bool) -> None:
-    """Adds the products of a pair of taps to the sums, the first ones to what they start from."""
+    """Add the products of a pair of taps to the sums; the `first` are added to the starts."""
     a.ldmia(R7, [R2, R3, R4])
     if in_words:
         a.ldmia(R1, [R5, R6])
@@ -123,20 +124,20 @@ def _step(a: Armv7m, *, in_words: bool, first: bool) -> None:
 
 
 def _repair(a: Armv7m, sums: Sequence[Register]) -> None:
-    """Adds the products that an output's weights lack."""
+    """Add the products of an output's repairs."""
     none = Label(4)
     a.ldmia(R1, [R5]).cbz(R5, none)
-    again = a.here(3)
+    repair = a.here(3)
     a.ldmia(R1, [R6, R7]).add(R6, R6, R8)
     a.ldmia_(R6, [R2, R3, R4])
     for x, total in zip((R2, R3, R4), sums, strict=True):
         a.muls(x, R7, x).add(total, total, asr(x, 16))
-    a.subs(R5, R5, 1).b(again, "ne")
+    a.subs(R5, R5, 1).b(repair, "ne")
     a.place(none)
 
 
 def _outputs(a: Armv7m, p: PairsOfTaps, sums: Sequence[Register], at: int) -> None:
-    """Stores an output of each pixel, from those of the pair on by `at`."""
+    """Store channel `at` (0 or 1) of the pair for each pixel."""
     for pixel, total in enumerate(sums):
         requantize(a, p.scaling, total)
         if p.base:

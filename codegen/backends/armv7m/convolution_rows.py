@@ -1,18 +1,19 @@
 """int8 convolutions three columns wide for Armv7-M without the DSP extension, without patches.
 
-Products are those of `convolution_pairs`: one multiplication adds the products of two channels of a
-pixel to a sum. But inputs are not packed for each pixel that sees them: the rows of the image under
-a band of outputs are widened once, line by line, each line the words of two channels:
+As in `convolution_pairs`, one multiplication adds the products of two channels of a pixel to a sum.
+But inputs are not packed again for each output pixel. Instead, the image rows under a band of
+output rows are widened once, into lines of words that hold two channels each:
 
-    [row][two channels][column]
+    [row][pair of channels][column]
 
-Four neighbouring outputs of one channel see six columns of a line, or nine, of which every other
-one comes first in a line for a stride of two. A function in assembly computes all outputs of a
-row's channel, four at a time, with two loads more than the one of the first four columns.
+Four neighbouring outputs of a channel need six columns of a line, or nine with stride 2. With
+stride 2, a line has its even columns first, then its odd columns. One assembly function computes
+all outputs of a channel in a row, four at a time. For each line, it needs only two more loads after
+the load of the first four columns.
 
-Weights of a channel are words: in flash where the image is large beside them, else bytes in flash,
-from which they are made in scratch once for all outputs of the band. The larger the band, the less
-that is; so a band takes what scratch the plan has room for.
+A channel's weights are words. They are words in flash if there are few of them compared to the
+pixels. Otherwise they are bytes in flash and are expanded to words in scratch once per band. The
+larger the band, the less often that happens; so a band takes all scratch that the plan offers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.armv7m.assembly import Turns
+from smelt.codegen.backends.armv7m.assembly import UnrolledLoop
 from smelt.codegen.backends.armv7m.convolution_pairs import WORD_WEIGHTS
 from smelt.codegen.backends.armv7m.convolution_rows_assembly import LineSums, outputs_of_row
 from smelt.codegen.backends.armv7m.convolution_rows_parameters import (
@@ -60,32 +61,32 @@ PIXELS = 4
 """Neighbouring outputs whose sums, inputs and weights fit into registers."""
 
 COLUMNS = 3
-"""Of the windows served."""
+"""Columns of the supported windows."""
 
-_WORTH_MAKING = 16
-"""Blocks of outputs from which on words are made of a channel's weights in scratch."""
+_WORTH_EXPANDING = 16
+"""Smallest number of blocks of outputs for which few weights are expanded in scratch."""
 
 _REACH = 4096
-"""What an immediate offset or an immediate of ADDW addresses."""
+"""Number of bytes that an immediate offset, or the immediate of ADDW, can address."""
 
 _UNROLLED = {"speed": 24, "ram": 8, "size": 1}
-"""Steps in a turn of the loop, at most."""
+"""Upper limit of the steps per iteration of the loop."""
 
 
 class WidenedLines:
-    """Where the words of a band of the image stand in scratch.
+    """The layout of a band of the image in scratch.
 
-    A step of the assembly is a row and two channels under the window.
+    A step of the assembly computes one row of the window for one pair of channels.
 
     Attributes:
-        window: of the convolution.
-        height, width: of the output.
+        window: geometry of the convolution.
+        height, width: size of the output.
         pitch: words of a line.
-        even: words of it before the odd columns, for a stride of 2.
-        row: words of a row of the image.
-        steps: for one output.
-        order: the columns of the window in the order in which a step takes them.
-        places: where those columns of the first output's window stand in a line.
+        even: words of a line before the odd columns, with stride 2.
+        row: words of a row of the image: all its lines.
+        steps: steps of an output.
+        order: columns of the window in the order in which a step uses them.
+        places: positions of these columns in a line, for the first output.
     """
 
     def __init__(self, product: ImageProduct) -> None:
@@ -102,32 +103,37 @@ class WidenedLines:
 
     @property
     def weights(self) -> int:
-        """Words of a channel's weights, after the one that its sums start from."""
+        """Words of a channel's weights, without the start of its sums."""
         return COLUMNS * self.steps
 
     def rows(self, band: int) -> int:
-        """Rows of the image under a band of rows of outputs."""
+        """Return the number of image rows under `band` rows of outputs."""
         return (band - 1) * self.window.stride[0] + self.window.kernel[0]
 
     def scratch_words(self, band: int) -> int:
-        """Words of scratch that a band takes."""
+        """Return the words of scratch for a band."""
         return self.rows(band) * self.row
 
     def offset(self, step: int, place: int) -> int:
-        """Bytes from a line's first output to what it sees in a step."""
+        """Return the offset of an input of a line's first output, in bytes.
+
+        Args:
+            step: the row of the window and pair of channels.
+            place: the column, as an index into `places`.
+        """
         return 4 * (step * self.pitch + self.places[place])
 
     def column(self, x: str) -> str:
-        """The C expression of where column x of the image stands in a line."""
+        """Return the C expression of the position of column x in a line."""
         return x if self.window.stride[1] == 1 else f"({x} & 1) * {self.even} + {x} / 2"
 
     def band_in(self, scratch_limit: int) -> int:
-        """Rows of outputs that so many bytes have room for; at least one."""
+        """Return the most output rows for which scratch suffices; at least one."""
         fixed, each = self.scratch_words(0), self.window.stride[0] * self.row
         return max(1, min(self.height, (scratch_limit // 4 - fixed) // each))
 
     def band(self, weights: int, request: Request) -> tuple[int, bool]:
-        """Rows of outputs at a time, and whether words are made of so many weights in scratch."""
+        """Return the output rows of a band, and whether weights are expanded in scratch."""
         scratch_limit, words = (
             0 if request.optimize == "ram" else request.scratch_limit,
             4 * (1 + self.weights),
@@ -135,13 +141,13 @@ class WidenedLines:
         band = self.band_in(scratch_limit - words)
         fits = 4 * self.scratch_words(band) + words <= max(scratch_limit, SCRATCH_BYTES)
         few = weights <= WORD_WEIGHTS and request.optimize != "size"
-        if fits and not (few and band * -(-self.width // PIXELS) < _WORTH_MAKING):
+        if fits and not (few and band * -(-self.width // PIXELS) < _WORTH_EXPANDING):
             return band, True
         return self.band_in(scratch_limit), False
 
 
 class SlidingRowsConv2D(Kernel[Conv2D]):
-    """Convolutions of one group, three columns wide, of at least four outputs a row."""
+    """Convolutions with one group, three columns wide, with at least four outputs per row."""
 
     op = Conv2D
     uses_room = True
@@ -149,7 +155,7 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
     @override
     def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
         if node.op.groups > 1:
-            return Refusal(f"{node.op.name} is served by rows of words for one group only.")
+            return Refusal(f"{node.op.name} with widened rows supports only one group.")
         scaling, product = scaling_of(node), ImageProduct.of(node)
         if isinstance(scaling, Refusal):
             return scaling
@@ -162,14 +168,14 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
             pitch=lines.pitch,
             even=lines.even,
             weights=1 + lines.weights,
-            turns=Turns.of(lines.steps - 1, _UNROLLED[request.optimize]),
+            loop=UnrolledLoop.of(lines.steps - 1, _UNROLLED[request.optimize]),
             repaired=weights.repaired,
             outputs=lines.window.outputs,
             blocks=lines.width // PIXELS,
             scaling=scaling.signed,
         )
-        band, made = lines.band(node.input(1).type.size, request)
-        parameters = _parameters(product, lines, sums, band, made=made)
+        band, expands = lines.band(node.input(1).type.size, request)
+        parameters = _parameters(product, lines, sums, band, expands=expands)
         return KernelCall(
             template="backends/armv7m/convolution_rows.j2",
             stem=f"conv_{lines.window.kernel[0]}x{COLUMNS}_rows",
@@ -177,41 +183,42 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
             operands=(
                 Input(0, "input"),
                 *product.padding(1),
-                Packed("weights", _bytes(weights) if made else _words(weights)),
+                Packed("weights", _bytes(weights) if expands else _words(weights)),
                 Packed("constants", _constants(lines, weights, sums)),
                 Scratch("image", DType.INT32, lines.scratch_words(band)),
-                *((Scratch("words", DType.INT32, 1 + lines.weights),) if made else ()),
+                *((Scratch("words", DType.INT32, 1 + lines.weights),) if expands else ()),
                 Output(0, "output"),
             ),
             uses={"SMELT_ARRAY", "SMELT_NAKED"}
             | when(parameters.widening.fours or parameters.bands.kept, "string.h"),
             summary=f"two taps in one multiplication, {band} rows of outputs widened at a time",
             form="armv7m_rows_3",
-            work=_work(lines, weights, product.place.batch, band if made else None),
+            work=_work(lines, weights, product.place.batch, band if expands else None),
         )
 
 
 def _refuse_lines(name: str, lines: WidenedLines) -> Refusal | None:
-    """Why rows of a shape are not served; None where they are."""
+    """Return why a shape is not supported; None if it is."""
     window = lines.window
     if window.kernel[1] != COLUMNS or window.stride[1] > 2 or window.dilation != (1, 1):
         return Refusal(
-            f"{name} is served by rows of words for windows three columns wide, a stride of 1 "
-            "or 2 and no dilation only."
+            f"{name} with widened rows supports only windows three columns wide, with a "
+            "horizontal stride of 1 or 2 and no dilation."
         )
     if lines.width < PIXELS or PIXELS * window.outputs >= _REACH:
         return Refusal(
-            f"{name} is served by rows of words for {PIXELS} or more outputs a row only."
+            f"{name} with widened rows supports only {PIXELS} or more outputs per row, and fewer "
+            f"than {_REACH // PIXELS} channels."
         )
     if 4 * lines.scratch_words(1) > SCRATCH_BYTES:
-        return Refusal(f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes.")
+        return Refusal(f"{name} has rows too long to widen into {SCRATCH_BYTES} bytes.")
     return None
 
 
 def _parameters(
-    product: ImageProduct, lines: WidenedLines, sums: LineSums, band: int, *, made: bool
+    product: ImageProduct, lines: WidenedLines, sums: LineSums, band: int, *, expands: bool
 ) -> RowsOfPairsParameters:
-    """What the template prints of bands of so many rows; `made`: words of weights in scratch."""
+    """Return the template's variables; `expands`: weights are expanded to words in scratch."""
     return RowsOfPairsParameters(
         title=lines.window.title(product.node),
         images=product.place.images,
@@ -225,22 +232,22 @@ def _parameters(
         repaired=sums.repaired,
         widening=_widening(lines, product.place),
         bands=_bands(lines, band),
-        pairs=lines.weights // 2 if made else None,
-        odd=made and lines.weights % 2 == 1,
-        weights=0 if made else 1 + lines.weights,
+        pairs=lines.weights // 2 if expands else None,
+        odd=expands and lines.weights % 2 == 1,
+        weights=0 if expands else 1 + lines.weights,
     )
 
 
 def _work(
-    lines: WidenedLines, weights: PairedWeights, batch: int, made: int | None
+    lines: WidenedLines, weights: PairedWeights, batch: int, band: int | None
 ) -> dict[str, int]:
-    """What a call does; `made`: rows of a band for which words are made of weights."""
+    """Return the work of a call; `band`: rows of a band if it expands weights, else None."""
     rows, blocks = batch * lines.height, -(-lines.width // PIXELS)
     calls = rows * lines.window.outputs
-    bands = 0 if made is None else -(-lines.height // made)
+    bands = 0 if band is None else -(-lines.height // band)
     return {
         "products": calls * blocks * lines.weights,
-        "repairs": rows * blocks * weights.lacking,
+        "repairs": rows * blocks * weights.repair_count,
         "outputs": calls * blocks,
         "rows": calls,
         "made": batch * bands * lines.window.outputs * lines.weights,
@@ -286,25 +293,25 @@ def _bands(lines: WidenedLines, band: int) -> Bands:
 
 
 def _by_steps(weights: Array, lines: WidenedLines) -> Array:
-    """int64 `[o, steps * 3, 2]`: weights w_a and w_b in the order of the assembly."""
+    """Return int64 `[o, steps * 3, 2]`: weights w_a and w_b in the order of the assembly."""
     paired = in_pairs(weights, lines.window.depth).transpose(0, 1, 3, 2, 4)
     return paired[:, :, :, lines.order].reshape(len(weights), lines.weights, 2)
 
 
 def _words(weights: PairedWeights) -> Array:
-    """int32: each channel's start and its weights, two in a word."""
+    """Return int32: for each channel the start of its sums, then words of two weights."""
     return _stream(np.column_stack([weights.starts, weights.words]))
 
 
 def _bytes(weights: PairedWeights) -> Array:
-    """int32: the same with the weights of two words in one."""
+    """Return int32: for each channel the start of its sums, then words of four weights."""
     odd = weights.kept.shape[1] % 2
     even = np.pad(weights.kept, ((0, 0), (0, odd), (0, 0))) + 128
     return _stream(np.column_stack([weights.starts, two_in_a_word(even[:, ::2], even[:, 1::2])]))
 
 
 def _constants(lines: WidenedLines, weights: PairedWeights, sums: LineSums) -> Array:
-    """int32: each channel's repairs, behind their number, and its row of requantization."""
+    """Return int32: for each channel the number of repairs, the repairs, then requantization."""
     parts: list[Array] = []
     for repairs, row in zip(weights.repairs, sums.scaling.rows, strict=True):
         if sums.repaired:

@@ -1,11 +1,11 @@
-"""Armv7-M: outputs of a channel and a row, four at a time, of widened rows (`convolution_rows`)."""
+"""Armv7-M assembly: outputs of a channel in a row, from widened rows (`convolution_rows`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.backends.armv7m.assembly import Turns, load_row, requantize, run_turns
+from smelt.codegen.backends.armv7m.assembly import UnrolledLoop, load_row, requantize, run_loop
 from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
 from smelt.codegen.lower.assembly_builder import Label
 from smelt.codegen.lower.registers import (
@@ -30,39 +30,40 @@ from smelt.codegen.lower.registers import (
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 _LINE, _ROW, _OUT, _END, _BLOCKS = 0, 8, 12, 16, 20
-"""Where on the stack numbers stand."""
+"""Offsets on the stack."""
 
 _FARTHEST = 255
-"""Bytes that a load may move its base on by."""
+"""Largest distance, in bytes, by which a load can advance its base register."""
 
 _SUMS = R9, R10, R11, R12
 
 _REGISTERS = """\
-r0: inputs, r1: weights, r2 to r5: inputs of four columns, r6 to r8: weights of three, r9 to r12:
-sums, lr: product. On the stack: `line`, `weights`, `row`, `out`, end of the weights, `blocks`."""
+r0: next inputs; r1: next weights; r2-r5: inputs of four columns
+r6-r8: weights of three columns; r9-r12: sums of four outputs; lr: product
+Stack: `line`, `weights`, `row`, `out`, end of the weights, `blocks`"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineSums:
-    """What the function sums.
+    """The sums that the function computes.
 
     Attributes:
-        stride: 1 or 2.
+        stride: horizontal stride, 1 or 2.
         pitch: words of a line.
-        even: words of it before the odd columns, for a stride of 2.
-        weights: words of a channel's weights, with the one that sums start from.
-        turns: of steps, but for the first one.
-        repaired: whether some output has repairs.
-        outputs: channels.
-        blocks: of four outputs in a row.
-        scaling: of sums.
+        even: words of a line before the odd columns, with stride 2.
+        weights: words of a channel's weights, including the start of its sums.
+        loop: the loop over all steps but the first.
+        repaired: whether some output channel has repairs.
+        outputs: number of output channels.
+        blocks: blocks of four outputs in a row.
+        scaling: requantization of the sums.
     """
 
     stride: int
     pitch: int
     even: int
     weights: int
-    turns: Turns
+    loop: UnrolledLoop
     repaired: bool
     outputs: int
     blocks: int
@@ -70,7 +71,7 @@ class LineSums:
 
 
 def outputs_of_row(r: LineSums) -> Armv7m:
-    """The function's code."""
+    """Return the code of the function."""
     a, s = Armv7m(), r.scaling
     a.describe(_REGISTERS)
     with a.function(28, fifth=R5):
@@ -79,7 +80,7 @@ def outputs_of_row(r: LineSums) -> Armv7m:
         four = a.here(1)
         a.ldm(SP, [R0, R1])
         _step(a, r, first=True)
-        run_turns(a, r.turns, lambda: _step(a, r, first=False), R1, LR, _END)
+        run_loop(a, r.loop, lambda: _step(a, r, first=False), R1, LR, _END)
         a.ldr(R1, SP, _ROW)
         if r.repaired:
             _repair(a)
@@ -99,7 +100,7 @@ def outputs_of_row(r: LineSums) -> Armv7m:
 
 
 def _step(a: Armv7m, r: LineSums, *, first: bool) -> None:
-    """A row of the window and two channels: three columns of four outputs."""
+    """Add the products of a row of the window and a pair of channels to the sums."""
     a.ldmia(R1, [R6, R7, R8])
     a.ldmia(R0, [R2, R3, R4, R5])
     if first:
@@ -123,7 +124,7 @@ def _step(a: Armv7m, r: LineSums, *, first: bool) -> None:
 
 
 def _load(a: Armv7m, x: Low, distance: int) -> None:
-    """Loads a column, and goes on to the next one."""
+    """Load a column and advance r0 by `distance` bytes."""
     if 0 < distance <= _FARTHEST:
         a.ldr_then(x, R0, distance)
     else:
@@ -139,20 +140,20 @@ def _move(a: Armv7m, distance: int) -> None:
 def _column(
     a: Armv7m, columns: Sequence[Low], weight: Register, *, start: Register | None = None
 ) -> None:
-    """Products of four columns with a weight, added to the sums, or to what they start from."""
+    """Add the products of four columns with a weight to the sums, or to the register `start`."""
     for x, total in zip(columns, _SUMS, strict=True):
         a.mul(LR, x, weight).add(total, start or total, asr(LR, 16))
 
 
 def _repair(a: Armv7m) -> None:
-    """Adds the products that the channel's weights lack."""
+    """Add the products of the channel's repairs."""
     none = Label(4)
     a.ldr(R8, SP)
     a.ldr_then(R5, R1, 4).cbz(R5, none)
-    again = a.here(3)
+    repair = a.here(3)
     a.ldmia(R1, [R6, R7]).add(R6, R6, R8)
     a.ldm(R6, [R0, R2, R3, R4])
     for x, total in zip((R0, R2, R3, R4), _SUMS, strict=True):
         a.muls(x, R7, x).add(total, total, asr(x, 16))
-    a.subs(R5, R5, 1).b(again, "ne")
+    a.subs(R5, R5, 1).b(repair, "ne")
     a.place(none)

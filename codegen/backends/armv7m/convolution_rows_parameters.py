@@ -1,4 +1,4 @@
-"""What the template of a convolution over widened rows prints."""
+"""Variables of the template for convolutions over widened rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from smelt.codegen.lower.requantization_32bit import ScalingSteps
 
 @dataclass(frozen=True, kw_only=True)
 class Widening:
-    """How a row of the image becomes words of two channels each.
+    """The widening of a row of the image to words of two channels each.
 
     Attributes:
-        size: of the image; None without padding.
-        x: C of the column that word `i` of a line holds.
-        pixel: C of where its inputs start.
-        place: C of where column `i` stands in a line.
+        size: height and width of the image; None without padding.
+        x: C text: image column of padded column `i`.
+        pixel: C text: offset of the inputs of this column.
+        place: C text: position of padded column `i` in a line.
         pitch: words of a line, and of two lines.
-        fours: of channels.
-        tail: words of the last channels.
+        fours: number of whole groups of four channels.
+        tail: words of the remaining channels.
     """
 
     size: tuple[int, int] | None
@@ -35,23 +35,24 @@ class Widening:
 
 @dataclass(frozen=True)
 class Bands:
-    """How rows of outputs are computed, a band at a time.
+    """The loop over bands of output rows.
 
     Attributes:
-        height: rows of outputs.
-        rows: of a band.
-        count: C of the rows of a band, of which the last one may have fewer.
-        uneven: whether it does.
-        needed: C of the rows of the image under it.
-        kept: of them, those that the next band needs too; 0 where there is none.
-        moved: where these begin, and how many words they are.
-        stride: from a row of outputs to the next in the image.
+        height: rows of the output.
+        rows: output rows of a band; the last band may have fewer.
+        count: C text: output rows of the current band.
+        uneven: whether the last band has fewer rows.
+        needed: C text: image rows under the current band.
+        kept: image rows of a band that the next band needs too.
+        moved: offset of the kept rows in scratch, and their size, in words.
+        stride: image rows from one output row to the next.
         row: words of a row of the image.
-        line_step: words to the row of the image under the next row of outputs.
-        first: C of the first row of the image under row 0, behind a sum.
-        output_step: elements from a row of outputs to the next.
-        blocks: fours of outputs in a row.
-        last: words, and elements, to the last four outputs of a line; None for whole fours.
+        line_step: words from the image row under an output row to that under the next.
+        first: C text, added to y * stride: the image row with index `have` in the band.
+        output_step: elements of a row of outputs.
+        blocks: whole blocks of four outputs in a row.
+        last: offset of the last four outputs of a row in words of a line, and in elements of the
+            output; None if all blocks are whole.
     """
 
     height: int
@@ -75,21 +76,21 @@ class RowsOfPairsParameters(Parameters):
     """Variables of `backends/armv7m/convolution_rows.j2`.
 
     Attributes:
-        title: what is computed.
-        images: that it is computed for.
-        condition: the preprocessor's, for assembly.
-        assembly: the lines of each statement of the function for a row and a channel.
-        scaling: of sums.
-        fields: words of a channel's requantization.
-        outputs: channels, and four times as many.
+        title: text of the function's comment.
+        images: the loop over images.
+        condition: preprocessor condition for the assembly.
+        assembly: C lines of each assembly statement of the function for a channel in a row.
+        scaling: requantization of the sums.
+        fields: words of requantization constants for a channel.
+        outputs: number of output channels, and four times that.
         steps: rows of the window times pairs of channels.
-        places: C of where the columns of a step stand, behind that of the first.
+        places: C texts: what to add for each column of a step; empty for 0.
         repaired: whether some channel has repairs.
-        widening: of rows of the image.
-        bands: of rows of outputs.
-        pairs: words that hold the weights of two; None where weights are words.
-        odd: whether a last weight is alone.
-        weights: words of a channel's weights, where they are words in flash.
+        widening: the widening of rows of the image.
+        bands: the loop over bands of output rows.
+        pairs: words in flash that are expanded to two words; None if flash has the words.
+        odd: whether a last word in flash is expanded to one word.
+        weights: words of a channel in flash if they are not expanded; else 0.
     """
 
     title: str

@@ -1,21 +1,22 @@
 """int8 dense layers for Armv7-M without the DSP extension: one word holds two taps of a row.
 
-Inputs are counted from -128, so that x' = x + 128 lies within 0 and 255, and weights from an
-*offset*, u = w + offset. With
+128 is added to inputs, so that x' = x + 128 is between 0 and 255, and an *offset* is added to
+weights: u = w + offset. With
 
     X = x'_a + 2^16 x'_b    and    W = u_b + 2^16 u_a,
 
     X W = x'_a u_b + 2^16 (x'_a u_a + x'_b u_b)    modulo 2^32.
 
-While no u is negative or more than 255 and u_a + u_b is 257 at most, the first product stays below
-2^16 and the bracket too, since 255 * 257 = 2^16 - 1: the upper half of X W is the bracket. One
-instruction makes the words of a pair out of bytes, so a product costs a mask, a multiplication and
-an addition with a shift for two taps. The offset is the one that the fewest pairs stand against; of
-those, one u is changed until they hold, and what its weight lacks stands in a list of *repairs*,
-multiplied and added one by one.
+If each u is between 0 and 255 and u_a + u_b is at most 257, the first product and the bracket are
+both below 2^16, since 255 * 257 = 2^16 - 1. The upper half of X W is then the bracket. One
+instruction makes the word W of a pair from bytes; so two taps take a mask, a multiplication and an
+addition with a shift. The offset is chosen so that the fewest pairs break these conditions. In
+these pairs, one u is changed until they hold, and the missing part of its weight is in a list of
+*repairs*, which are multiplied and added one by one.
 
-The sum of w x is that of u x', less `offset` times the sum of all x' of the row, less 128 times the
-sum of w. Modulo 2^32, in which all of it is computed, the sum that results is exact.
+    sum(w x) = sum(u x') - offset * sum(x') - 128 * sum(w)
+
+is computed modulo 2^32 and is therefore exact.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.armv7m.assembly import Turns
+from smelt.codegen.backends.armv7m.assembly import UnrolledLoop
 from smelt.codegen.backends.armv7m.convolution_pairs import convolution
 from smelt.codegen.backends.armv7m.dense_assembly import RowSums, row
 from smelt.codegen.backends.armv7m.instructions import CONDITION
@@ -51,11 +52,11 @@ from smelt.ops.arithmetic.fixed_point import wrap_int32
 from smelt.ops.core.fully_connected import FullyConnected
 
 _LARGEST_PAIR = 257
-"""What u_a + u_b may be."""
+"""Upper limit of u_a + u_b."""
 
 _LARGEST_OFFSET = 128
 _UNROLLED = {"speed": 8, "ram": 8, "size": 1}
-"""Fours of taps in a turn of the loop, at most."""
+"""Upper limit of the groups of four taps per iteration of the loop."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +64,21 @@ class PairsOfInputsParameters(Parameters):
     """Variables of `backends/armv7m/dense.j2`.
 
     Attributes:
-        title: what is computed.
-        condition: the preprocessor's, for assembly.
-        assembly: the lines of each statement of the function for a row.
-        scaling: of sums.
-        offset: what weights are counted from.
-        rows: to be computed.
-        outputs: of a row.
-        blocks: fours of inputs.
-        whole: those that are whole.
-        last: C of the inputs of the last block, where it is not whole.
-        left: how many they are.
+        title: text of the function's comment.
+        condition: preprocessor condition for the assembly.
+        assembly: C lines of each assembly statement of the function for a row.
+        scaling: requantization of the sums.
+        offset: number added to weights.
+        rows: number of rows.
+        outputs: outputs of a row.
+        blocks: groups of four inputs; the last one may be partial.
+        whole: whole groups of four inputs.
+        last: C texts of the four inputs of a partial group, 0 beyond its end.
+        left: inputs of a partial group; 0 if there is none.
         repaired: whether some output has repairs.
-        common: words of constants that requantize all outputs.
-        fields: words of an output's own, and of four outputs'.
-        own: C of both, side by side; none where outputs have nothing in common.
+        common: words of requantization constants that all outputs share.
+        fields: words of an output's own requantization constants, and of four outputs'.
+        own: C texts of an output's own and the shared constants; empty if none are shared.
     """
 
     title: str
@@ -98,7 +99,7 @@ class PairsOfInputsParameters(Parameters):
 
 
 class PairsFullyConnected(Kernel[FullyConnected]):
-    """Dense layers: row by row, or rows as the pixels of a 1x1 convolution."""
+    """Dense layers: row by row, or with three or more rows as a 1x1 convolution."""
 
     op = FullyConnected
 
@@ -109,22 +110,20 @@ class PairsFullyConnected(Kernel[FullyConnected]):
 
 
 def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCall | Refusal:
-    """The call that computes all outputs of each of some rows, or why none does."""
+    """Return the call that computes a dense layer row by row, or why there is none."""
     scaling = scaling_of(node)
     if isinstance(scaling, Refusal):
         return scaling
     outputs, depth = node.input(1).type.shape
     blocks = -(-depth // 4)
     if blocks * 8 > SCRATCH_BYTES:
-        return Refusal(
-            f"{node.op.name} has rows too long to be widened into {SCRATCH_BYTES} bytes."
-        )
+        return Refusal(f"{node.op.name} has rows too long to widen into {SCRATCH_BYTES} bytes.")
     weights = CountedWeights.of(_in_fours(node.input(1).array))
     channels = _ChannelConstants.of(scaling, len(weights.pairs))
     sums = RowSums(
         outputs=outputs,
         blocks=blocks,
-        turns=Turns.of(blocks, _UNROLLED[request.optimize]),
+        loop=UnrolledLoop.of(blocks, _UNROLLED[request.optimize]),
         offset=weights.offset,
         repaired=any(weights.repairs),
         common=len(channels.common),
@@ -179,18 +178,18 @@ def _parameters(
 
 
 def _in_fours(weights: Array) -> Array:
-    """int64: `[o, k]` weights, with zeros where they do not fill fours of outputs and inputs."""
+    """Return `[o, k]` weights as int64, padded with zeros to multiples of 4 along both axes."""
     outputs, depth = weights.shape
     return np.pad(weights.astype(np.int64), ((0, -outputs % 4), (0, -depth % 4)))
 
 
 @dataclass(frozen=True)
 class _ChannelConstants:
-    """What requantizes outputs.
+    """The constants that requantize outputs.
 
     Attributes:
-        common: what is the same for all of them, if anything.
-        rows: the rest, `[outputs, fields]`.
+        common: constants that are equal for all outputs; may be empty.
+        rows: the other constants, `[outputs, fields]`.
     """
 
     common: Array
@@ -198,7 +197,7 @@ class _ChannelConstants:
 
     @staticmethod
     def of(scaling: ShortScaling, outputs: int) -> _ChannelConstants:
-        """Those of so many outputs, of which the last ones may not exist."""
+        """Return the constants for `outputs` outputs; those that do not exist get zeros."""
         rows = scaling.signed.rows
         own = 1 if scaling.biases is None else 2
         if (rows[:, own:] != rows[0, own:]).any():
@@ -209,13 +208,13 @@ class _ChannelConstants:
 
 @dataclass(frozen=True)
 class CountedWeights:
-    """Weights in pairs, counted from an offset.
+    """Weights in pairs, with an offset added.
 
     Attributes:
-        offset: that needs the fewest repairs.
-        pairs: int64 `[o, k/4, 2, 2]`: what is multiplied; of every four taps 0 and 2, and 1 and 3.
-        repairs: taps, by where their inputs stand in the packed ones, in bytes; what weights lack.
-        sums: int64 `[o]`: of the weights themselves.
+        offset: the offset that needs the fewest repairs.
+        pairs: int64 `[o, k/4, 2, 2]`: u of the pairs (0, 2) and (1, 3) of every four taps.
+        repairs: for each output (position of the packed input in bytes, missing part of w).
+        sums: int64 `[o]`: sums of w.
     """
 
     offset: int
@@ -225,7 +224,10 @@ class CountedWeights:
 
     @staticmethod
     def of(weights: Array, offset: int | None = None) -> CountedWeights:
-        """Those of int64 `[o, k]`, `k` a multiple of 4, counted from that offset or the best."""
+        """Return the pairs of int64 `[o, k]` weights with this offset, or with the best one.
+
+        k must be a multiple of 4.
+        """
         taps = weights.reshape(len(weights), -1, 2, 2).transpose(0, 1, 3, 2)
         offset = _best_offset(taps) if offset is None else offset
         wanted = taps + offset
@@ -241,7 +243,7 @@ class CountedWeights:
 
 
 def _best_offset(pairs: Array) -> int:
-    """The offset that needs the fewest repairs."""
+    """Return the offset that needs the fewest repairs."""
     sums = pairs.sum(axis=3)
     counts = [
         (pairs < -offset).sum() + (sums > _LARGEST_PAIR - 2 * offset).sum()
@@ -251,16 +253,16 @@ def _best_offset(pairs: Array) -> int:
 
 
 def _stream(weights: CountedWeights, channels: _ChannelConstants) -> Array:
-    """int32: what all outputs have in common, then all constants of four outputs after others."""
+    """Return flat int32: the shared constants, then all constants of four outputs after others."""
     words = two_in_a_word(weights.pairs[:, :, 0], weights.pairs[:, :, 1])
     parts: list[Array] = [channels.common]
     for i in range(0, len(words), 4):
         four = slice(i, i + 4)
         parts += [-128 * weights.sums[four], words[four].T.ravel()]
         if any(weights.repairs):
-            mine = weights.repairs[four]
-            parts.append(np.asarray([sum(map(len, mine))]))
-            parts += [repair_words(repairs) for repairs in mine if any(mine)]
+            of_four = weights.repairs[four]
+            parts.append(np.asarray([sum(map(len, of_four))]))
+            parts += [repair_words(repairs) for repairs in of_four if any(of_four)]
         parts.append(channels.rows[four].ravel())
     return wrap_int32(np.concatenate(parts)).astype(np.int32)
 

@@ -1,10 +1,16 @@
-"""Armv7-M: all outputs of a row whose inputs are in words of two (`dense`)."""
+"""Armv7-M assembly: all outputs of a row whose inputs are packed in pairs (`dense`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.armv7m.assembly import Turns, load_row, requantize, run_turns, scaled_by
+from smelt.codegen.backends.armv7m.assembly import (
+    UnrolledLoop,
+    load_row,
+    requantize,
+    run_loop,
+    scaled_by,
+)
 from smelt.codegen.backends.armv7m.instructions import Armv7m, lsr
 from smelt.codegen.lower.assembly_builder import Label
 from smelt.codegen.lower.registers import (
@@ -28,33 +34,35 @@ from smelt.codegen.lower.registers import (
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 _LEFT, _WIDE, _END, _TOTAL, _OUTPUT, _COMMON = 0, 4, 8, 12, 16, 20
-"""Where on the stack numbers stand."""
+"""Offsets on the stack."""
 
 _SUMS = R9, R10, R11, R12
 
 _REGISTERS = """\
-r0: next inputs, r1: constants, r2 and r3: inputs, r4 to r7: weights of the outputs, r8: weights
-of a pair, product, r9 to r12: sums, lr: mask. On the stack: fours of outputs left, `wide`, its
-end, %d times `total`, next output%s."""
+r0: next inputs; r1: next constants; r2, r3: inputs
+r4-r7: weights of the four outputs; r8: weights of a pair, then product
+r9-r12: sums of the four outputs; lr: mask 0x00ff00ff
+Stack: groups of four outputs left, `wide`, its end, %d * `total`,
+address of the next output%s"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowSums:
-    """What the function sums.
+    """The sums that the function computes.
 
     Attributes:
-        outputs: of a row.
-        blocks: fours of inputs.
-        turns: of them.
-        offset: what weights are counted from.
+        outputs: outputs of a row.
+        blocks: groups of four inputs.
+        loop: the loop over `blocks`.
+        offset: number added to weights.
         repaired: whether some output has repairs.
-        common: words of constants before all others that requantize all outputs.
-        scaling: of sums.
+        common: words of requantization constants that all outputs share; they come first.
+        scaling: requantization of the sums.
     """
 
     outputs: int
     blocks: int
-    turns: Turns
+    loop: UnrolledLoop
     offset: int
     repaired: bool
     common: int
@@ -62,9 +70,10 @@ class RowSums:
 
 
 def row(r: RowSums) -> Armv7m:
-    """The function's code."""
+    """Return the code of the function."""
     a, s, rest, end = Armv7m(), r.scaling, r.outputs % 4, Label(5)
-    a.describe(_REGISTERS % (r.offset, ", what outputs have in common" if r.common else ""))
+    shared = ", address of the shared constants" if r.common else ""
+    a.describe(_REGISTERS % (r.offset, shared))
     with a.function(28):
         a.mov(R7, R2).movw(R4, -(-r.outputs // 4)).mov(R5, R0)
         a.movw(R6, 8 * r.blocks).add(R6, R6, R0)
@@ -81,7 +90,7 @@ def row(r: RowSums) -> Armv7m:
         a.ldmia(R1, _SUMS)
         for total in _SUMS:
             a.sub(total, total, R8)
-        run_turns(a, r.turns, lambda: _block(a), R0, R8, _END)
+        run_loop(a, r.loop, lambda: _block(a), R0, R8, _END)
         if r.repaired:
             _repair(a)
         a.ldr(R0, SP, _OUTPUT)
@@ -106,7 +115,7 @@ def row(r: RowSums) -> Armv7m:
 
 
 def _block(a: Armv7m) -> None:
-    """Four inputs and their weights of four outputs."""
+    """Add the products of four inputs to the sums of four outputs."""
     a.ldmia(R0, [R2, R3])
     a.ldmia(R1, [R4, R5, R6, R7])
     for total, weights in zip(_SUMS, (R4, R5, R6, R7), strict=True):
@@ -116,22 +125,22 @@ def _block(a: Armv7m) -> None:
 
 
 def _repair(a: Armv7m) -> None:
-    """Adds the products that the outputs' weights lack."""
+    """Add the products of the outputs' repairs."""
     none = Label(4)
     a.ldmia(R1, [R5]).cbz(R5, none)
     a.ldr(R8, SP, _WIDE)
     for total in _SUMS:
         done = Label(3)
         a.ldmia(R1, [R5]).cbz(R5, done)
-        again = a.here(6)
+        repair = a.here(6)
         a.ldmia(R1, [R6, R7]).ldrh(R2, R8, R6).mla(total, R2, R7, total)
-        a.subs(R5, R5, 1).b(again, "ne")
+        a.subs(R5, R5, 1).b(repair, "ne")
         a.place(done)
     a.place(none)
 
 
 def _load_own(a: Armv7m, s: ShortScaling, total: Register) -> None:
-    """Loads what outputs do not have in common: a bias, which is added, and the offset."""
+    """Load an output's own constants: add its bias (if any) to the sum, load its offset to r4."""
     if s.biases is not None:
         a.ldr_then(R3, R1, 4).add(total, total, R3)
     a.ldr_then(R4, R1, 4)

@@ -1,15 +1,15 @@
 """int8 depthwise convolutions of 3x3 taps for Armv7-M without the DSP extension.
 
-Words hold inputs of two neighbouring lines of a channel, as `convolution_pairs` proves them exact:
-129 more than the one and 2^16 times the other. A function in assembly walks along a line of
-outputs with all weights in registers. Of each column it loads one word with the first two of its
-three inputs and one with the last two, and adds their products to the sums of the three outputs
-that see the column: two loads and six multiplications for nine products.
+Each word holds inputs of two neighbouring lines of a channel: (x_a + 129) + 2^16 x_b, as
+`convolution_pairs` proves exact. An assembly function walks along a line of outputs with all
+weights in registers. For each column it loads two words, with the first two and the last two of the
+column's three inputs, and adds their products to the sums of the three outputs whose windows
+contain the column: two loads and six multiplications for nine products.
 
-The weight of the middle input is shared out to both words so that their brackets hold. That fails
-only where all three weights of a column are large; channels with such a column are computed by a
-second function, which adds one more product a column, that of the repair. What the sums hold
-besides is part of the bias that requantization takes in.
+The weight of the middle input is split between both words so that their brackets fit into 16 bits.
+That fails only if all three weights of a column are large. Channels with such a column are computed
+by a second function, which adds another product per column, the repair. The constant that the sums
+contain is subtracted by the bias in the requantization.
 """
 
 from __future__ import annotations
@@ -45,45 +45,48 @@ from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution import DepthwiseConv2D
 
-_MOST_TURNS = 255
-"""What an immediate counts down from; three outputs a turn."""
+_MOST_ITERATIONS = 255
+"""Largest immediate for the loop counter; an iteration computes at least three outputs."""
 
 
 _UNROLLED = {"speed": 5, "ram": 5, "size": 1}
-"""Times three outputs in a turn of the loop, at most."""
+"""Upper limit of the groups of three outputs per iteration of the loop."""
 
-_LONGEST_STRAIGHT = 16
-"""Words of a column that are packed without a loop."""
+_LONGEST_UNROLLED = 16
+"""Largest number of words of a column that are packed without a loop."""
 
 
 @dataclass(frozen=True)
 class LinesFunction:
-    """A function for the lines of a channel; `lacks` is where its repairs stand, if it has any.
+    """A function for the lines of a channel.
 
-    `assembly` has the lines of each of its statements.
+    Attributes:
+        name: suffix of its name.
+        repairs: index of the repairs behind the weights; None if the function adds no repairs.
+        assembly: C lines of each assembly statement.
     """
 
     name: str
-    lacks: int | None
+    repairs: int | None
     assembly: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class LinePacking:
-    """How inputs of a channel are brought into words, each with the one in the next line.
+    """The packing of a channel's inputs: each word holds an input and the one in the next line.
 
     Attributes:
-        begin: word of the first column that the image fills.
-        filled: columns that it fills.
-        source: elements from one line of the image to the next, and over two.
+        begin: word of the first column inside the image.
+        filled: columns inside the image.
+        source: elements from one line of the image to the next, and to the one after.
         column: elements from one column to the next.
         pitch: words of a line, and of two.
-        size: lines of the image.
-        loads: where there is no loop over lines: which are loaded, and from where.
-        stores: then: index and C of each word.
-        lower, upper, both: C of inputs outside of the image, as the lower half of a word, its upper
-            half, and both.
-        plain: the number that such an input has.
+        size: lines of the image; 0 without a loop over lines.
+        loads: without a loop over lines: index and offset of each loaded line.
+        stores: without a loop over lines: index and C text of each word.
+        lower: lower half of a word for an input outside of the image.
+        upper: upper half of such a word, plus the 129 of its lower half.
+        both: a word of two inputs outside of the image.
     """
 
     begin: int
@@ -104,24 +107,25 @@ class SlidingColumnsParameters(Parameters):
     """Variables of `backends/armv7m/depthwise_3x3.j2`.
 
     Attributes:
-        title: what is computed.
-        images: that it is computed for.
-        condition: the preprocessor's, for assembly.
-        functions: without repairs, with them, or both.
-        chooser: which word of a row chooses the latter; None for one function.
-        scaling: of sums.
-        own: C of a channel's requantization.
-        fields: words of a row.
-        across: what lines are.
-        band: lines at a time.
-        count: lines.
-        outputs: of a line.
-        step: elements from an output to the next, and from a line to the next.
-        packing: of inputs.
-        scratch_words: that are taken.
-        channels: of the output.
-        channel: C of the input's channel.
-        before: lines before the image.
+        title: text of the function's comment.
+        images: the loop over images.
+        condition: preprocessor condition for the assembly.
+        functions: the function without repairs, the one with repairs, or both.
+        chooser: index of the word of a row that selects the function with repairs; None if there
+            is only one function.
+        scaling: requantization of the sums.
+        own: C texts of a channel's requantization constants.
+        fields: words of a channel's row of constants.
+        across: "rows" or "columns", whichever the lines are.
+        band: lines of outputs at a time.
+        count: lines of outputs.
+        outputs: outputs of a line.
+        step: elements from one output to the next, and from one line to the next.
+        packing: packing of inputs.
+        scratch_words: words of scratch.
+        channels: output channels.
+        channel: C text: the input channel of output channel `o`.
+        before: lines of padding before the image.
     """
 
     title: str
@@ -145,15 +149,15 @@ class SlidingColumnsParameters(Parameters):
 
 
 class SlidingDepthwise(Kernel[DepthwiseConv2D]):
-    """Depthwise convolutions of 3x3 taps, stride 1, whose lines fit into scratch."""
+    """Depthwise convolutions of 3x3 taps with stride 1 whose lines fit into scratch."""
 
     op = DepthwiseConv2D
 
     @override
     def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
-        served = scaling_of(node)
-        if isinstance(served, Refusal):
-            return served
+        common = scaling_of(node)
+        if isinstance(common, Refusal):
+            return common
         if refusal := _refuse_shape(node):
             return refusal
         band = LineBand.of(node)
@@ -161,7 +165,7 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
         scaling = _scaling(node, columns)
         if scaling is None:
             name = node.op.name
-            return Refusal(f"{name} has scales that no short multiplications are exact for.")
+            return Refusal(f"{name} has scales for which no short multiplications are exact.")
         y, plane = node.output.type, band.plane
         planes, bands = y.shape[0] * y.shape[3], -(-plane.outputs[0] // band.lines)
         return KernelCall(
@@ -189,28 +193,33 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
 
 
 def _refuse_shape(node: Node[DepthwiseConv2D]) -> Refusal | None:
-    """Why a shape is not served; None where it is."""
+    """Return why a shape is not supported; None if it is."""
     name, window = node.op.name, Window.of(node)
     if (window.kernel, window.stride, window.dilation) != ((3, 3), (1, 1), (1, 1)):
         return Refusal(
-            f"{name} is served in sliding columns for 3x3 taps, stride 1, no dilation only."
+            f"{name} in sliding columns supports only 3x3 taps, stride 1 and no dilation."
         )
     longest = max(node.output.type.shape[1:3])
-    if (longest + 2) * 4 * 2 > SCRATCH_BYTES or longest // 3 > _MOST_TURNS:
-        return Refusal(f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes.")
+    if (longest + 2) * 4 * 2 > SCRATCH_BYTES or longest // 3 > _MOST_ITERATIONS:
+        return Refusal(f"{name} has lines too long to pack into {SCRATCH_BYTES} bytes.")
     return None
 
 
 @dataclass(frozen=True)
 class LineBand:
-    """So many lines of outputs at a time; lines run along v, the longer axis of the plane."""
+    """The lines of outputs computed at once; lines run along v, the longer axis of the plane.
+
+    Attributes:
+        plane: the plane of a channel.
+        lines: number of lines.
+    """
 
     plane: Plane
     lines: int
 
     @staticmethod
     def of(node: Node[DepthwiseConv2D]) -> LineBand:
-        """As many lines as fit into scratch, the same in all bands but for the last one."""
+        """Return the lines of a band: as few bands as scratch allows, divided evenly."""
         y = node.output.type
         plane = Plane.along(node, 0 if y.shape[2] >= y.shape[1] else 1)
         count = plane.outputs[0]
@@ -219,14 +228,17 @@ class LineBand:
 
     @property
     def words(self) -> int:
-        """Words of scratch: a line more, for the last one's lower inputs."""
+        """Words of scratch; one more line holds the last line's lower inputs."""
         return self.plane.columns * (self.lines + 1)
 
     @property
-    def straight(self) -> list[tuple[int | None, int | None]]:
-        """The two inputs of each word of a column, None for outside; nothing if they are many."""
+    def unrolled(self) -> list[tuple[int | None, int | None]]:
+        """The two input lines of each word of a column, None outside of the image.
+
+        The list is empty if a loop packs the words.
+        """
         words, before = self.lines + 1, self.plane.before[0]
-        if self.lines < self.plane.outputs[0] or words > _LONGEST_STRAIGHT:
+        if self.lines < self.plane.outputs[0] or words > _LONGEST_UNROLLED:
             return []
         inside = (
             i if 0 <= i < self.plane.size[0] else None for i in range(-before, words + 1 - before)
@@ -234,18 +246,18 @@ class LineBand:
         return list(pairwise(inside))
 
     def packing(self, outside: int) -> LinePacking:
-        """How inputs become words; outside of the image, they are that number."""
-        plane, straight, (line, column) = self.plane, self.straight, self.plane.source
-        pitch, loaded = plane.columns, {i for pair in straight for i in pair if i is not None}
+        """Return the packing of inputs; inputs outside of the image have the value `outside`."""
+        plane, unrolled, (line, column) = self.plane, self.unrolled, self.plane.source
+        pitch, loaded = plane.columns, {i for pair in unrolled for i in pair if i is not None}
         return LinePacking(
             begin=plane.before[1],
             filled=plane.filled,
             source=(line, 2 * line),
             column=column,
             pitch=(pitch, 2 * pitch),
-            size=0 if straight else plane.size[0],
+            size=0 if unrolled else plane.size[0],
             loads=tuple((i, i * line) for i in sorted(loaded)),
-            stores=tuple((i * pitch, _word(pair, outside)) for i, pair in enumerate(straight)),
+            stores=tuple((i * pitch, _word(pair, outside)) for i, pair in enumerate(unrolled)),
             lower=outside + LIFT,
             upper=LIFT + outside * 65536,
             both=outside + LIFT + outside * 65536,
@@ -267,7 +279,7 @@ def _parameters(
         pitch=plane.columns,
         outputs=plane.outputs[1],
         triples=triples,
-        turns=plane.outputs[1] // 3 // triples,
+        iterations=plane.outputs[1] // 3 // triples,
         step=step,
         line_step=line_step,
         held=constants + (3 if True in kinds else 0),
@@ -295,7 +307,7 @@ def _parameters(
         scratch_words=band.words,
         channels=node.output.type.shape[3],
         channel=input_channel(node),
-        before=0 if band.straight else plane.before[0],
+        before=0 if band.unrolled else plane.before[0],
     )
 
 
@@ -305,24 +317,24 @@ def _function(sums: SlidingLines) -> LinesFunction:
 
 
 def _scaling(node: Node[DepthwiseConv2D], columns: SharedColumns) -> ShortScaling | None:
-    """The requantization of sums with what else they hold; None if no short one is exact."""
+    """Return the requantization, whose bias removes the sums' constant; None if none is exact."""
     scales = convolution_scales(
         node.input(0).type, node.input(1).type, node.output.type, node.rounding
     )
     bias = bias_with_zero_point(node, 3)
-    known = (0 if bias is None else bias) + columns.first.starts + columns.last.starts
+    total_bias = (0 if bias is None else bias) + columns.first.starts + columns.last.starts
     requantization = Requantization.of(node, scales, node.op.activation, sums(node, 3))
-    found = short_scaling(requantization, known)
+    found = short_scaling(requantization, total_bias)
     return None if found is None else found.signed
 
 
 def _triples(count: int, most: int) -> int:
-    """Three outputs each that a turn of the loop makes: as many as divide all there are."""
+    """Return the groups of three outputs per iteration: the largest divisor of `count`."""
     return max(i for i in range(1, most + 1) if count % i == 0)
 
 
 def _word(pair: tuple[int | None, int | None], outside: int) -> str:
-    """C of a word of two inputs."""
+    """Return the C text of a word of two inputs."""
     lower, upper = pair
     first = f"{outside + LIFT}" if lower is None else f"x{lower} + {LIFT}"
     return f"{first} + {outside if upper is None else f'x{upper}'} * 65536"
@@ -330,14 +342,19 @@ def _word(pair: tuple[int | None, int | None], outside: int) -> str:
 
 @dataclass(frozen=True)
 class SharedColumns:
-    """Weights of columns across the lines, for the first two inputs and for the last two."""
+    """Weights of the window's columns across the lines.
+
+    Attributes:
+        first: weights of each column's first two inputs.
+        last: weights of each column's last two inputs.
+    """
 
     first: PairedWeights
     last: PairedWeights
 
     @staticmethod
     def of(node: Node[DepthwiseConv2D], band: LineBand) -> SharedColumns:
-        """Those of a node; what is left of the middle input's goes to the first pair."""
+        """Return the weights of a node; `first` gets what `last` cannot take of the middle one."""
         columns = np.moveaxis(node.input(1).array[0], 2, 0).astype(np.int64)
         if band.plane.axis == 0:
             columns = columns.transpose(0, 2, 1)
@@ -348,12 +365,12 @@ class SharedColumns:
 
     @property
     def repaired(self) -> Array:
-        """bool `[o]`: whether an output has repairs."""
+        """bool `[o]`: whether an output channel has repairs."""
         return np.asarray([bool(repairs) for repairs in self.first.repairs])
 
     def rows(self, scaling: ShortScaling) -> Array:
-        """int32 `[o, fields]`: weights, requantization, repairs."""
-        # A bias comes last here: only sums with one load it.
+        """Return int32 `[o, fields]`: weights, requantization, repairs."""
+        # Move the bias to the end, since not all layers have one.
         fields = np.roll(scaling.rows, -1, axis=1) if scaling.biases is not None else scaling.rows
         parts = [self.first.words, self.last.words, fields]
         if self.first.repaired:

@@ -1,4 +1,4 @@
-"""Armv7-M: outputs of a channel in lines, of 3x3 taps that slide along them (`depthwise_3x3`)."""
+"""Armv7-M assembly: lines of outputs of a channel; 3x3 taps slide along them (`depthwise_3x3`)."""
 
 from __future__ import annotations
 
@@ -30,31 +30,33 @@ _FIRST, _LAST = (R5, R6, R7), (R8, R9, R10)
 """Weights of a column's first two inputs and of its last two."""
 
 _REGISTERS = """\
-r0: words of the column, r1: output, r2: the column's first two inputs, r3: its last two, r4:
-product, r5 to r7: weights of the former, r8 to r10: of the latter, r11, r12 and lr: sums of three
-outputs. On the stack: what requantizes%s, lines left, turns left."""
+r0: words of the column; r1: next output
+r2: the column's first two inputs; r3: its last two inputs; r4: product
+r5-r7: weights of the first two inputs; r8-r10: weights of the last two
+r11, r12, lr: sums of three outputs
+Stack: requantization constants%s, lines left, iterations left"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlidingLines:
-    """How lines of outputs are computed.
+    """The computation of lines of outputs.
 
     Attributes:
         pitch: words of a line.
-        outputs: of a line.
-        triples: of outputs in a turn of the loop.
-        turns: of it.
+        outputs: outputs of a line.
+        triples: groups of three outputs per iteration of the loop.
+        iterations: iterations of the loop.
         step: bytes from an output to the next.
         line_step: bytes from a line of outputs to the next.
-        held: words of a channel's constants on the stack, repairs too if some channel has any.
-        repaired: whether this function adds them.
-        scaling: of sums.
+        held: words of a channel's constants on the stack, with repairs if some channel has any.
+        repaired: whether this function adds repairs.
+        scaling: requantization of the sums.
     """
 
     pitch: int
     outputs: int
     triples: int
-    turns: int
+    iterations: int
     step: int
     line_step: int
     held: int
@@ -63,13 +65,13 @@ class SlidingLines:
 
     @property
     def constants(self) -> int:
-        """Words that requantize, before repairs."""
+        """Words of requantization constants; the repairs follow them."""
         return self.scaling.rows.shape[1]
 
 
 def lines(p: SlidingLines) -> Armv7m:
-    """The function's code."""
-    a, rest, left, turns_left = Armv7m(), p.outputs % 3, 4 * p.held, 4 * p.held + 4
+    """Return the code of the function."""
+    a, rest, left, iterations_left = Armv7m(), p.outputs % 3, 4 * p.held, 4 * p.held + 4
     a.describe(_REGISTERS % (", repairs" if p.repaired else ""))
     with a.function(4 * p.held + 8):
         a.mov(R11, R2).str_(R3, SP, left)
@@ -81,19 +83,19 @@ def lines(p: SlidingLines) -> Armv7m:
         _column(a, p, 0, [R11])
         _column(a, p, 1, [R12, R11])
         a.adds(R0, 8)
-        if p.turns:
-            turn = None
-            if p.turns > 1:
-                a.movs(R4, p.turns)
-                turn = a.here(2)
-                a.str_(R4, SP, turns_left)
+        if p.iterations:
+            start = None
+            if p.iterations > 1:
+                a.movs(R4, p.iterations)
+                start = a.here(2)
+                a.str_(R4, SP, iterations_left)
             with a.repeat(p.triples):
                 _column(a, p, 0, [LR, R12, R11])
                 _column(a, p, 1, [R11, LR, R12])
                 _column(a, p, 2, [R12, R11, LR])
                 a.adds(R0, 12)
-            if turn:
-                a.ldr(R4, SP, turns_left).subs(R4, R4, 1).b(turn, "ne")
+            if start:
+                a.ldr(R4, SP, iterations_left).subs(R4, R4, 1).b(start, "ne")
         if rest > 0:
             _column(a, p, 0, [LR, R12, R11])
         if rest > 1:
@@ -106,7 +108,10 @@ def lines(p: SlidingLines) -> Armv7m:
 
 
 def _column(a: Armv7m, p: SlidingLines, at: int, sums: list[Register]) -> None:
-    """A column for the sums that see it, the newest one first; a third one is done then."""
+    """Add a column to the sums of outputs whose windows contain it, the newest output first.
+
+    The third sum is then complete, and its output is stored.
+    """
     a.ldr(R2, R0, 4 * at)
     a.ldr(R3, R0, 4 * (at + p.pitch))
     for tap in reversed(range(len(sums))):
@@ -116,7 +121,7 @@ def _column(a: Armv7m, p: SlidingLines, at: int, sums: list[Register]) -> None:
 
 
 def _add(a: Armv7m, p: SlidingLines, total: Register, tap: int) -> None:
-    """Adds the products of a column, its place among the window's three being `tap`."""
+    """Add the products of a column that is column `tap` of the output's window."""
     a.mul(R4, R2, _FIRST[tap])
     if tap == 0:
         a.asr(total, R4, 16)
@@ -129,7 +134,10 @@ def _add(a: Armv7m, p: SlidingLines, total: Register, tap: int) -> None:
 
 
 def _finish(a: Armv7m, p: SlidingLines, total: Register) -> None:
-    """Stores the output of a sum. On the stack: offset, highest part, lower ones, nudge, bias."""
+    """Store the output of a sum.
+
+    The constants on the stack: offset, parts of the multiplier from the highest, nudge, bias.
+    """
     s = p.scaling
     if s.biases is not None:
         a.ldr(R2, SP, 4 * (p.constants - 1)).add(total, total, R2)

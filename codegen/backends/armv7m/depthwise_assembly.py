@@ -1,4 +1,4 @@
-"""Armv7-M: a channel of a plane of a depthwise convolution (`halfword_depthwise`)."""
+"""Armv7-M assembly: one channel's plane of a depthwise convolution (`halfword_depthwise`)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ from smelt.codegen.lower.registers import (
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 _REGISTERS = """\
-r0: words under the window, r1: row of weights and constants, r8: total of words, r9: of upper
-halves, r11: output, r12: 2^15, lr: pairs left in this row. On the stack: outputs left
-along the other axis%s."""
+r0: words under the window; r1: weights, then requantization constants
+r2-r4: words; r5-r7: weights
+r8: total of words; r9: total of upper halves; r10: sum of a group of taps
+r11: outputs; r12: 2^15 (rounding); lr: pairs of outputs left in this row
+Stack: outputs left along the other axis%s"""
 
 
 def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv7m:
-    """The function's code; `chunks` are of the window's taps."""
+    """Return the code of the function; `chunks` are the sizes of the groups of taps."""
     a, row_of_constants = Armv7m(), p.taps[0] * p.taps[1] + s.rows.shape[1]
-    odd = ", distance between the outputs of a pair, 0 for the last one"
+    odd = ", distance between the outputs of a pair (0 for a last single one)"
     a.describe(_REGISTERS % (odd if p.odd else ""))
     with a.function(12):
         a.str_(R3, SP)
@@ -45,10 +47,10 @@ def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv7m:
             a.movw(R3, p.target[0])
             a.ldr(R2, SP).cmp(R2, 1).it("eq").moveq(R3, 0).str_(R3, SP, 4)
         a.movw(LR, p.outputs[1])
-        a.comment("A pair.")
+        a.comment("Next pair of outputs.")
         pair = a.here(2)
         _products(a, p, chunks)
-        a.comment("Sums: r10 and r9.")
+        a.comment("r10, r9: sums of the two outputs.")
         a.sub(R10, R8, lsl(R9, 16))
         load_row(a, s, [R10, R9], R1)
         a.advance(R1, -4 * row_of_constants, R2)
@@ -72,7 +74,7 @@ def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv7m:
 
 
 def _products(a: Armv7m, p: Plane, chunks: tuple[int, ...]) -> None:
-    """The products of a window, line by line: sums to r10, from there to the totals."""
+    """Sum the products of a window: groups of taps in r10, then added to the totals r8 and r9."""
     ends = list(accumulate(chunks))
     for tap in range(p.lines * p.run):
         i = tap % p.run

@@ -1,6 +1,6 @@
 """The instructions of Armv7-M (Armv7-M Architecture Reference Manual, DDI 0403, chapter A7).
 
-Assemblers choose between 16 and 32 bits; here all take the latter, at most.
+Assemblers choose between 16-bit and 32-bit encodings; sizes here are upper limits.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from smelt.codegen.lower.registers import (
 )
 
 CONDITION = "defined(__GNUC__) && defined(__thumb2__)"
-"""The preprocessor's, for the assembly that this makes."""
+"""Preprocessor condition for this assembly."""
 
 _SAVED = (R4, R5, R6, R7, R8, R9, R10, R11)
 
 
 @dataclass(frozen=True)
 class Shifted:
-    """A register that an instruction shifts before it takes it."""
+    """A register operand that the instruction shifts first."""
 
     register: Register
     kind: str
@@ -56,22 +56,26 @@ class Shifted:
 
 
 def asr(register: Register, amount: int) -> Shifted:
-    """Shifted right, with its sign."""
+    """Return the register, shifted right arithmetically."""
     return Shifted(register, "asr", amount)
 
 
 def lsl(register: Register, amount: int) -> Shifted:
-    """Shifted left."""
+    """Return the register, shifted left."""
     return Shifted(register, "lsl", amount)
 
 
 def lsr(register: Register, amount: int) -> Shifted:
-    """Shifted right, filled up with zeros."""
+    """Return the register, shifted right logically."""
     return Shifted(register, "lsr", amount)
 
 
 def _modified(value: int) -> str:
-    """A number that a byte makes: shifted, or in both halves, in one or both bytes of each."""
+    """Return a modified immediate.
+
+    It is a shifted byte, or a byte repeated: in the low or high byte of both halves, or in all
+    four bytes. Small negative numbers are accepted too: assemblers replace the instruction.
+    """
     byte = value & 0xFF
     if value > 0xFF and value == byte * 0x10001:
         return f"#0x{value:08x}"
@@ -81,7 +85,7 @@ def _modified(value: int) -> str:
         return f"#{value}"
     if -256 < value < 0:
         return f"#{value}"
-    raise EncodingError(f"{value} is no modified immediate")
+    raise EncodingError(f"{value} is not a modified immediate")
 
 
 def _operand(operand: Register | Shifted | int) -> str:
@@ -97,12 +101,12 @@ def _three(d: Register, n: Register, m: Register | Shifted | int) -> str:
 
 
 def _sum(d: Register, n: Register, m: Register | Shifted | int) -> str:
-    """Of any register, with any number up to 4095."""
+    """Return the operands of ADD or SUB; an immediate may be up to 4095."""
     return joined(d, n, f"#{m}") if isinstance(m, int) and 0 <= m < 1 << 12 else _three(d, n, m)
 
 
 def _sum_with_flags(d: Register, n: Register | int, m: Register | int | None = None) -> str:
-    """`d` and a number up to 255, or `n` and another operand."""
+    """Return the operands: `d` and an immediate up to 255, or `d`, `n` and another operand."""
     return joined(d, immediate(n, 255)) if isinstance(n, int) else joined(d, n, _operand(m or 0))
 
 
@@ -127,7 +131,7 @@ def _mul(d: Register, n: Register, m: Register) -> str:
 
 def _mul_16(d: Low, n: Low, m: Low) -> str:
     if m != d:
-        raise EncodingError(f"MULS has {d} for a result and another last operand, {m}")
+        raise EncodingError(f"the last operand of MULS must be its result {d}, not {m}")
     return joined(d, n, m)
 
 
@@ -150,7 +154,7 @@ def _offset(d: Register, base: Register, offset: Register | int | None = None) -
 
 
 def _then(d: Register, base: Register, step: int) -> str:
-    """Moves the base on behind the access."""
+    """Return the operands of a load or store that advances its base afterwards."""
     return f"{d}, [{base}], {immediate(step, 255, least=-255)}"
 
 
@@ -165,7 +169,7 @@ def _many(base: Register, registers: Sequence[Register]) -> str:
 
 def _many_then(base: Register, registers: Sequence[Register]) -> str:
     if base in registers:
-        raise EncodingError(f"{base} would be loaded and moved on")
+        raise EncodingError(f"{base} would be both loaded and advanced")
     return f"{base}!, {listed(registers)}"
 
 
@@ -178,7 +182,7 @@ def _room(size: int) -> str:
 
 
 def _wide(form: Callable[P, str], name: str = "") -> Opcode[P]:
-    """An instruction that may take 32 bits."""
+    """Return an instruction that may take 32 bits."""
     return Opcode(form, name, size=4)
 
 
@@ -220,19 +224,19 @@ class Armv7m(Assembler):
         return self
 
     def b(self, label: Label, condition: str = "") -> Self:
-        """Goes to a label, if the condition holds."""
+        """Branch to a label, if the condition holds."""
         self.branch(f"b{condition}", label, BranchRange(1 << 20, (1 << 20) - 2), size=4)
         return self
 
     def cbz(self, n: Low, label: Label) -> Self:
-        """Goes to a label further on if a register is 0."""
+        """Branch forward to a label if a register is 0."""
         if n.number > R7.number:
-            raise EncodingError(f"{n} is none of r0 to r7")
+            raise EncodingError(f"{n} is not one of r0 to r7")
         self.branch("cbz", label, BranchRange(0, 126), register=n)
         return self
 
     def advance(self, d: Register, distance: int, spare: Register) -> None:
-        """`d += distance`; `spare` may be lost."""
+        """`d += distance`; `spare` may change."""
         size = abs(distance)
         if size == 0:
             self.blank()

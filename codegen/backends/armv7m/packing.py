@@ -1,4 +1,4 @@
-"""How the inputs under windows are packed, two channels in a word, as templates print it."""
+"""Template variables for packing the inputs under windows, two channels in a word."""
 
 from __future__ import annotations
 
@@ -11,26 +11,31 @@ from smelt.codegen.lower.kernel import Scratch
 from smelt.ir import DType
 
 PIXELS = 3
-"""Pixels whose sums of two outputs fit into registers."""
+"""Pixels of a block: their sums for two output channels fit into registers."""
 
 _WIDEST_SLIDE = 5
-"""Columns of a window up to which neighbouring pixels' inputs are loaded together."""
+"""Largest number of window columns for which inputs of adjacent pixels are loaded together."""
 
 
 @dataclass(frozen=True)
 class LastInputs:
-    """A word that is made of the last inputs of a run: its index, and C."""
+    """A word of the last inputs of a run.
+
+    Attributes:
+        word: index of the word.
+        inputs: C text of the word's value.
+    """
 
     word: int
     inputs: str
 
 
 def last_inputs(run: int, names: Sequence[str], apart: int) -> tuple[LastInputs, ...]:
-    """The words of inputs behind the last whole four of a run.
+    """Return the words of the inputs after the last whole group of four of a run.
 
     Args:
-        run: inputs.
-        names: C of where those of each pixel start.
+        run: inputs of the run.
+        names: C expression of each pixel's pointer to its remaining inputs.
         apart: words from one pair of inputs to the next.
     """
     rest = run % 4
@@ -47,9 +52,11 @@ def last_inputs(run: int, names: Sequence[str], apart: int) -> tuple[LastInputs,
 
 @dataclass(frozen=True)
 class SlidingInput:
-    """A column under neighbouring windows: C of where it is, and the words that hold it.
+    """A column under neighbouring windows.
 
-    Words are in pairs: even channels and odd ones.
+    Attributes:
+        at: C text that adds the column's index; empty for column 0.
+        pairs: indices of the words that hold the column's even and odd channels, for each window.
     """
 
     at: str
@@ -58,18 +65,19 @@ class SlidingInput:
 
 @dataclass(frozen=True)
 class PairsGathering:
-    """How the inputs under windows are found, where pixels are not simply neighbours.
+    """The addresses of the inputs under windows, unless pixels are simply contiguous.
 
     Attributes:
-        under: what lies under a window.
-        output_pixel: C of where an output pixel starts; "" where those of a block are neighbours.
-        row_end: of the rows of a window.
-        row: how one of them is packed: `whole`, `sliding`, `inside` (whole if it is), `columns`.
-        inside: the last column from which it lies inside of the image.
-        copies: where the rows of three windows are put together first; "" for the first.
-        last: row and column of the last block, if it overlaps with the one before.
+        under: the inputs under a window.
+        output_pixel: C text: offset of an output pixel; "" if those of a block are contiguous.
+        row_end: end of the loop over a window's rows; 0 without a loop.
+        row: how a row is packed: `whole`, `sliding` (with its neighbours), `inside` (whole if it
+            is inside the image, else by columns), `columns`.
+        inside: last first column for which a row is inside the image.
+        copies: C texts: what to add to `line` for each pixel's copied row; empty if not copied.
+        last: row and column of the last block's first pixel, if it overlaps the one before.
         sliding: columns under three windows.
-        slid: words between the last column's and the end.
+        slid: words from the end of the first column's words to the end of the row's words.
     """
 
     under: Footprint
@@ -84,7 +92,7 @@ class PairsGathering:
 
     @staticmethod
     def of(product: ImageProduct) -> PairsGathering:
-        """That of a convolution."""
+        """Return the gathering for a convolution."""
         window, place, row = product.window, product.place, _row_of(product)
         columns, depth, last = window.kernel[1], window.depth, place.pixels - PIXELS
         slides = row == "sliding"
@@ -103,16 +111,16 @@ class PairsGathering:
 
 @dataclass(frozen=True)
 class PairsPacking:
-    """How the inputs of three pixels are packed.
+    """The packing of the inputs of three pixels.
 
     Attributes:
         depth: channels of an input pixel, and of two pixels.
-        run: inputs that are packed at once; 0 where that is a pixel's only.
+        run: inputs that are packed at once; 0 if rows are never packed as a whole.
         tail: words of the last inputs of a run.
-        tail_words: how many they are.
-        pixels: to be computed.
-        last: first pixel of the last block, where outputs are neighbours; None elsewhere.
-        gathering: None where inputs are neighbours too.
+        tail_words: number of these words.
+        pixels: number of output pixels.
+        last: first pixel of the last block; None if a block's outputs are not contiguous.
+        gathering: how inputs are found; None if they are contiguous too.
     """
 
     depth: tuple[int, int]
@@ -125,7 +133,7 @@ class PairsPacking:
 
     @staticmethod
     def of(product: ImageProduct) -> PairsPacking:
-        """That of a convolution."""
+        """Return the packing for a convolution."""
         pixels, depth = product.place.pixels, product.window.depth
         together, run = pixels >= PIXELS, product.run
         neighbours = together and product.window.pointwise
@@ -143,25 +151,28 @@ class PairsPacking:
         )
 
     def copies(self, product: ImageProduct) -> tuple[Scratch, ...]:
-        """Where rows of windows are put together first, if they are."""
+        """Return the scratch for copied rows of windows, if rows are copied."""
         if self.gathering is None or not self.gathering.copies:
             return ()
         return (Scratch("line", DType.INT8, PIXELS * product.run),)
 
 
 def scratch_bytes(product: ImageProduct) -> int:
-    """What the packed inputs of three pixels take, with copies of rows of their windows."""
+    """Return the bytes of scratch for the packed inputs of three pixels, copied rows included."""
     line = PIXELS * product.run if _splits_words(product) else 0
     return product.window.kernel[0] * len(pairs_of(product.run)) * 4 * PIXELS + line
 
 
 def _splits_words(product: ImageProduct) -> bool:
-    """Whether a row of the window must lie in one piece to be packed."""
+    """Return whether a row of the window must be contiguous to be packed.
+
+    This is so if the channels of a pixel do not fill whole groups of four.
+    """
     return product.window.kernel[1] > 1 and product.window.depth % 4 != 0
 
 
 def _row_of(product: ImageProduct) -> str:
-    """How a row of a window is packed."""
+    """Return how a row of a window is packed; see `PairsGathering.row`."""
     window, columns = product.window, product.window.kernel[1]
     slides = not _splits_words(product) and 1 < columns <= _WIDEST_SLIDE
     if slides and window.stride[1] == window.dilation[1] == 1:
@@ -172,14 +183,14 @@ def _row_of(product: ImageProduct) -> str:
 
 
 def _copies(product: ImageProduct) -> tuple[str, ...]:
-    """Where the rows of three windows are put together, C behind a sum; nothing where not."""
+    """Return `PairsGathering.copies`."""
     if not _splits_words(product) or (product.contiguous and not product.window.padded):
         return ()
     return tuple(f" + {i * product.run}" if i else "" for i in range(PIXELS))
 
 
 def _sliding(columns: int, depth: int) -> tuple[SlidingInput, ...]:
-    """The columns under the windows of three neighbouring pixels."""
+    """Return the columns under the windows of three neighbouring pixels."""
 
     def words(column: int, tap: int) -> tuple[int, int]:
         even = tap * depth // 2 * PIXELS + column - tap

@@ -1,4 +1,4 @@
-"""Weights of two taps packed for one multiplication; `convolution_pairs` proves it exact."""
+"""Weights of two taps packed for one multiplication; see the proof in `convolution_pairs`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 from smelt.ir import Array
 
 LIFT = 129
-"""What is added to the input of the first tap of a pair."""
+"""Number added to the input of the first tap of a pair."""
 
 Repairs = tuple[tuple[tuple[int, int], ...], ...]
-"""By output: where inputs stand, and what the weights that they meet lack."""
+"""For each output: (position of the input, missing part of its weight) of each repair."""
 
 
 @dataclass(frozen=True)
 class PairedWeights:
-    """Weights of pairs that no inputs lead out of a half of a word.
+    """Pairs of weights whose brackets fit into 16 bits for all inputs.
 
     Attributes:
-        kept: int64 `[o, steps, 2]`: w_a and w_b of each pair.
-        repairs: indices of pairs, and what w_a lacks there.
+        kept: int64 `[o, steps, 2]`: w_a (perhaps reduced) and w_b of each pair.
+        repairs: for each output (index of the pair, missing part of w_a).
     """
 
     kept: Array
@@ -31,9 +31,9 @@ class PairedWeights:
 
     @staticmethod
     def of(halves: Array) -> PairedWeights:
-        """Those of int64 `[o, steps, 2]` weights; where a pair is too large, w_a is reduced."""
+        """Return the pairs of int64 `[o, steps, 2]` weights; w_a is reduced if it is too large."""
         first, second = halves[..., 0], halves[..., 1]
-        # The largest bracket has x_a + 129 of 256 or 1 and x_b of 127 or -128; so has the smallest.
+        # The extremes of the bracket are at x_a + 129 = 256 or 1 and x_b = 127 or -128.
         most = 2**15 - 1 - np.maximum(127 * second, -128 * second)
         least = -(2**15) - np.minimum(127 * second, -128 * second)
         kept = np.clip(first, -(-least // 256), most // 256)
@@ -45,29 +45,32 @@ class PairedWeights:
 
     @property
     def repaired(self) -> bool:
-        """Whether some output has repairs."""
+        """Whether some output channel has repairs."""
         return any(self.repairs)
 
     @property
-    def lacking(self) -> int:
-        """How many repairs there are."""
+    def repair_count(self) -> int:
+        """Number of repairs of all outputs."""
         return sum(map(len, self.repairs))
 
     @property
     def words(self) -> Array:
-        """int64 `[o, steps]`: w_b + 2^16 w_a."""
+        """int64 `[o, steps]`: the words w_b + 2^16 w_a."""
         return self.kept[..., 1] + (self.kept[..., 0] << 16)
 
     @property
     def starts(self) -> Array:
-        """int64 `[o]`: the opposite of what sums hold besides products of weights and inputs."""
+        """int64 `[o]`: minus the constant that sums contain besides products of w and x."""
         # Repairs have no w_b, so their first product is 0.
         lacks = [sum(lack for _, lack in repairs) for repairs in self.repairs]
         return (self.kept[..., 1] < 0).sum(axis=1) - LIFT * (self.kept[..., 0].sum(axis=1) + lacks)
 
 
 def pairs_of(run: int) -> list[tuple[int, int | None]]:
-    """The taps of a run of neighbours in pairs, as four inputs in a word make two with masks."""
+    """Return the pairs of taps of a run of contiguous inputs; None is a missing second tap.
+
+    Of four inputs, 0 and 2 are a pair, and 1 and 3: a mask takes each pair from a loaded word.
+    """
     whole = run - run % 4
     found: list[tuple[int, int | None]] = []
     for i in range(0, whole, 4):
@@ -76,18 +79,21 @@ def pairs_of(run: int) -> list[tuple[int, int | None]]:
 
 
 def in_pairs(weights: Array, run: int) -> Array:
-    """int64 `[..., pairs, 2]`: w_a and w_b of runs of taps along the last axis; 0 beside none."""
+    """Return int64 `[..., pairs, 2]`: w_a and w_b along the last axis, the run of taps.
+
+    The weight of a missing second tap is 0.
+    """
     filled = np.concatenate([weights, np.zeros_like(weights[..., :1])], axis=-1)
     index = [(a, run if b is None else b) for a, b in pairs_of(run)]
     return filled[..., index].astype(np.int64)
 
 
 def two_in_a_word(first: Array, second: Array) -> Array:
-    """Two pairs `[..., 2]` of numbers of 8 bits, from 0 on, of which masks make a word each."""
+    """Pack two pairs `[..., 2]` of numbers from 0 to 255 into words; masks separate the pairs."""
     words = first[..., 1] | second[..., 1] << 8 | first[..., 0] << 16 | second[..., 0] << 24
     return np.asarray(words)
 
 
 def repair_words(repairs: Sequence[tuple[int, int]]) -> Array:
-    """How many repairs an output has, and then they."""
+    """Return the number of repairs of an output, followed by the repairs."""
     return np.asarray([len(repairs), *chain.from_iterable(repairs)], np.int64)

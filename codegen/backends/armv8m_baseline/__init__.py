@@ -1,6 +1,6 @@
-"""Backend `armv8m_baseline`: what Cortex-M23 computes by its instruction for division.
+"""Backend `armv8m_baseline`: kernels that use the division instruction of Cortex-M23.
 
-Beside them the core takes the kernels of `armv6m`.
+The core also uses the kernels of `armv6m`.
 May import `codegen.lower`, `codegen.text`, `ops` and `ir`; nothing may import it, since targets
-name it.
+refer to it by name.
 """

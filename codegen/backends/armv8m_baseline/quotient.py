@@ -1,9 +1,9 @@
-"""int8 divisions by one SDIV an element, in plain C.
+"""int8 divisions with one SDIV per element, in plain C.
 
-TensorFlow Lite multiplies by a reciprocal that takes three Newton-Raphson steps. That is nearly the
-quotient of `a * factor` and `b << shift`, to nearest, and there are but 65536 pairs of inputs to
-ask whether it is so exactly. What stands for the reciprocal of zero is negative: a divisor of its
-own takes its place.
+TensorFlow Lite multiplies by a reciprocal that it computes with three Newton-Raphson steps. The
+result is nearly `a * factor / (b << shift)`, rounded to nearest. There are only 65536 pairs of
+inputs, so all are tried to check that the results are equal. For b = 0 the Newton-Raphson steps
+give a negative reciprocal; a separate constant divisor replaces it.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from smelt.ops.arithmetic.fixed_point import clamp_limits
 from smelt.ops.core.binary import Binary
 
 _STEPS = sorted(range(-4, 5), key=abs)
-"""How far from the ideal factors and divisors others are tried."""
+"""Differences from the nearest factor that are tried."""
 
 _SHIFTS = 6
-"""How many shifts are tried, from the largest one that fits into 32 bits."""
+"""Number of shifts that are tried, from the largest one that fits into 32 bits."""
 
 _ZERO = -17 / 24
-"""The divisor that the Newton-Raphson steps make of zero, roughly."""
+"""Approximate divisor whose reciprocal the Newton-Raphson steps give for zero."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """`a * factor / (b << shift)` to nearest, ties away from zero.
+    """`a * factor / (b << shift)`, rounded to nearest, ties away from zero.
 
     Attributes:
-        factor: of the dividend.
-        shift: of the divisor, from 1 on.
-        zero: the divisor, an even number, where `b` is zero.
+        factor: factor of the dividend.
+        shift: left shift of the divisor, at least 1.
+        zero: the divisor if `b` is zero; an even number.
     """
 
     factor: int
@@ -65,7 +65,7 @@ class Division:
     zero: int
 
     def quotients(self, a: Array, b: Array) -> Array:
-        """What the C code makes of inputs without their zero points."""
+        """Return the results of the C code for inputs without their zero points."""
         dividend = a * self.factor
         divisor = np.where(b == 0, self.zero, b << self.shift)
         half = divisor >> 1
@@ -75,11 +75,11 @@ class Division:
 
 
 def _divisions(slope: float, largest: tuple[int, int]) -> Iterator[Division]:
-    """Candidates for `slope * a / b`, of which the C code stays within 32 bits.
+    """Yield candidates for `slope * a / b` whose C code does not overflow 32 bits.
 
     Args:
-        slope: of the quotient of what is stored.
-        largest: magnitudes of `a` and `b`.
+        slope: scale of `a` / scale of `b` / scale of the output.
+        largest: largest magnitudes of `a` and `b`.
     """
     a, b = largest
     shifts = [s for s in range(29, 0, -1) if slope * 2.0**s * a + (b << s >> 1) < 2**31 - 4 * a]
@@ -92,7 +92,7 @@ def _divisions(slope: float, largest: tuple[int, int]) -> Iterator[Division]:
 
 @lru_cache(maxsize=128)
 def division(node: Node[Binary]) -> Division | None:
-    """What gives the node's outputs for every pair of inputs; None if nothing was found."""
+    """Return a division that is exact for every pair of inputs; None if none was found."""
     x0, x1, y = node.input(0).type, node.input(1).type, node.output.type
     stored_numbers = np.arange(-128, 128).astype(np.int8)
     pairs = tuple(x.ravel() for x in np.meshgrid(stored_numbers, stored_numbers))
@@ -109,14 +109,19 @@ def division(node: Node[Binary]) -> Division | None:
 
 @dataclass(frozen=True)
 class DivisionParameters(Parameters):
-    """Variables of `backends/armv8m_baseline/quotient.j2`: lines of the comment and the code."""
+    """Variables of `backends/armv8m_baseline/quotient.j2`.
+
+    Attributes:
+        comment: lines of the function's comment.
+        body: lines of C code.
+    """
 
     comment: tuple[str, ...]
     body: tuple[str, ...]
 
 
 class BaselineQuotient(Kernel[Binary]):
-    """Quotients of int8 tensors; a divisor that is broadcast is prepared once for its row."""
+    """Quotients of int8 tensors; a divisor that is broadcast is computed once for its row."""
 
     op = Binary
 
@@ -124,9 +129,9 @@ class BaselineQuotient(Kernel[Binary]):
     def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
         name, x0, x1, y = node.op.name, node.input(0).type, node.input(1).type, node.output.type
         if node.op.kind != "div":
-            return Refusal(f"{name} is no division.")
+            return Refusal(f"{name} is not a division.")
         if any(t.dtype is not DType.INT8 or t.quant is None for t in (x0, x1, y)):
-            return Refusal(f"{name} is served by an instruction for quantized i8 only.")
+            return Refusal(f"{name} by an instruction supports only quantized i8.")
         found = division(node)
         if found is None:
             return Refusal(f"{name} has scales for which no quotient of two integers is exact.")
@@ -155,7 +160,7 @@ class BaselineQuotient(Kernel[Binary]):
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=unbroadcast((x0, x1), y),
             uses=store.uses,
-            summary="one division an element",
+            summary="one division per element",
             form="armv8m_baseline_sdiv",
             work={"elements": y.size, "calls": 1},
         )
@@ -164,7 +169,7 @@ class BaselineQuotient(Kernel[Binary]):
 def _statements(
     found: Division, loops: tuple[ArrayLoop, ...], offsets: tuple[int, int], output: str
 ) -> list[list[str]]:
-    """C lines by the number of loops around them."""
+    """Return C lines, indexed by the number of loops around them."""
     statements: list[list[str]] = [[] for _ in range(len(loops) + 1)]
     left, right = (f"{x}[{index(loops, i)}]" for i, x in enumerate("ab"))
     statements[depth(loops, 1)] += [

@@ -1,7 +1,6 @@
-"""How many bytes of working memory the library's functions need.
+"""Sizes of the scratch that the library's functions need, in bytes.
 
-The same arithmetic as its `arm_…_get_buffer_size` functions (CMSIS-NN 7), for the functions that
-the kernels call.
+They equal the results of its `arm_…_get_buffer_size` functions (CMSIS-NN 7).
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from typing import Literal
 from smelt.targets import Target
 
 Variant = Literal["plain", "dsp", "mve"]
-"""For which instructions the library is written: its code differs, and what it needs."""
+"""The instructions that the library uses: its code and its scratch depend on them."""
 
 CHANNELS_AT_A_TIME = 124
-"""Channels that the MVE depthwise convolution gathers at a time."""
+"""Channels that the depthwise convolution of the MVE variant gathers at once."""
 
 
 def variant_of(target: Target) -> Variant:
-    """The variant that a target's compiler flags select; this computer's own select none."""
+    """Return the variant that a target's compiler flags select; "plain" for the host."""
     if not target.cross:
         return "plain"
     if "mve" in target.features:
@@ -27,7 +26,7 @@ def variant_of(target: Target) -> Variant:
 
 
 def convolve(variant: Variant, taps: int, channels: int) -> int:
-    """`arm_convolve_s8_get_buffer_size` for windows of `taps` pixels of `channels`."""
+    """Return `arm_convolve_s8_get_buffer_size` for windows of `taps` pixels with `channels`."""
     columns = taps * channels
     if variant == "mve":
         return 4 * -(-columns // 16) * 16
@@ -35,14 +34,14 @@ def convolve(variant: Variant, taps: int, channels: int) -> int:
 
 
 def convolve_row(kernel: int, stride: int, padding: int, channels: int, total: int) -> int:
-    """`arm_convolve_1_x_n_s8_get_buffer_size` of the MVE variant, where it gathers no windows.
+    """Return `arm_convolve_1_x_n_s8_get_buffer_size` of the MVE variant without gathered windows.
 
     Args:
         kernel: width of the window.
-        stride: pixels from one to the next.
-        padding: pixels before the row.
-        channels: of the input.
-        total: pixels of padding in all.
+        stride: pixels from one window to the next.
+        padding: pixels of padding before the row.
+        channels: input channels.
+        total: pixels of padding before and after the row.
     """
     odd = total % 2
     after = max(1, -(-(padding + odd) // stride)) if padding + odd else 0
@@ -52,17 +51,17 @@ def convolve_row(kernel: int, stride: int, padding: int, channels: int, total: i
 
 
 def depthwise(variant: Variant, taps: int, channels: int) -> int:
-    """`arm_depthwise_conv_s8_opt_get_buffer_size`."""
+    """Return `arm_depthwise_conv_s8_opt_get_buffer_size`."""
     if variant == "mve":
         return 4 * CHANNELS_AT_A_TIME * taps
     return channels * taps * 2 if variant == "dsp" else 0
 
 
 def matmul(variant: Variant, outputs: int) -> int:
-    """`arm_fully_connected_s8_get_buffer_size`, which `arm_batch_matmul_s8` needs too."""
+    """Return `arm_fully_connected_s8_get_buffer_size`, also valid for `arm_batch_matmul_s8`."""
     return 4 * outputs if variant == "mve" else 0
 
 
 def average_pool(variant: Variant, channels: int) -> int:
-    """`arm_avgpool_s8_get_buffer_size`."""
+    """Return `arm_avgpool_s8_get_buffer_size`."""
     return 4 * channels if variant == "dsp" else 0

@@ -1,8 +1,8 @@
-"""How a call of the library stands in the generated C.
+"""Calls of the library in the generated C.
 
-A function of the network fills the library's structures, which the compiler places in flash where
-they hold no pointers, and calls one of its functions. The arguments are valid by construction,
-so that the status which the library returns is dropped.
+A generated function defines the library's structures and calls one of its functions. Structures
+without pointers are `static const`, so the compiler places them in flash. The arguments are valid
+by construction; so the returned status is ignored.
 """
 
 from __future__ import annotations
@@ -26,12 +26,19 @@ from smelt.ops.arithmetic.fixed_point import (
 )
 
 LARGEST = 65535
-"""What fits into the 16 bits in which the library counts pixels and channels."""
+"""Largest number of pixels or channels: the library counts them in 16 bits."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A structure of the library: `kind name = {fields}`; each field is C text and what it is."""
+    """A structure of the library in C: `kind name = {fields}`.
+
+    Attributes:
+        kind: C type.
+        name: name of the variable.
+        fields: C text and description of each field; the description may be empty.
+        static: whether the structure is `static`: it has no pointers.
+    """
 
     kind: str
     name: str
@@ -40,7 +47,7 @@ class Record:
 
     @property
     def lines(self) -> list[str]:
-        """A line for each field and what it is, where the fields are not of one kind."""
+        """A line of C for each field with its description; empty if one line suffices."""
         if self.kind == "cmsis_nn_dims" or not any(note for _, note in self.fields):
             return []
         ends = [","] * (len(self.fields) - 1) + [""]
@@ -51,7 +58,7 @@ class Record:
 
     @property
     def note(self) -> str:
-        """What the fields are, where they stand on one line."""
+        """The descriptions of all fields, for a structure on one line."""
         return ", ".join(note for _, note in self.fields if note)
 
     @property
@@ -62,7 +69,13 @@ class Record:
 
 @dataclass(frozen=True)
 class LibraryParameters(Parameters):
-    """The variables of `backends/cmsis_nn/call.j2`: the comment, structures, and statements."""
+    """Variables of `backends/cmsis_nn/call.j2`.
+
+    Attributes:
+        title: text of the function's comment.
+        records: structures that the function defines.
+        statements: C statements that call the library.
+    """
 
     title: str
     records: tuple[Record, ...]
@@ -70,36 +83,36 @@ class LibraryParameters(Parameters):
 
 
 def dims(name: str, n: int, h: int, w: int, c: int) -> Record:
-    """The sizes of a tensor."""
+    """Return the structure with the sizes of a tensor."""
     sizes = tuple((str(size), letter) for letter, size in zip("nhwc", (n, h, w, c), strict=True))
     return Record("cmsis_nn_dims", name, sizes)
 
 
 def image_dims(name: str, type_: TensorType) -> Record:
-    """The sizes of an `[n, h, w, c]` tensor."""
+    """Return the structure with the sizes of an `[n, h, w, c]` tensor."""
     n, h, w, c = type_.shape
     return dims(name, n, h, w, c)
 
 
 def context(operand: str, size: int) -> Record:
-    """Working memory for the library; `operand` is empty where it needs none."""
+    """Return the structure for the library's scratch; `operand` is empty if it needs none."""
     fields = ((operand or "NULL", ""), (str(size), ""))
     return Record("cmsis_nn_context", "context", fields, static=not operand)
 
 
 def pair(values: tuple[int, int]) -> str:
-    """A tile: the library gives the width before the height."""
+    """Return a (height, width) pair as the library's tile, which has the width first."""
     return f"{{{values[1]}, {values[0]}}}"
 
 
 def clamp(node: Node, activation: Activation) -> tuple[str, str]:
-    """The field that holds the least and greatest output."""
+    """Return the field with the smallest and largest output."""
     low, high = clamp_limits(activation, node.output.type, node.rounding)
-    return f"{{{low}, {high}}}", "least and greatest output"
+    return f"{{{low}, {high}}}", "smallest and largest output"
 
 
 def scratch(size: int) -> tuple[Operand, ...]:
-    """The parameter `scratch`, where there is any."""
+    """Return the parameter `scratch`, if any is needed."""
     return (Scratch("scratch", DType.INT8, size),) if size else ()
 
 
@@ -115,13 +128,13 @@ def call(
     records: Sequence[Record] = (),
     in_place: tuple[tuple[int, int], ...] = (),
 ) -> KernelCall:
-    """The call of one of the library's functions.
+    """Return a kernel call that calls one of the library's functions.
 
     Args:
-        function: its name.
-        title: what is computed, for the comment.
+        function: name of the library's function.
+        title: description of the computation, for the comment.
         arguments: C expressions; `&name` for a record.
-        operands: the parameters of the network's own function.
+        operands: the parameters of the generated function.
         work: see `KernelCall.work`.
         form: see `KernelCall.form`.
         stem: see `KernelCall.stem`.
@@ -151,7 +164,7 @@ def calls(
     records: Sequence[Record] = (),
     in_place: tuple[tuple[int, int], ...] = (),
 ) -> KernelCall:
-    """Calls of several of the library's functions, in order; see `call`."""
+    """Return a kernel call that calls several of the library's functions in order; see `call`."""
     names = ", ".join(dict.fromkeys(name for name, _ in functions))
     return KernelCall(
         template="backends/cmsis_nn/call.j2",
@@ -171,7 +184,7 @@ def calls(
 
 
 def _statement(function: str, arguments: Sequence[str]) -> str:
-    """The C statement of a call, without its status; further lines stand in the function's body."""
+    """Return the C statement of a call that ignores the status; further lines are indented."""
     void = "" if function in _WITHOUT_STATUS else "(void)"
     lines = wrap(
         ", ".join(arguments), _WIDTH - len(function), expand_tabs=False, break_long_words=False
@@ -181,21 +194,21 @@ def _statement(function: str, arguments: Sequence[str]) -> str:
 
 
 _WIDTH = 88
-"""Columns of a function's name and its arguments on a line."""
+"""Longest line of a function's name and its arguments, in characters."""
 
 _WITHOUT_STATUS = frozenset({"arm_concatenation_s8_x", "arm_softmax_s8"})
 
 
 @dataclass(frozen=True)
 class LibraryScaling:
-    """How the library requantizes: int32 `[o]` multipliers and shifts, as TensorFlow Lite's."""
+    """The library's requantization: int32 `[o]` multipliers and shifts, as in TensorFlow Lite."""
 
     multipliers: Array
     shifts: Array
 
     @staticmethod
     def of(scales: Sequence[float], channels: int) -> LibraryScaling:
-        """Those of accumulator scales over output scale, one or one per channel."""
+        """Return the scaling for `scales`: accumulator scale / output scale, one or per channel."""
         requantizer = Requantizer(tuple(scales), Rounding.TFLM)
         return LibraryScaling(
             np.asarray(per_channel(requantizer.multipliers, channels), np.int32),
@@ -203,7 +216,7 @@ class LibraryScaling:
         )
 
     def operands(self, padding: int = 0) -> tuple[Packed, Packed]:
-        """The parameters `multipliers` and `shifts`, with zeros for channels that there are not."""
+        """Return the parameters `multipliers` and `shifts`, with `padding` zeros at the end."""
         return (
             Packed("multipliers", np.pad(self.multipliers, (0, padding))),
             Packed("shifts", np.pad(self.shifts, (0, padding))),
@@ -215,57 +228,66 @@ class LibraryScaling:
         (("(int32_t *)multipliers", ""), ("(int32_t *)shifts", "")),
         static=False,
     )
-    """The two as the library takes them, which does not write to them."""
+    """Both parameters in the library's structure; the library does not write to them."""
 
 
 def refuse_data(node: Node, what: str, inputs: int = 1) -> Refusal | None:
-    """None if the first inputs and the output are quantized int8, requantized as the library does.
+    """Return why the library does not support the data; None if it does.
+
+    The first inputs and the output must be quantized int8 with one scale each, and the rounding
+    must be that of TensorFlow Lite Micro.
 
     Args:
-        node: of any operator.
-        what: the library's function, for the sentence.
-        inputs: how many inputs are data.
+        node: a node of any operator.
+        what: name of the library's function, for the message.
+        inputs: number of inputs to check.
     """
     types = [node.input(i).type for i in range(inputs)] + [node.output.type]
     for type_ in types:
         if type_.dtype is not DType.INT8 or type_.quant is None:
             return Refusal(f"{what} takes quantized i8 data, not {type_}.")
         if type_.quant.axis is not None:
-            return Refusal(f"{what} takes data of one scale, not of one per channel.")
+            return Refusal(f"{what} takes data with one scale, not with one per channel.")
     if node.rounding is not Rounding.TFLM:
         rounding = "none" if node.rounding is None else node.rounding.value
-        return Refusal(f"{what} rounds as TensorFlow Lite Micro does, not by '{rounding}'.")
+        return Refusal(
+            f"{what} rounds like TensorFlow Lite Micro, but the node's rounding is '{rounding}'."
+        )
     return None
 
 
 def refuse_sums(what: str, scaling: LibraryScaling, range_: tuple[Array, Array]) -> Refusal | None:
-    """None if sums of this range are requantized within 32 bits, else why not.
+    """Return why the library cannot requantize sums of this range; None if it can.
 
-    gemmlowp's left shift wraps, which the library leaves to the compiler; its right shifts are
-    defined up to 30.
+    gemmlowp's left shift wraps; the library leaves overflow to the compiler. Its right
+    shifts are defined up to 30 only.
     """
     if not fits_int32(range_):
-        return Refusal(f"{what} sums in 32 bits, which these weights and bias could leave.")
+        return Refusal(
+            f"{what} sums in 32 bits, which could overflow with these weights and this bias."
+        )
     largest = np.maximum(-range_[0], range_[1])
     if (largest << scaling.shifts.clip(0, 31).astype(np.int64) > INT32_MAX).any():
         return Refusal(
-            f"{what} shifts sums to the left in 32 bits, which this output scale makes too few."
+            f"{what} shifts sums to the left in 32 bits, which could overflow with this output "
+            "scale."
         )
-    if (scaling.shifts < -_RIGHTMOST).any():
+    if (scaling.shifts < -_LARGEST_RIGHT_SHIFT).any():
         return Refusal(
-            f"{what} shifts sums to the right by at most {_RIGHTMOST}, less than needed here."
+            f"{what} shifts sums to the right by at most {_LARGEST_RIGHT_SHIFT}, less than needed "
+            "here."
         )
     return None
 
 
-_RIGHTMOST = 30
+_LARGEST_RIGHT_SHIFT = 30
 
 
 def refuse_sizes(what: str, *types: TensorType) -> Refusal | None:
-    """None if all sizes can be counted in 16 bits, else why not."""
+    """Return why the library cannot count the sizes; None if all fit into 16 bits."""
     for type_ in types:
         if max(type_.shape, default=0) > LARGEST:
             return Refusal(
-                f"{what} counts in 16 bits, and {type_} has more than {LARGEST} elements a side."
+                f"{what} counts in 16 bits, but {type_} has an axis of more than {LARGEST}."
             )
     return None

@@ -42,7 +42,7 @@ from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 
 _READ_AHEAD = 16
-"""Bytes behind the weights that the MVE variant loads and does not use."""
+"""Bytes after the weights that the MVE variant loads but does not use."""
 
 _LARGEST_INDEX = 32767
 
@@ -50,7 +50,7 @@ _ConvolutionNode = Node[Conv2D | DepthwiseConv2D]
 
 
 class CmsisConv2DKernel(Kernel[Conv2D]):
-    """`arm_convolve_s8` and what the library has for windows of one pixel and images of one row."""
+    """`arm_convolve_s8`, and the functions for windows of one pixel and images of one row."""
 
     op = Conv2D
 
@@ -63,7 +63,7 @@ class CmsisConv2DKernel(Kernel[Conv2D]):
 
 
 class CmsisDepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
-    """The depthwise convolution that suits the window; one channel's is a plain convolution."""
+    """Depthwise convolutions; with one input channel, a plain convolution computes them."""
 
     op = DepthwiseConv2D
 
@@ -75,7 +75,7 @@ class CmsisDepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
             return scaling
         if max(x.shape[1:3]) > _LARGEST_INDEX:
             return Refusal(
-                f"arm_depthwise_conv_s8 finds pixels by signed 16 bits, too few for {x}."
+                f"arm_depthwise_conv_s8 indexes pixels in signed 16 bits, too few for {x}."
             )
         weights = node.input(1).array
         if x.shape[3] == 1:
@@ -84,10 +84,10 @@ class CmsisDepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
 
 
 def _scaling_of(node: _ConvolutionNode, what: str, channel_axis: int) -> LibraryScaling | Refusal:
-    """How the node's sums are requantized, or why the library does not compute it."""
+    """Return how the node's sums are requantized, or why the library cannot compute it."""
     weights, bias = node.input(1), node.optional(2)
     if not weights.is_constant or (bias is not None and not bias.is_constant):
-        return Refusal(f"{what} is called with constant weights and bias only.")
+        return Refusal(f"{what} is called only with constant weights and bias.")
     if refusal := refuse_data(node, what, inputs=1):
         return refusal
     quant = weights.type.quant
@@ -107,10 +107,10 @@ def _scaling_of(node: _ConvolutionNode, what: str, channel_axis: int) -> Library
 def _convolution(
     node: _ConvolutionNode, weights: Array, scaling: LibraryScaling, variant: Variant
 ) -> KernelCall:
-    """A call of a convolution; `weights` are `[o,h,w,i]`."""
+    """Return the call of a convolution; `weights` are `[o, h, w, i]`."""
     window, x, y = Window.of(node), node.input(0).type, node.output.type
     outputs, height, width, depth = weights.shape
-    function, size, form = _suiting(window, depth, x.shape[0], variant)
+    function, size, form = _function_for(window, depth, variant)
     bias_operand, bias = _bias(node, outputs)
     records = (
         context("scratch" if size else "", size),
@@ -150,8 +150,8 @@ def _convolution(
     )
 
 
-def _suiting(window: Window, depth: int, batch: int, variant: Variant) -> tuple[str, int, str]:
-    """The function for a window, the bytes of its working memory, and the form."""
+def _function_for(window: Window, depth: int, variant: Variant) -> tuple[str, int, str]:
+    """Return the library's function for a window, the bytes of its scratch, and the form."""
     pixel = window.kernel == (1, 1) and not window.padded and window.groups == 1
     if pixel and window.stride == (1, 1):
         return "arm_convolve_1x1_s8_fast", 0, "convolve_1x1"
@@ -173,8 +173,8 @@ def _depthwise(
 ) -> KernelCall:
     window, x, y = Window.of(node), node.input(0).type, node.output.type
     channels, outputs = x.shape[3], y.shape[3]
-    function, size, form = _suiting_depthwise(window, x.shape, outputs, variant)
-    # The MVE variant takes four channels at a time, and loads what it does not use of the last.
+    function, size, form = _depthwise_function_for(window, x.shape, outputs, variant)
+    # The MVE variant loads the constants of four channels at a time, also beyond the last one.
     absent = -outputs % 4 if variant == "mve" else 0
     bias_operand, bias = _bias(node, outputs, absent)
     records = (
@@ -208,10 +208,10 @@ def _depthwise(
     )
 
 
-def _suiting_depthwise(
+def _depthwise_function_for(
     window: Window, x: tuple[int, ...], outputs: int, variant: Variant
 ) -> tuple[str, int, str]:
-    """The function for a window, the bytes of its working memory, and the form."""
+    """Return the library's function for a window, the bytes of its scratch, and the form."""
     if outputs != x[3] or x[0] != 1 or window.dilation != (1, 1):
         return "arm_depthwise_conv_s8", 0, "depthwise"
     if variant != "mve" and _suits_3x3(window):
@@ -221,7 +221,7 @@ def _suiting_depthwise(
 
 
 def _suits_3x3(window: Window) -> bool:
-    """Whether `arm_depthwise_conv_3x3_s8` reads its middle column from within the image only."""
+    """Return whether `arm_depthwise_conv_3x3_s8` reads no middle column outside of the image."""
     (before, after), width = window.padding[1], window.size[1]
     last = (width + before + after - 3) // window.stride[1] * window.stride[1] - before
     small = window.padding[0][0] <= 1 and before <= 1
@@ -232,7 +232,7 @@ def _parameters(
     node: _ConvolutionNode, window: Window, kind: str, multiplier: int | None = None
 ) -> Record:
     before = window.padding[0][0], window.padding[1][0]
-    channels = () if multiplier is None else ((str(multiplier), "outputs of an input channel"),)
+    channels = () if multiplier is None else ((str(multiplier), "outputs per input channel"),)
     return Record(
         kind,
         "parameters",
@@ -249,7 +249,7 @@ def _parameters(
 
 
 def _bias(node: Node, outputs: int, padding: int = 0) -> tuple[Packed, Record]:
-    """The parameter `bias`, and its sizes; zeros where there is none."""
+    """Return the parameter `bias` (zeros if there is none) and its sizes."""
     bias = constant_bias(node)
     bias = np.zeros(outputs, np.int32) if bias is None else bias.astype(np.int32)
     return Packed("bias", np.pad(bias, (0, padding))), dims("bias_dims", 1, 1, 1, outputs)

@@ -1,4 +1,4 @@
-"""Pad, Transpose and Concat: what moves elements."""
+"""Pad, Transpose and Concat: operators that move elements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smelt.ops.tensor.transpose import Transpose
 
 _AXES = 4
 _WIDEST_GATHER = 65535 // 7
-"""Columns of a matrix whose MVE transposition finds eight rows by 16 bits."""
+"""Most columns of a matrix that the MVE variant transposes: it indexes eight rows in 16 bits."""
 
 
 def _refuse_type(dtype: DType, what: str) -> Refusal | None:
@@ -23,7 +23,7 @@ def _refuse_type(dtype: DType, what: str) -> Refusal | None:
 
 
 class CmsisPadKernel(Kernel[Pad]):
-    """A border of one value that is known at compile time."""
+    """Padding with one value that is known at compile time."""
 
     op = Pad
 
@@ -31,7 +31,7 @@ class CmsisPadKernel(Kernel[Pad]):
     def offer(self, node: Node[Pad], request: Request) -> KernelCall | Refusal:
         op, x, y, what = node.op, node.input(0).type, node.output.type, "arm_pad_s8"
         if op.mode != "constant" or node.optional(1) is not None:
-            return Refusal(f"{what} fills the border with a constant only.")
+            return Refusal(f"{what} pads only with a constant.")
         if len(op.padding) > _AXES:
             return Refusal(f"{what} takes at most {_AXES} axes, not {len(op.padding)}.")
         if refusal := _refuse_type(x.dtype, what):
@@ -40,7 +40,7 @@ class CmsisPadKernel(Kernel[Pad]):
         padding = ((0, 0),) * absent + op.padding
         return call(
             what,
-            f"{x} with a border",
+            f"Padding of {x}",
             arguments=("input", "output", str(op.stored_value(y)), "&size", "&before", "&after"),
             operands=(Input(0, "input"), Output(0, "output")),
             records=(
@@ -55,7 +55,7 @@ class CmsisPadKernel(Kernel[Pad]):
 
 
 class CmsisTransposeKernel(Kernel[Transpose]):
-    """Axes in another order; those that stay together count as one."""
+    """Transpositions; axes that stay adjacent are merged into one."""
 
     op = Transpose
 
@@ -95,7 +95,7 @@ class CmsisTransposeKernel(Kernel[Transpose]):
 
 
 class CmsisConcatKernel(Kernel[Concat]):
-    """Tensors side by side: a copy for each row of each."""
+    """Concatenations: one copy for each row of each tensor."""
 
     op = Concat
 
@@ -105,7 +105,7 @@ class CmsisConcatKernel(Kernel[Concat]):
         rows, row = prod(y.shape[: op.axis]), prod(y.shape[op.axis :])
         if max(rows, row) > LARGEST:
             return Refusal(
-                f"{what} counts rows, and the bytes of one, in 16 bits, too few for {y}."
+                f"{what} counts rows, and the bytes of a row, in 16 bits, too few for {y}."
             )
         if refusal := _refuse_type(node.input(0).type.dtype, what):
             return refusal
@@ -118,7 +118,7 @@ class CmsisConcatKernel(Kernel[Concat]):
         ]
         return calls(
             copies,
-            f"{len(inputs)} tensors side by side",
+            f"Concatenation of {len(inputs)} tensors",
             operands=(*(Input(i, f"input{i}") for i in range(len(inputs))), Output(0, "output")),
             form="concat",
             stem="concat",
@@ -129,7 +129,7 @@ class CmsisConcatKernel(Kernel[Concat]):
 def _joined(
     shape: tuple[int, ...], permutation: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes and order with unit axes left out, and axes that stay together taken as one."""
+    """Return sizes and order without axes of size 1, and with axes that stay adjacent merged."""
     axes = [axis for axis in permutation if shape[axis] != 1]
     kept = sorted(axes)
     order = [kept.index(axis) for axis in axes]

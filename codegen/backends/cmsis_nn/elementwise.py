@@ -1,4 +1,4 @@
-"""Binary (sum and product) and Unary, of which the library has no int8 function that is exact."""
+"""Binary (sums and products), and Unary, for which the library has no exact int8 function."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _CLAMPS = {
     "relu": "arm_relu_q7 clamps stored numbers to 0 and more",
     "relu6": "arm_relu6_s8 clamps stored numbers to 0 and 6",
 }
-"""What the library does in place of a function that stands alone."""
+"""Why the library's functions do not compute a standalone activation."""
 
 
 class CmsisBinaryKernel(Kernel[Binary]):
-    """Sums and products of tensors of one shape."""
+    """Sums and products of tensors of equal shapes."""
 
     op = Binary
 
@@ -40,7 +40,7 @@ class CmsisBinaryKernel(Kernel[Binary]):
         if refusal := refuse_data(node, what, inputs=2):
             return refusal
         if a.shape != b.shape:
-            return Refusal(f"{what} takes tensors of one shape, not {a} and {b}.")
+            return Refusal(f"{what} takes tensors of equal shapes, not {a} and {b}.")
         first, second = str(-a.zero_point), str(-b.zero_point)
         if op.kind == "mul":
             offsets, scale = [first, second], mul_scaling(a, b, y)
@@ -52,7 +52,7 @@ class CmsisBinaryKernel(Kernel[Binary]):
             offsets.append(str(scaling.left_shift))
             parts, largest = [scaling.a, scaling.b, scale], 255 << 20
             if any(shift > 0 for _, shift in parts):
-                return Refusal(f"{what} shifts to the right only.")
+                return Refusal(f"{what} shifts only to the right, but these scales shift left.")
         for part in parts:
             if refusal := refuse_sums(what, _scaling(part), _range(largest)):
                 return refusal
@@ -71,14 +71,14 @@ class CmsisBinaryKernel(Kernel[Binary]):
 
 
 class CmsisUnaryKernel(Kernel[Unary]):
-    """Says why none is served."""
+    """Refuses all nodes with a reason."""
 
     op = Unary
 
     @override
     def offer(self, node: Node[Unary], request: Request) -> Refusal:
         if node.op.kind in _CLAMPS:
-            return Refusal(f"{_CLAMPS[node.op.kind]}, whatever scale and zero point are.")
+            return Refusal(f"{_CLAMPS[node.op.kind]}, whatever the scale and the zero point.")
         return Refusal(f"CMSIS-NN has no {node.op.name}.")
 
 

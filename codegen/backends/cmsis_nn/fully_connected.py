@@ -1,4 +1,4 @@
-"""FullyConnected; with computed weights, it is the library's product of matrices."""
+"""FullyConnected; with computed weights, the library's matrix product computes it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scale
 
 
 class CmsisFullyConnectedKernel(Kernel[FullyConnected]):
-    """Rows of inputs times constant weights, or times computed ones where there is no bias."""
+    """Dense layers with constant weights, or with computed weights and no bias."""
 
     op = FullyConnected
 
@@ -45,12 +45,12 @@ class CmsisFullyConnectedKernel(Kernel[FullyConnected]):
         if bias is not None and not weights.is_constant:
             return Refusal(f"{what} adds no bias.")
         if bias is not None and not bias.is_constant:
-            return Refusal(f"{what} is called with a constant bias only.")
+            return Refusal(f"{what} is called only with a constant bias.")
         if refusal := refuse_data(node, what, inputs=1 if weights.is_constant else 2):
             return refusal
         x, type_, y, quant = node.input(0).type, weights.type, node.output.type, weights.type.quant
         if type_.dtype is not DType.INT8 or quant is None or len(set(quant.zero_point)) != 1:
-            return Refusal(f"{what} takes i8 weights of one zero point, not {type_}.")
+            return Refusal(f"{what} takes i8 weights with one zero point, not {type_}.")
         scales = fully_connected_scales(x, type_, y, node.rounding)
         scaling = LibraryScaling.of(scales, type_.shape[0])
         if refusal := refuse_sums(what, scaling, sums(node, 0)):
@@ -66,7 +66,8 @@ def _dense(
     outputs, depth = weights.type.shape
     rows = node.input(0).type.size // depth
     shared = len(set(zip(scaling.multipliers, scaling.shifts, strict=True))) == 1
-    # The MVE variant multiplies stored elements; the rest of each sum is the context's.
+    # The MVE variant multiplies stored elements. The other terms of each sum (bias and zero points)
+    # are computed at compile time and passed in the context.
     summed = variant == "mve"
     bias = bias_with_zero_point(node, 0) if summed else constant_bias(node)
     bias = np.zeros(outputs, np.int32) if bias is None else bias.astype(np.int32)
@@ -107,8 +108,8 @@ def _product(
     rows = node.input(0).type.size // depth
     size = buffers.matmul(variant, outputs)
     dense = _parameters(node, zero_point)
-    both = f"{{{dense.values}}}", "added to inputs, weights, outputs; least and greatest output"
-    orders = ("false", "the first matrix is as it is"), ("false", "so is the second")
+    both = f"{{{dense.values}}}", "added to inputs, weights, outputs; smallest and largest output"
+    orders = ("false", "first matrix: not transposed"), ("false", "second matrix: not transposed")
     records = (
         context("scratch" if size else "", size),
         Record("cmsis_nn_bmm_params", "parameters", (*orders, both)),
@@ -131,13 +132,13 @@ def _product(
 
 
 def _shared(scaling: LibraryScaling) -> Record:
-    """The one scaling of all outputs."""
+    """Return the structure with the one scaling of all outputs."""
     fields = (str(scaling.multipliers[0]), "multiplier"), (str(scaling.shifts[0]), "shift")
     return Record("cmsis_nn_per_tensor_quant_params", "scaling", fields)
 
 
 def _parameters(node: Node[FullyConnected], zero_point: int) -> Record:
-    """The structure of a layer; `zero_point` is the weights'."""
+    """Return the structure of a layer; `zero_point` is that of the weights."""
     return Record(
         "cmsis_nn_fc_params",
         "parameters",

@@ -1,4 +1,4 @@
-"""What the network's project and its exports say of CMSIS-NN."""
+"""The description of CMSIS-NN for generated projects and exports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LIBRARY = ExternalLibrary(
     title="CMSIS-NN",
     maker="Arm",
     url="https://github.com/ARM-software/CMSIS-NN",
-    tag="v7.0.0",  # the calls suit every version 7
+    tag="v7.0.0",  # the calls are valid for every version 7
     include="Include",
     header=HEADER,
     source="Source",

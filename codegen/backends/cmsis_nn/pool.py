@@ -24,7 +24,7 @@ _FUNCTIONS = {"max": "arm_max_pool_s8", "average": "arm_avgpool_s8"}
 
 
 class CmsisPoolKernel(Kernel[Pool2D]):
-    """Windows without gaps, over the pixels of the image that they cover."""
+    """Maximum and average pools without dilation that do not count padding."""
 
     op = Pool2D
 
@@ -37,11 +37,11 @@ class CmsisPoolKernel(Kernel[Pool2D]):
         if x.dtype is not DType.INT8 or x.quant is None:
             return Refusal(f"{what} takes quantized i8 data, not {x}.")
         if op.scales(node):
-            return Refusal(f"{what} averages as TensorFlow Lite Micro does, not as ONNX.")
+            return Refusal(f"{what} averages like TensorFlow Lite Micro, not like ONNX.")
         if op.dilation != (1, 1):
-            return Refusal(f"{what} has no dilation.")
+            return Refusal(f"{what} does not support dilation.")
         if op.counts_padding and any(map(any, op.padding)):
-            return Refusal(f"{what} does not count padding.")
+            return Refusal(f"{what} does not include padding in averages.")
         variant = variant_of(request.target)
         size = buffers.average_pool(variant, x.shape[3]) if op.kind == "average" else 0
         parameters = Record(

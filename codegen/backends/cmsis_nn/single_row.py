@@ -1,9 +1,10 @@
-"""When the library's convolution of an image of one row is right.
+"""A check whether the library's convolution of an image of one row is correct.
 
-The MVE variant of `arm_convolve_1_x_n_s8` computes the outputs whose windows reach beyond the row's
-start from a copy with padding before it, those beyond its end from one with padding after it,
-and the others in place. How many there are of each, and from where the second copy is taken,
-it derives from the padding; for some strides that is not what the windows need.
+The MVE variant of `arm_convolve_1_x_n_s8` divides the outputs into three parts. If a window begins
+before the row, its output is computed from a copy with padding before it; if a window ends after
+the row, from a copy with padding after it. The other outputs are computed in place. The library
+derives the sizes of the parts and the start of the second copy from the padding, which is wrong for
+some strides.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from __future__ import annotations
 from smelt.codegen.lower.window import Window
 
 _PADDING = -1
-"""Stands for padding in a list of columns."""
+"""Marks padding in a list of columns."""
 
 
 def gathers_rows(window: Window, channels: int) -> bool:
-    """Whether the library takes an image of one row that way, and the outputs are right.
+    """Return whether the library computes a convolution in this way, and correctly.
 
     Args:
-        window: of a convolution without groups.
-        channels: of the input.
+        window: geometry of a convolution with one group.
+        channels: input channels.
     """
     rows = window.size[0] == 1 and window.kernel[0] == 1 and not any(window.padding[0])
     if not rows or window.dilation[1] != 1 or window.stride[1] * channels % 4:
@@ -37,7 +38,7 @@ def gathers_rows(window: Window, channels: int) -> bool:
 
 
 def _gathered(window: Window, outputs: int) -> list[list[int]] | None:
-    """The columns that the library takes for each output; None where it would read others."""
+    """Return the columns that the library reads for each output; None if some are out of range."""
     width, kernel, stride = window.size[1], window.kernel[1], window.stride[1]
     before = window.padding[1][0]
     total = (outputs - 1) * stride + kernel - width

@@ -10,13 +10,13 @@ from smelt.ir import Node
 from smelt.ops.core.softmax import Softmax, difference_scaling
 
 _LONGEST_ROW = 255
-"""Elements of a row whose exponentials surely sum to so little that the quotient's shift is 30."""
+"""Longest row for which the sum of exponentials is always so small that the shift is at most 30."""
 
-_LEFTMOST = 30
+_LARGEST_SHIFT = 30
 
 
 class CmsisSoftmaxKernel(Kernel[Softmax]):
-    """Exponentials by gemmlowp's fixed-point arithmetic, twice for each element."""
+    """Softmax; the library computes each exponential twice, in gemmlowp's fixed-point numbers."""
 
     op = Softmax
 
@@ -28,10 +28,10 @@ class CmsisSoftmaxKernel(Kernel[Softmax]):
         if x.shape[-1] > _LONGEST_ROW:
             return Refusal(
                 f"{what} is exact for rows of at most {_LONGEST_ROW} elements, not {x.shape[-1]}: "
-                "then it may shift by 31 and more."
+                "for longer ones, it may shift by 31 or more."
             )
         scaling = difference_scaling(x.scale, op.beta)
-        if not 0 <= scaling.shift <= _LEFTMOST:
+        if not 0 <= scaling.shift <= _LARGEST_SHIFT:
             return Refusal(f"{what} has no multiplier for the input scale {x.scale}.")
         numbers = (x.size // x.shape[-1], x.shape[-1], scaling.multiplier, scaling.shift)
         return call(

@@ -1,7 +1,7 @@
 """Backend `helium`: vector kernels for cores with Helium (MVE): Cortex-M55.
 
-Each function in assembly has a definition in plain C beside it, so that the same kernels run on any
-machine.
+Each assembly function has an equivalent definition in plain C, so that the same kernels can run on
+any machine.
 May import `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`; nothing may import it, since
-targets name it.
+targets refer to it by name.
 """

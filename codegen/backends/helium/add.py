@@ -1,8 +1,8 @@
 """int8 additions and subtractions of equal shapes on Helium.
 
-As one multiply-add of each input where that is proved exact (see `linear`), else by the steps
-of the reference: both inputs are brought to a common scale, and the sum to that of the output, each
-by gemmlowp's two roundings (see `scaling`).
+If one multiply-add of each input is proved exact (see `linear`), the kernel uses that. Otherwise it
+uses the reference's steps: scale both inputs to a common scale, add, and scale the sum to the
+output's scale. Each scaling has gemmlowp's two roundings (see `scaling`).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from smelt.ops.core.binary_integer import CommonScale, add_scaling, sub_scaling
 
 @lru_cache(maxsize=128)
 def _form(node: Node[Binary]) -> Linear | None:
-    """The sum as one multiply-add of each input, equal to the operator's for all of them."""
+    """Return one multiply-add of each input that is exact for all inputs, or None."""
     pairs = addition(node)
     return linear((pairs.a, pairs.b), pairs.outputs, pairs.slopes, pairs.limits)
 
 
 @dataclass(frozen=True)
 class ScaledTerm:
-    """C of a number that is scaled, with its multiplier and its shift to the right."""
+    """A number to scale (`value`, a C expression), its multiplier and its right shift."""
 
     value: str
     multiplier: int
@@ -49,7 +49,13 @@ class ScaledTerm:
 
 @dataclass(frozen=True)
 class SumSteps:
-    """gemmlowp's steps of a sum in plain C: both inputs, the sum, C that adds the zero point."""
+    """gemmlowp's steps of an addition or subtraction, for the definition in plain C.
+
+    Attributes:
+        inputs: both inputs, scaled to the common scale.
+        sum: their sum or difference, scaled to the output's scale.
+        plus: C text that adds the output's zero point; empty if that is 0.
+    """
 
     inputs: tuple[ScaledTerm, ScaledTerm]
     sum: ScaledTerm
@@ -57,7 +63,7 @@ class SumSteps:
 
     @staticmethod
     def of(steps: CommonScale, node: Node[Binary]) -> SumSteps:
-        """Those of a node."""
+        """Return the steps of a node."""
         values = (
             f"({offset(f'{name}[i]', -node.input(i).type.zero_point)}) * {1 << steps.left_shift}"
             for i, name in enumerate(("a", "b"))
@@ -71,14 +77,15 @@ class SumSteps:
 
 @dataclass(frozen=True)
 class HeliumAddParameters(Parameters):
-    """Of `backends/helium/add.j2`.
+    """Variables of `backends/helium/add.j2`.
 
     Attributes:
-        title: of the comment.
-        form: of one multiply-add of each input, for the comment; `sum` is its C.
-        steps: those that are taken instead.
-        count: of outputs.
-        low, high: their limits.
+        title: text of the function's comment.
+        form: formula of the multiply-adds, for the comment; None if `steps` are used.
+        sum: the same formula as C; None if `steps` are used.
+        steps: gemmlowp's steps; None if the multiply-adds are used.
+        count: number of outputs.
+        low, high: smallest and largest output.
         body: the assembly.
     """
 
@@ -93,7 +100,7 @@ class HeliumAddParameters(Parameters):
 
 
 class AddKernel(Kernel[Binary]):
-    """Four elements at a time, each a multiply-add of both inputs."""
+    """Adds or subtracts four elements at a time."""
 
     op = Binary
 
@@ -110,7 +117,8 @@ class AddKernel(Kernel[Binary]):
             asm, taken = _long_assembly(steps, node, limits), SumSteps.of(steps, node)
         else:
             return Refusal(
-                f"{op.name} of these scales is neither one multiply-add nor shifts to the right."
+                f"{op.name}: with these scales, neither one multiply-add of each input is exact,"
+                " nor do gemmlowp's steps shift right only."
             )
         return KernelCall(
             template="backends/helium/add.j2",
@@ -129,7 +137,7 @@ class AddKernel(Kernel[Binary]):
             in_place=((0, 0), (0, 1)),
             summary="gemmlowp's steps"
             if form is None
-            else "one multiply-add of each input, proved equal for all of them",
+            else "one multiply-add of each input, proved exact for all inputs",
             form="helium_add_steps" if form is None else "helium_add",
             work={"outputs": y.size, "calls": 1},
             uses=frozenset({"SMELT_NAKED"}),
@@ -137,7 +145,7 @@ class AddKernel(Kernel[Binary]):
 
 
 def _steps(node: Node[Binary]) -> CommonScale | None:
-    """The reference's steps, or None where one of them shifts left."""
+    """Return the reference's steps; None if one shifts left, or if the rounding is not TFLM's."""
     op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     if node.rounding is not Rounding.TFLM:
         return None
@@ -149,7 +157,12 @@ def _steps(node: Node[Binary]) -> CommonScale | None:
 def _long_assembly(
     steps: CommonScale, node: Node[Binary], limits: tuple[int, int]
 ) -> HeliumAssembly:
-    """The same by the reference's steps."""
+    """Return the body of a function that takes the reference's steps.
+
+    Registers: r0, r1: inputs; r2: outputs; r3, r4: what to add to each scaled input for its zero
+    point; r5-r7: multipliers and r8-r10: shifts of first input, second input and sum; r11: output
+    zero point; r12: temporary; q0, q1: inputs, q0: sum; q2: 1 << left shift; q3: temporary.
+    """
     asm = HeliumAssembly()
     types = node.input(0).type, node.input(1).type, node.output.type
     unit = 1 << steps.left_shift
@@ -176,15 +189,19 @@ def _long_assembly(
     return asm
 
 
-def _scale(asm: HeliumAssembly, vector: str, multiplier: str, shift: str, by: int) -> None:
+def _scale(asm: HeliumAssembly, vector: str, multiplier: str, shift: str, amount: int) -> None:
+    """Scale a vector; `multiplier` and `shift` are registers, `amount` is the shift's value."""
     asm(f"vqrdmulh.s32 {vector}, {vector}, {multiplier}")
-    if by:
+    if amount:
         asm(f"vshr.s32 q3, {vector}, #31", f"vadd.i32 {vector}, {vector}, q3")
         asm(f"vrshl.s32 {vector}, {shift}")
 
 
 def _assembly(form: Linear, limits: tuple[int, int], count: int) -> HeliumAssembly:
-    """The function's body: r0 and r1 inputs, r2 output."""
+    """Return the body of a function with one multiply-add of each input.
+
+    Registers: r0, r1: inputs; r2: outputs; r3: offset; q2: first factor; r4: second factor.
+    """
     asm = HeliumAssembly()
     asm("push {r4, lr}")
     asm.constant("r3", form.factors[0])

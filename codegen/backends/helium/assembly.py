@@ -1,8 +1,8 @@
-"""Text of Helium (MVE) functions in assembly, and what they keep to.
+"""Text of Helium (MVE) functions in assembly, and their conventions.
 
-Functions are naked: all registers are theirs, in the way that the procedure call standard (AAPCS32)
-leaves them. VMLADAVA adds up in even registers only; so these hold the sums, `ACCUMULATORS`, and
-odd ones hold pointers.
+Functions are naked: the compiler adds no prologue or epilogue, so they save and restore registers
+themselves, as the procedure call standard (AAPCS32) requires. VMLADAVA accumulates in even
+registers only. These hold the sums (`ACCUMULATORS`); odd registers hold pointers.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from dataclasses import dataclass, field
 from smelt.codegen.backends.helium.instruction_schedule import scheduled
 
 ACCUMULATORS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
-"""In the order in which LDM and STM move them."""
+"""Registers of the sums, in the order in which LDM and STM access them."""
 
 _VECTORS = 64
 """Bytes of the vector registers that a function saves."""
 _SAVED = _VECTORS + 13 * 4
+"""Bytes of all registers that a function saves: d8-d15, r0-r11 and lr."""
 
 _STRING_LIMIT = 3000
-"""Characters in one C string; compilers need not take more than 4095."""
+"""Length at which a new C string starts; compilers need not accept more than 4095 characters."""
 
 
 AssemblyLines = tuple[tuple[tuple[str, str], ...], ...]
-"""Blocks of lines, each an instruction or a comment ("note") and its text."""
+"""Blocks of lines; a line is its kind ("instruction" or "note", a comment) and its text."""
 
 
 @dataclass
 class HeliumAssembly:
-    """Instructions and comments, in order."""
+    """A list of instructions and comments."""
 
     lines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     below: int = 0
-    """Bytes that the function took from the stack after `enter`."""
+    """Bytes that the function allocated on the stack after `enter`."""
 
     def __call__(self, *instructions: str) -> None:
         """Append instructions."""
@@ -46,7 +47,10 @@ class HeliumAssembly:
 
     @contextmanager
     def overlapping(self) -> Generator[None, None, None]:
-        """What is appended within - no labels, branches, predicates - is put in a better order."""
+        """Reorder the instructions appended in this context so that they stall less.
+
+        Labels, branches and predicated instructions are not allowed.
+        """
         begin = len(self.lines)
         yield
         texts = [text for _, text in self.lines[begin:]]
@@ -54,7 +58,7 @@ class HeliumAssembly:
 
     @property
     def body(self) -> AssemblyLines:
-        """The lines, in blocks that one C string may hold."""
+        """The lines, in blocks that each fit into one C string."""
         blocks: list[list[tuple[str, str]]] = [[]]
         length = 0
         for line in self.lines:
@@ -66,27 +70,27 @@ class HeliumAssembly:
         return tuple(map(tuple, blocks))
 
     def enter(self) -> None:
-        """Save the arguments and what the caller keeps."""
+        """Save the arguments in registers and the callee-saved registers."""
         self("push {r0-r11, lr}", "vpush {d8-d15}")
 
     def argument(self, index: int) -> str:
-        """The address of an argument after `enter`."""
+        """Return the address operand of an argument, valid after `enter`."""
         at = _VECTORS + 4 * index if index < 4 else _SAVED + 4 * (index - 4)
         return f"[sp, #{self.below + at}]"
 
     def leave(self) -> None:
-        """Undo `enter` and return."""
+        """Restore what `enter` saved and return to the caller."""
         self("vpop {d8-d15}", "add sp, #16", "pop {r4-r11, pc}")
 
     def constant(self, register: str, value: int) -> None:
-        """Load a number into a register."""
+        """Load a constant into a register."""
         word = value & 0xFFFFFFFF
         self(f"movw {register}, #{word & 0xFFFF}")
         if word >> 16:
             self(f"movt {register}, #{word >> 16}")
 
     def add(self, target: str, source: str, value: int, spare: str) -> None:
-        """Set a register to another plus a number, whatever its size; may use a spare register."""
+        """Set `target` to `source` plus a constant; a constant of 4096 or more changes `spare`."""
         if value == 0:
             self(f"mov {target}, {source}")
         elif abs(value) < 4096:
@@ -97,5 +101,5 @@ class HeliumAssembly:
 
 
 def braces(registers: tuple[str, ...]) -> str:
-    """A register list."""
+    """Return the text of a register list."""
     return "{" + ", ".join(registers) + "}"

@@ -1,10 +1,11 @@
 """int8 convolutions and dense layers on Helium, as dot products (see `tiles`).
 
-Where the inputs of a pixel stand in a row - a window of one row, without padding - they are read
-where they are. Otherwise the rows of the image under the window are kept in working memory, padded.
-Chunks of sixteen channels are read from there; other windows are copied, each into one row. Images
-too wide for that are cut into strips, many output channels into blocks; where neither comes out
-even, the last one overlaps the one before.
+If the window has one row and no padding, the inputs of a pixel are contiguous and are read in
+place. Otherwise scratch holds the image rows under the window, padded. If the depth is a multiple
+of 16 and the window is small, chunks of 16 channels are read from these rows; otherwise each window
+is first copied into one contiguous run. To limit scratch, wide images are cut into strips of
+columns, and output channels into blocks. If strips or blocks do not divide evenly, the last one
+overlaps the one before.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from smelt.targets import Target
 
 
 def refuse(node: Node, target: Target, channel_axis: int) -> Refusal | None:
-    """None where a node's products can be computed on Helium, else why not."""
+    """Return why Helium cannot compute a node's products; None if it can."""
     if node.rounding is Rounding.ONNX and "mve_float" not in target.features:
-        return Refusal(f"{target.name} has no Helium for floats, which ONNX's rounding needs.")
+        return Refusal(f"ONNX's rounding needs Helium with floats, which {target.name} lacks.")
     if refusal := refuse_products(node, channel_axis):
         return refusal
     if node.output.type.dtype is not DType.INT8 or not folds(node):
         return Refusal(
-            f"{node.op.name} has a Helium kernel for i8 and constant, symmetric weights only."
+            f"{node.op.name} has a Helium kernel only for i8 with constant, symmetric weights."
         )
     return None
 
@@ -52,7 +53,7 @@ def refuse(node: Node, target: Target, channel_axis: int) -> Refusal | None:
 def scaling_of(
     node: Node[Conv2D | DepthwiseConv2D | FullyConnected], channel_axis: int
 ) -> HeliumScaling | Refusal:
-    """How the node's sums are scaled, or why they cannot be."""
+    """Return how the node's sums are scaled, or why Helium cannot scale them."""
     op, x, weights, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     scales = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales
     real = scales(x, weights, y, node.rounding)
@@ -68,7 +69,7 @@ def scaling_of(
 class HeliumProducts(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
     """Dot products of rows of bytes.
 
-    A depthwise convolution is one where all outputs see its only input channel.
+    A depthwise convolution is served only with one input channel: it then equals a convolution.
     """
 
     op = Conv2D | FullyConnected | DepthwiseConv2D
@@ -80,7 +81,7 @@ class HeliumProducts(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
         op, name, axis = node.op, node.op.name, 0
         if isinstance(op, DepthwiseConv2D):
             if node.input(0).type.shape[3] > 1:
-                return Refusal(f"{name} is a convolution for one channel only.")
+                return Refusal(f"{name} equals a convolution only if it has one input channel.")
             axis = 3
         refusal = refuse(node, request.target, axis)
         if refusal is not None:
@@ -95,9 +96,7 @@ class HeliumProducts(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
         limit = scratch_limit(node)
         plan = plan_of(Geometry.of(node), limit)
         if plan is None:
-            return Refusal(
-                f"{name} would need more than {limit} bytes of working memory on Helium."
-            )
+            return Refusal(f"{name} would need more than {limit} bytes of scratch on Helium.")
         return _call(node, plan, scaling, axis)
 
 
@@ -138,10 +137,11 @@ def _call(
 
 
 _FROM = {
-    "row": "where they are",
+    "row": "the tensor itself",
     "window": "copies of windows",
     "image": "a few padded rows",
 }
+"""Source of the inputs for the summary, by the plan's form."""
 
 
 KERNELS = (HeliumProducts(),)

@@ -1,4 +1,4 @@
-"""What the templates of convolutions and dense layers on Helium have of a plan."""
+"""Variables of the templates for convolutions and dense layers on Helium."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from smelt.ops.core.convolution import Pair
 
 @dataclass(frozen=True)
 class RowCopies:
-    """Copies of the last inputs, behind which vectors may end.
+    """Copies of the tensor's last inputs, because vector loads would read beyond its end.
 
     Attributes:
-        size: of the input.
-        reach: bytes that are read for a group.
-        inputs: bytes of a group.
+        size: elements of the input tensor.
+        reach: bytes that are read for a group of pixels.
+        inputs: bytes of a group's inputs.
     """
 
     size: int
@@ -31,12 +31,14 @@ class RowCopies:
 
 @dataclass(frozen=True)
 class OutputRows:
-    """Rows of outputs, where all are not one.
+    """The loops over rows of outputs, if there is more than one row.
 
     Attributes:
-        images, count: how many images, rows in each.
-        output: outputs of a row.
-        image, input: inputs from one image, one row to the next.
+        images: number of images.
+        count: rows of an output image.
+        output: elements of a row of outputs.
+        image: elements of an input image.
+        input: input elements from one row of windows to the next.
     """
 
     images: int
@@ -48,15 +50,15 @@ class OutputRows:
 
 @dataclass(frozen=True)
 class HeliumRowsParameters(Parameters):
-    """Of `backends/helium/rows.j2`.
+    """Variables of `backends/helium/rows.j2`.
 
     Attributes:
-        title: of the comment.
+        title: text of the function's comment.
         tile: the function that computes groups of pixels.
-        blocks: of output channels, where there are several.
-        copies: of inputs, where they are needed.
-        rows: of outputs, where there are several.
-        calls: for the groups of a row.
+        blocks: blocks of output channels; None if there is one block.
+        copies: copies of the last inputs; None if they are not needed.
+        rows: the loops over rows of outputs; None if there is one row.
+        calls: calls of the tile function for the groups of a row.
     """
 
     title: str
@@ -68,7 +70,7 @@ class HeliumRowsParameters(Parameters):
 
 
 def rows_parameters(node: Node, plan: TilePlan, scaling: HeliumScaling) -> HeliumRowsParameters:
-    """Those of a plan that reads inputs where they are."""
+    """Return the variables for a plan that reads inputs in place."""
     g, t, size = plan.geometry, plan.tiles, node.input(0).type.size
     rows = OutputRows(
         images=g.images,
@@ -90,14 +92,14 @@ def rows_parameters(node: Node, plan: TilePlan, scaling: HeliumScaling) -> Heliu
 
 @dataclass(frozen=True)
 class WindowCopies:
-    """The function that copies windows.
+    """The function that copies windows; sizes are in bytes.
 
     Attributes:
         body: its assembly.
-        length: bytes of a window.
-        segment: of a row of it.
-        pitch: from one window to the next.
-        row: of all windows of a row.
+        length: size of a copied window, rounded up to whole chunks.
+        segment: size of one row of a window.
+        pitch: distance from one window to the next in the image.
+        row: size of all copied windows of a row.
     """
 
     body: AssemblyLines
@@ -109,26 +111,32 @@ class WindowCopies:
 
 @dataclass(frozen=True)
 class HeliumWindowsParameters(Parameters):
-    """Of `backends/helium/windows.j2`.
+    """Variables of `backends/helium/windows.j2`.
 
     Attributes:
-        title: of the comment.
+        title: text of the function's comment.
         tile: the function that computes groups of pixels.
-        blocks: of output channels, where there are several.
-        windows: how they are copied, where they are.
-        window_rows, stride: rows of a window, and from one to the next.
-        size: height and width of an image.
-        depth, channels: of input and output.
-        images: how many there are.
-        image_size, output_size: elements of an image.
-        output_rows, output_row: rows of outputs, and elements of one.
-        zero: what images are padded with.
-        strips: the first output column of each.
-        columns, width: of outputs in a strip, and of inputs.
-        strip_row: bytes of a strip's row.
-        top, side: C of the row and the column of the image at their start.
-        several: rows of outputs whose windows are copied at a time, if more than one.
-        calls: for the groups of a row.
+        blocks: blocks of output channels; None if there is one block.
+        windows: the function that copies windows; None if windows are read from the padded rows.
+        window_rows: rows of a window.
+        stride: vertical stride, in rows.
+        size: height and width of an input image.
+        depth: input channels.
+        channels: output channels.
+        images: number of images.
+        image_size: elements of an input image.
+        output_size: elements of an output image.
+        output_rows: rows of an output image.
+        output_row: elements of a row of outputs.
+        zero: value of the padding (the input's zero point).
+        strips: the first output column of each strip.
+        columns: output columns of a strip; None if windows are not copied.
+        width: input columns of a strip.
+        strip_row: bytes of a row of a strip in scratch.
+        top: C text: the input row (in the unpadded image) of padded row `ready`.
+        side: C text: the first input column of strip `s`.
+        rows_at_once: output rows whose windows are copied at once; None if it is one row.
+        calls: calls of the tile function for the groups of a row, or of `rows_at_once` rows.
     """
 
     title: str
@@ -152,19 +160,19 @@ class HeliumWindowsParameters(Parameters):
     strip_row: int
     top: str
     side: str
-    several: int | None
+    rows_at_once: int | None
     calls: tuple[TileCall, ...]
 
 
 def windows_parameters(
     node: Node, plan: TilePlan, scaling: HeliumScaling
 ) -> HeliumWindowsParameters:
-    """Those of a plan that keeps padded rows in working memory."""
+    """Return the variables for a plan that keeps padded rows in scratch."""
     g, t = plan.geometry, plan.tiles
     windows = None
-    if plan.rows:
+    if plan.copied_rows:
         windows = WindowCopies(
-            windows_assembly(plan).body, t.length, g.segment, g.pitch, plan.copied_row
+            windows_assembly(plan).body, t.length, g.segment, g.pitch, plan.copied_row_bytes
         )
     return HeliumWindowsParameters(
         title=_title(node),
@@ -183,12 +191,12 @@ def windows_parameters(
         output_row=g.output[1] * g.channels,
         zero=node.input(0).type.zero_point,
         strips=plan.strips,
-        columns=plan.columns if plan.rows else None,
+        columns=plan.columns if plan.copied_rows else None,
         width=g.width(plan.columns),
-        strip_row=plan.row,
+        strip_row=plan.row_bytes,
         top=offset("ready", -g.padding[0][0]),
         side=offset(times("strips[s]", g.stride[1]), -g.padding[1][0]),
-        several=plan.rows if plan.rows > 1 else None,
+        rows_at_once=plan.copied_rows if plan.copied_rows > 1 else None,
         calls=plan.calls("", ""),
     )
 

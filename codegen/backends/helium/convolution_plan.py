@@ -1,4 +1,4 @@
-"""How a convolution is cut for Helium: into tiles, blocks of channels, strips of columns."""
+"""The split of a convolution for Helium: into tiles, blocks of channels and strips of columns."""
 
 from __future__ import annotations
 
@@ -12,23 +12,27 @@ from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
 
 SCRATCH_LIMIT = 4096
-"""Bytes of working memory that a call may take, if its tensors are not much larger."""
+"""Upper limit of a call's scratch in bytes, unless its tensors are much larger."""
 
 
 def scratch_limit(node: Node) -> int:
-    """Bytes of working memory that a call may take: an eighth of large tensors."""
+    """Return the upper limit of a call's scratch: an eighth of its tensors if they are large."""
     return max(SCRATCH_LIMIT, (node.input(0).type.bytes + node.output.type.bytes) // 8)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """A convolution's sizes; an image of one column is taken for one of one row.
+    """The sizes of a convolution. An image of one column is treated as an image of one row.
 
     Attributes:
-        images: how many there are.
-        size, output: height and width of input and output.
-        kernel, stride, padding: of the window.
-        depth, channels: of input and output.
+        images: number of images.
+        size: height and width of the input.
+        output: height and width of the output.
+        kernel: height and width of the window.
+        stride: vertical and horizontal stride.
+        padding: pixels above and below, left and right.
+        depth: input channels.
+        channels: output channels.
     """
 
     images: int
@@ -42,7 +46,10 @@ class Geometry:
 
     @staticmethod
     def of(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> Geometry:
-        """The geometry of a node."""
+        """Return the geometry of a node.
+
+        The pixels of a dense layer or a 1x1 convolution without stride become one row.
+        """
         x, y = node.input(0).type, node.output.type
         if isinstance(node.op, FullyConnected):
             outputs, depth = node.input(1).type.shape
@@ -89,22 +96,28 @@ class Geometry:
 
     @property
     def pitch(self) -> int:
-        """Bytes from the window of one output to that of the next."""
+        """Bytes from one window to the next in a row."""
         return self.stride[1] * self.depth
 
     @property
     def segment(self) -> int:
-        """Bytes of a row under the window."""
+        """Bytes of one row of a window."""
         return self.kernel[1] * self.depth
 
     def width(self, outputs: int) -> int:
-        """Columns under the windows of neighbouring outputs."""
+        """Return how many input columns lie under the windows of so many neighbouring outputs."""
         return (outputs - 1) * self.stride[1] + self.kernel[1]
 
 
 @dataclass(frozen=True)
 class TileCall:
-    """C of a call of the tile function: inputs, outputs, and how many groups (and an offset)."""
+    """Arguments of a call of the tile function, as C.
+
+    Attributes:
+        inputs: the inputs.
+        outputs: the outputs.
+        rest: number of groups; for tiles from an image also the offset into the rows.
+    """
 
     inputs: str
     outputs: str
@@ -113,14 +126,15 @@ class TileCall:
 
 @dataclass(frozen=True)
 class TilePlan:
-    """How a convolution is cut.
+    """The split of a convolution.
 
     Attributes:
-        tiles: how all outputs of a block are computed.
+        geometry: sizes of the convolution.
+        tiles: how the outputs of a block are computed.
         blocks: the first output channel of each block.
         strips: the first output column of each strip.
-        columns: outputs across a strip.
-        rows: of outputs whose windows are copied at a time; 0 where windows are not copied.
+        columns: output columns of a strip.
+        copied_rows: output rows whose windows are copied at once; 0 if windows are not copied.
     """
 
     geometry: Geometry
@@ -128,99 +142,100 @@ class TilePlan:
     blocks: tuple[int, ...]
     strips: tuple[int, ...]
     columns: int
-    rows: int = 0
+    copied_rows: int = 0
 
     @property
     def form(self) -> str:
-        """How inputs reach the tiles."""
-        return "window" if self.rows else self.tiles.source
+        """Source of the inputs: "row" (the tensor), "window" (copies), "image" (padded rows)."""
+        return "window" if self.copied_rows else self.tiles.source
 
     @property
     def padded(self) -> bool:
-        """Whether rows are kept in working memory, padded."""
-        return self.tiles.source == "image" or self.rows > 0
+        """Whether scratch holds padded rows of the image."""
+        return self.tiles.source == "image" or self.copied_rows > 0
 
     @property
-    def row(self) -> int:
-        """Bytes of a strip's row, and what may be read beyond, in whole vectors."""
+    def row_bytes(self) -> int:
+        """Bytes of a strip's row in scratch: whole vectors, and one more that may be read."""
         g = self.geometry
         return -(-g.width(self.columns) * g.depth // CHUNK) * CHUNK + CHUNK
 
     @property
     def scratch(self) -> tuple[Scratch, ...]:
-        """The call's working memory."""
+        """The call's scratch."""
         found: list[Scratch] = []
         if self.padded:
-            found.append(Scratch("rows", DType.INT8, self.row * self.geometry.kernel[0]))
-        if self.rows:
-            count = self.rows * self.copied_row + CHUNK
+            found.append(Scratch("rows", DType.INT8, self.row_bytes * self.geometry.kernel[0]))
+        if self.copied_rows:
+            count = self.copied_rows * self.copied_row_bytes + CHUNK
             found.append(Scratch("copies", DType.INT8, count))
         elif self.tiles.copies:
             found.append(Scratch("copies", DType.INT8, self.tiles.copies))
         return (*found, Scratch("sums", DType.INT32, self.tiles.sums))
 
     @property
-    def bytes(self) -> int:
-        """Of working memory."""
+    def scratch_bytes(self) -> int:
+        """Bytes of scratch."""
         return sum(s.count * s.dtype.size for s in self.scratch)
 
     @property
-    def whole(self) -> int:
-        """Whole groups of pixels in a row of a strip."""
+    def whole_groups(self) -> int:
+        """Number of groups of pixels in a row of a strip that do not overlap."""
         return self.columns // self.tiles.pixels
 
     @property
-    def odd(self) -> bool:
-        """Whether another group overlaps the last of them."""
+    def last_overlaps(self) -> bool:
+        """Whether a row ends with one more group, which overlaps the whole ones."""
         return self.columns % self.tiles.pixels > 0
 
     @property
-    def back(self) -> int:
-        """Bytes from the first inputs of a row to those of its last group."""
+    def last_input(self) -> int:
+        """Offset of the last group's inputs in a row, in bytes."""
         return (self.columns - self.tiles.pixels) * self.tiles.pitch
 
     @property
-    def output_back(self) -> int:
-        """The same for outputs."""
+    def last_output(self) -> int:
+        """Offset of the last group's outputs in a row, in bytes."""
         return (self.columns - self.tiles.pixels) * self.tiles.output_pitch
 
     def calls(self, inputs: str, outputs: str) -> tuple[TileCall, ...]:
-        """Those for the groups of a row of a strip, or of the copied windows of several rows.
+        """Return the calls for a row of a strip, or for the copied windows of several rows.
 
         Args:
-            inputs: C of where the inputs of a row begin that are read where they are.
-            outputs: the same of its outputs.
+            inputs: C expression: address of a row's inputs, if they are read in place.
+            outputs: C expression: address of the row's outputs, in the same case.
         """
-        t, whole, back = self.tiles, str(self.whole), f"out + {self.output_back}"
-        if self.rows > 1:
+        t, whole, offset = self.tiles, str(self.whole_groups), self.last_input
+        last_out = f"out + {self.last_output}"
+        if self.copied_rows > 1:
             last = f"(pixels - {t.pixels}) *"
             found = (
                 TileCall("copies", "out", f"pixels / {t.pixels}"),
                 TileCall(f"copies + {last} {t.pitch}", f"out + {last} {t.output_pitch}", "1"),
             )
             return found
-        if self.rows:
-            found = TileCall("copies", "out", whole), TileCall(f"copies + {self.back}", back, "1")
+        if self.copied_rows:
+            found = TileCall("copies", "out", whole), TileCall(f"copies + {offset}", last_out, "1")
         elif self.padded:
-            found = TileCall("at", "out", f"{whole}, 0"), TileCall("at", back, f"1, {self.back}")
+            found = TileCall("at", "out", f"{whole}, 0"), TileCall("at", last_out, f"1, {offset}")
         else:
-            last = TileCall(f"{inputs} + {self.back}", f"{outputs} + {self.output_back}", "1")
+            last = TileCall(f"{inputs} + {offset}", f"{outputs} + {self.last_output}", "1")
             found = TileCall(inputs, outputs, whole), last
-        return found if self.odd else found[:1]
+        return found if self.last_overlaps else found[:1]
 
     @property
-    def copied_row(self) -> int:
+    def copied_row_bytes(self) -> int:
         """Bytes of the copied windows of a row of a strip."""
         return self.columns * self.tiles.pitch
 
     @property
     def groups(self) -> int:
-        """Groups of pixels in a row of a strip."""
+        """Number of groups of pixels in a row of a strip, the overlapping one included."""
         return -(-self.columns // self.tiles.pixels)
 
     @property
     def work(self) -> dict[str, int]:
-        """What prices are for: chunks of tiles, outputs, groups of pixels, copied vectors, rows."""
+        """The counts that have prices; `copies` are the vectors that copy windows."""
         g, t = self.geometry, self.tiles
         rows = g.images * g.output[0] * len(self.strips)
         groups = rows * self.groups * len(self.blocks)
@@ -230,14 +245,14 @@ class TilePlan:
             "tiles": groups * t.count,
             "outputs": groups * t.pixels * t.channels,
             "groups": groups,
-            "copies": rows * self.columns * g.kernel[0] * segment if self.rows else 0,
+            "copies": rows * self.columns * g.kernel[0] * segment if self.copied_rows else 0,
             "rows": rows * len(self.blocks),
             "calls": 1,
         }
 
 
 def plan_of(g: Geometry, limit: int) -> TilePlan | None:
-    """The cheapest cut within so many bytes of working memory, or None if there is none."""
+    """Return the cheapest plan with at most `limit` bytes of scratch; None if there is none."""
     pixels = 1 if g.output[1] == 1 else 2
     if g.kernel[0] == 1 and not any(map(any, g.padding)):
         tiles = Tiles(
@@ -269,8 +284,9 @@ def plan_of(g: Geometry, limit: int) -> TilePlan | None:
         channels=g.channels,
         output_pitch=g.channels,
     )
-    even = 1 if g.output[1] % pixels == 0 or g.output[0] == 1 else 2
-    for tiles, rows in ((image, 0), (window, even)):
+    # If a row has an odd number of pixels, the pixels of two rows are still divided evenly.
+    copied = 1 if g.output[1] % pixels == 0 or g.output[0] == 1 else 2
+    for tiles, rows in ((image, 0), (window, copied)):
         for strips in range(1, -(-g.output[1] // pixels) + 1):
             columns = -(-g.output[1] // strips)
             if columns < g.output[1]:
@@ -285,12 +301,15 @@ def plan_of(g: Geometry, limit: int) -> TilePlan | None:
 
 
 def _in_blocks(plan: TilePlan, limit: int) -> TilePlan | None:
-    """The plan with output channels in as few blocks as working memory allows, four at most."""
+    """Return the plan with as few blocks of output channels as `limit` allows.
+
+    Return None if four blocks do not suffice.
+    """
     channels = plan.geometry.channels
     for count in range(1, 5):
         size = min(-(-channels // (CHUNK * count)) * CHUNK, channels)
         starts = tuple(min(o, channels - size) for o in range(0, channels, size))
         found = replace(plan, tiles=replace(plan.tiles, channels=size), blocks=starts)
-        if found.bytes <= limit:
+        if found.scratch_bytes <= limit:
             return found
     return None

@@ -1,10 +1,11 @@
 """int8 depthwise convolutions on Helium, as dot products.
 
-Sixteen channels of four neighbouring columns are interleaved (VST4) into a strip: a word of it
-holds four inputs of one channel. A gather load brings four such words, a patch of 4 x 4 inputs,
-into a register; its dot products with the window's weights, shifted once for each output, are all
-the outputs whose windows lie within the patch: four for a window of 3 x 3 and stride 1. For an
-image of one row a word holds four neighbours of that row, and a patch sixteen.
+A strip holds 16 channels of four neighbouring columns, interleaved (VST4) so that a word holds four
+inputs of one channel. A gather load reads four such words, a patch of 4 x 4 inputs, into a
+register. The patch contains the windows of several outputs: four for a 3 x 3 window with stride 1.
+Each of these outputs is a dot product of the patch with the window's weights, shifted to the
+position of the output's window. If the image is one row, a word holds four neighbours of that row,
+and a patch holds 16.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ from smelt.ops.core.convolution import DepthwiseConv2D, Pair
 
 @dataclass(frozen=True)
 class StripFunction:
-    """All outputs of a strip of channels.
+    """The function that computes all outputs of a strip.
 
     Attributes:
-        suffix: of its name.
-        first: whether it makes the first of two columns only.
+        suffix: suffix of its name.
+        first: whether it computes only the first of two output columns.
         body: its assembly.
-        targets: names of its outputs, and where the sums of each are.
-        starts: bytes before the weights for each output of a patch.
+        targets: for each output column the index of its first sum and the parameter's name.
+        starts: for each output of a patch the offset of its shifted weights, in bytes.
         record: words of a channel's weights.
-        patches: of a strip.
-        outputs: of a patch.
+        patches: patches of a channel.
+        outputs: outputs of a patch.
         advance: rows from one patch to the next.
-        sums: of a channel.
+        sums: sums of a channel.
     """
 
     suffix: str
@@ -75,7 +76,7 @@ class StripFunction:
     def of(
         g: Geometry, p: Patches, scaling: HeliumScaling, lanes: int, *, first: bool
     ) -> StripFunction:
-        """The function for so many channels."""
+        """Return the function for `lanes` channels; `first`: only for the first output column."""
         return StripFunction(
             suffix=f"{lanes}_last" if first else str(lanes),
             first=first,
@@ -92,13 +93,13 @@ class StripFunction:
 
 @dataclass(frozen=True)
 class StripLanes:
-    """Channels that are computed at a time.
+    """The functions for strips of one number of channels.
 
     Attributes:
-        lanes: how many.
-        interleave: assembly that fills a strip.
+        lanes: number of channels.
+        interleave: assembly that fills rows of a strip.
         runs: how outputs are stored.
-        strips: the functions for their outputs.
+        strips: the functions that compute the outputs of a strip.
     """
 
     lanes: int
@@ -109,28 +110,33 @@ class StripLanes:
 
 @dataclass(frozen=True)
 class HeliumDepthwiseParameters(Parameters):
-    """Of `backends/helium/depthwise.j2`.
+    """Variables of `backends/helium/depthwise.j2`.
 
     Attributes:
-        title, summary: of the comment.
+        title, summary: texts of the function's comment.
         line: whether the image is one row.
-        parts: sixteen channels at a time, and those that are left.
-        scaled: how sums become outputs.
-        constants, fields: words of constants of four channels, and of one.
-        images: how many there are.
-        size: height and width of one.
-        channels: of a pixel.
-        input_size, output_size: elements of an image.
-        output_row: of a row of outputs; `pitch` is from one stored output to the next.
-        row_pitch, word_pitch: inputs from one row, and from four pixels, to the next.
+        parts: the functions for 16 channels, and those for the remaining channels.
+        scaled: the function that turns a sum into an output.
+        constants: words of constants for four channels.
+        fields: words of constants for one channel.
+        images: number of images.
+        size: height and width of an input image.
+        channels: channels of a pixel.
+        input_size: elements of an input image.
+        output_size: elements of an output image.
+        output_row: elements of a row of outputs.
+        pitch: elements from one row of a strip's outputs to the next; for a line, between outputs.
+        row_pitch: input elements from one row to the next.
+        word_pitch: input elements of four pixels, from one row of a line's strip to the next.
         record: words of a channel's weights.
-        strip_rows: of a strip.
-        starts, strip_outputs: the first output of each strip, and outputs down a strip.
-        columns: across it.
-        step: outputs from a strip to that beside it.
-        output_columns: of the image.
-        top, side: C of the first row and column under a window.
-        zero: what images are padded with.
+        strip_rows: rows of a strip.
+        starts: the first output row (for a line: the first output) of each strip.
+        strip_outputs: output rows of a strip; for a line, its outputs.
+        columns: output columns of a strip.
+        step: output elements from a strip to its right neighbour.
+        output_columns: width of the output.
+        top, side: C texts: the first row and column under the window of output (y, x).
+        zero: value of the padding (the input's zero point).
     """
 
     title: str
@@ -207,11 +213,11 @@ def _parameters(
 
 def _summary(p: Patches) -> str:
     shape = "16 neighbours" if p.line else "4x4 inputs"
-    return f"patches of {shape}, {p.outputs} outputs each"
+    return f"patches of {shape} with {p.outputs} output{'s' if p.outputs > 1 else ''} each"
 
 
 class DepthwiseKernel(Kernel[DepthwiseConv2D]):
-    """Dot products of patches of one channel each."""
+    """Dot products of patches, each of one channel."""
 
     op = DepthwiseConv2D
 
@@ -222,7 +228,7 @@ class DepthwiseKernel(Kernel[DepthwiseConv2D]):
             return refusal
         op, name = node.op, node.op.name
         if node.input(0).type.shape[3] != node.output.type.shape[3]:
-            return Refusal(f"{name} has a Helium kernel for one output of each channel only.")
+            return Refusal(f"{name} has a Helium kernel only for a depth multiplier of 1.")
         if op.dilation != (1, 1):
             return Refusal(f"{name} has no Helium kernel for dilation.")
         scaling = scaling_of(node, 3)
@@ -233,7 +239,7 @@ class DepthwiseKernel(Kernel[DepthwiseConv2D]):
         if p is None:
             height, width = node.input(1).type.shape[1:3]
             return Refusal(
-                f"{name} has no Helium kernel for a window of {height}x{width} at this stride."
+                f"{name} has no Helium kernel for a {height}x{width} window with this stride."
             )
         return _call(node, g, p, scaling)
 
@@ -272,12 +278,12 @@ def _call(
 
 
 def _origin(output: str, stride: int, before: int) -> str:
-    """The C expression of the first row or column under the window of an output."""
+    """Return a C expression: the first row or column under the window of an output."""
     return offset(output if stride == 1 else f"{output} * {stride}", -before)
 
 
 def _packed(p: Patches, weights: Array) -> Array:
-    """int32 `[o, record]`: of each channel its patch of weights behind zeros."""
+    """Return int32 `[o, record]`: each channel's patch of weights, with zeros before and after."""
     channels, height, width = weights.shape
     rows = np.zeros((channels, 4 * p.record), np.int8)
     patch = np.zeros((channels, PATCH), np.int8)

@@ -1,4 +1,4 @@
-"""Assembly that interleaves inputs into strips and computes their outputs (see `depthwise`)."""
+"""Assembly that interleaves inputs into a strip and computes its outputs (see `depthwise`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from smelt.codegen.backends.helium.scaling import HeliumScaling, LaneGroup
 
 
 def interleave_assembly(lanes: int) -> HeliumAssembly:
-    """Fills rows of a strip: r0 strip, r1 addresses of four columns, r2 their pitches, r3 rows."""
+    """Return the body of the function that fills rows of a strip with `lanes` channels.
+
+    Registers: r0: strip; r1: addresses of four columns; r2: bytes from row to row in each column;
+    r3: number of rows; then r4-r7: inputs of the columns; r8-r11: bytes from row to row.
+    """
     asm = HeliumAssembly()
     asm("push {r4-r11, lr}", "ldm r1, {r4-r7}", "ldm r2, {r8-r11}")
     if lanes < LANES:
@@ -29,30 +33,32 @@ def interleave_assembly(lanes: int) -> HeliumAssembly:
 def strip_assembly(
     g: Geometry, p: Patches, scaling: HeliumScaling, parts: tuple[LaneGroup, ...]
 ) -> HeliumAssembly:
-    """All outputs of a strip.
+    """Return the body of the function that computes all outputs of a strip.
 
-    Arguments: strip, weights, sums, scales; outputs (one pointer for each column), rows to store.
+    The function's arguments: strip, weights, sums (scratch), biases and scales, one pointer to the
+    outputs for each column, number of rows to store.
     """
     asm = HeliumAssembly()
     asm.enter()
     lanes = sum(part.channels for part in parts)
-    _dots(asm, p, lanes)
+    _dot_products(asm, p, lanes)
     asm.add("r1", "r7", -4 * lanes * p.sums, "r0")
     asm(f"ldr r3, {asm.argument(3)}")
-    asm.note("r3: biases and scales; q3: sums, r11 bytes apart; r5, r7: outputs, r10 bytes apart")
+    outputs = ("r5", "r7")[: p.across]
+    asm.note("r3: biases and scales; q3: addresses of sums; r11: bytes to the next row's sums")
+    asm.note(f"{', '.join(outputs)}: outputs; r10: bytes to the next outputs; r8: rows to store")
     scaling.prepare(asm)
     pitch = g.channels if p.line else g.output[1] * g.channels
     asm.constant("r10", pitch)
     asm.constant("r11", 4 * p.across)
     asm(f"ldr r8, {asm.argument(4 + p.across)}")
-    outputs = ("r5", "r7")[: p.across]
     constants = 0
     for part in parts:
         for i, register in enumerate(outputs):
             asm(f"ldr {register}, {asm.argument(4 + i)}")
             if part.first:
                 asm(f"adds {register}, #{part.first}")
-        _addresses(asm, p, part)
+        _load_sum_addresses(asm, p, part)
         asm("dls lr, r8", "1:")
         scaling.group(
             asm,
@@ -68,8 +74,11 @@ def strip_assembly(
     return asm
 
 
-def _addresses(asm: HeliumAssembly, p: Patches, part: LaneGroup) -> None:
-    """q3: where the first sums of the channels in a vector stand."""
+def _load_sum_addresses(asm: HeliumAssembly, p: Patches, part: LaneGroup) -> None:
+    """Load the addresses of the first sums of a group's channels into q3.
+
+    Lane l gets the address for channel `part.first + l * part.vectors`.
+    """
     asm("movs r4, #0", "vidup.u32 q3, r4, #1")
     asm.constant("r4", 4 * p.sums * part.vectors)
     asm("vmul.i32 q3, q3, r4")
@@ -78,33 +87,38 @@ def _addresses(asm: HeliumAssembly, p: Patches, part: LaneGroup) -> None:
 
 
 def _sum_at(p: Patches, part: LaneGroup, vector: int, pixel: int) -> str:
+    """Return the gather load of a vector's sums for output column `pixel`."""
     first = int(part.lanes[vector, 0]) - part.first
     return f"vldrw.u32 %s, [q3, #{4 * (p.sums * first + pixel)}]"
 
 
-def _dots(asm: HeliumAssembly, p: Patches, lanes: int) -> None:
-    """Sums of all channels to r7, advanced."""
+def _dot_products(asm: HeliumAssembly, p: Patches, lanes: int) -> None:
+    """Store the sums of all channels at r7 and advance it to their end."""
     step = ROW * p.advance
     asm("mov r3, r1", "mov r7, r2")
-    asm.note(
-        "q6: where a channel's first patch stands, less a step; r3: weights up to r5; r7: sums"
-    )
+    asm.note(f"q6: addresses of the 4 words of a channel's first patch, minus {step}")
+    asm.note("r3: weights; r5: their end; r7: sums in scratch; r11: bytes to the next channel")
     asm("movs r4, #0", "vidup.u32 q6, r4, #8", "vshl.i32 q6, q6, #3")
     asm.add("r4", "r0", -step, "r6")
     asm("vadd.i32 q6, q6, r4", "movs r11, #4")
     asm.add("r5", "r3", 4 * p.record * lanes, "r6")
-    each = len(ACCUMULATORS) // p.outputs
-    turns, left = divmod(p.patches, each)
+    unrolled = len(ACCUMULATORS) // p.outputs
+    iterations, left = divmod(p.patches, unrolled)
     asm("3:")
-    asm.note("q0 ... q3: weights for each output; q7: the patch before")
+    weights = {
+        1: "q0: weights",
+        2: "q0, q1: weights, shifted for each output",
+        4: "q0-q3: weights, shifted for each output",
+    }
+    asm.note(f"{weights[p.outputs]}; q7: addresses of the previous patch")
     for j, shift in enumerate(p.shifts):
         asm(f"vldrb.8 q{j}, [r3, #{p.lead - shift}]")
     asm(f"adds r3, #{4 * p.record}", "vmov q7, q6", "vadd.i32 q6, q6, r11")
-    if turns > 1:
-        asm(f"movs r9, #{turns}", "2:")
-    if turns:
-        _patch_sums(asm, p, each, step)
-    if turns > 1:
+    if iterations > 1:
+        asm(f"movs r9, #{iterations}", "2:")
+    if iterations:
+        _patch_sums(asm, p, unrolled, step)
+    if iterations > 1:
         asm("subs r9, #1", "bne 2b")
     if left:
         _patch_sums(asm, p, left, step)
@@ -112,6 +126,7 @@ def _dots(asm: HeliumAssembly, p: Patches, lanes: int) -> None:
 
 
 def _patch_sums(asm: HeliumAssembly, p: Patches, count: int, step: int) -> None:
+    """Compute and store the sums of `count` patches that are `step` bytes apart."""
     used = ACCUMULATORS[: count * p.outputs]
     with asm.overlapping():
         for i in range(count):

@@ -1,4 +1,4 @@
-"""How a depthwise convolution is cut into patches for Helium (see `depthwise`)."""
+"""The split of a depthwise convolution into strips and patches for Helium (see `depthwise`)."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from dataclasses import dataclass, replace
 from smelt.codegen.backends.helium.convolution_plan import SCRATCH_LIMIT, Geometry
 
 LANES = 16
-"""Channels in a strip."""
+"""Channels of a strip."""
 PATCH = 16
 """Bytes of a patch."""
 ROW = 4 * LANES
 """Bytes of a row of a strip."""
 _REACH = 508
-"""Largest offset of a gather load's address."""
+"""Largest immediate offset of a gather load of words, in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patches:
-    """Which outputs come out of a patch, and how a strip is cut into patches.
+    """The outputs of a patch, and the patches of a strip.
 
     Attributes:
         line: whether the image is one row.
-        down, across: outputs of a patch; in a line all are `down`.
+        down: output rows of a patch; for a line, its outputs.
+        across: output columns of a patch; 1 for a line.
         advance: rows of the strip from one patch to the next.
-        shifts: of the weights for each output, in bytes.
-        lead: zeros before the weights of a channel.
-        strip_outputs: outputs down a strip.
-        starts: the first output of each strip.
+        shifts: bytes by which the weights are shifted for each output.
+        lead: zero bytes before the weights of a channel.
+        strip_outputs: output rows of a strip; for a line, its outputs.
+        starts: the first output row (for a line: the first output) of each strip.
     """
 
     line: bool
@@ -41,32 +42,32 @@ class Patches:
 
     @property
     def outputs(self) -> int:
-        """Of a patch."""
+        """Outputs of a patch."""
         return self.down * self.across
 
     @property
     def patches(self) -> int:
-        """Of a strip."""
+        """Patches of a channel in a strip."""
         return -(-self.strip_outputs // self.down)
 
     @property
     def rows(self) -> int:
-        """Of a strip."""
+        """Rows of a strip."""
         return (self.patches - 1) * self.advance + 4
 
     @property
     def sums(self) -> int:
-        """Of a channel in a strip."""
+        """Sums of a channel in a strip."""
         return self.patches * self.outputs
 
     @property
     def scratch(self) -> int:
-        """Bytes of working memory."""
+        """Bytes of scratch: one strip and its sums."""
         return self.rows * ROW + LANES * self.sums * 4
 
     @property
     def last(self) -> Patches:
-        """The same for one column of outputs."""
+        """The same patches with one column of outputs, for the last column of an odd width."""
         return replace(self, across=1, shifts=self.shifts[:: self.across])
 
     @property
@@ -76,7 +77,10 @@ class Patches:
 
 
 def patches_of(g: Geometry) -> Patches | None:
-    """How to cut the image, or None if the window does not fit."""
+    """Return the split with the fewest strips within the scratch limit.
+
+    Return None if a window does not fit into a patch, or if no split fits.
+    """
     shape = _shape(g)
     if shape is None:
         return None
@@ -101,6 +105,7 @@ def patches_of(g: Geometry) -> Patches | None:
 
 
 def _shape(g: Geometry) -> tuple[bool, int, int, int, tuple[int, ...]] | None:
+    """Return `line`, `down`, `across`, `advance` and `shifts`; None if no window fits a patch."""
     (height, width), (down, across) = g.kernel, g.stride
     if g.size[0] == height == g.output[0] == 1 and g.padding[0][0] == 0:
         for outputs in (4, 2, 1):

@@ -1,9 +1,9 @@
-"""The order of Helium instructions: neighbours that occupy different units overlap.
+"""List scheduling of Helium instructions, so that neighbours use different units and overlap.
 
-A vector instruction holds its unit - for memory, for products, for the rest - for two cycles, but
-the next instruction begins after one if it needs another unit. So of the instructions whose
-operands are there, one of another unit than the last goes first; among those, the one with the
-longest chain of instructions behind it.
+A vector instruction occupies its unit (memory, product or other) for two cycles. The next
+instruction can start after one cycle if it uses another unit. Therefore the next instruction is
+chosen from those whose operands are ready: first, one that uses another unit than the last; among
+these, the one with the longest chain of dependent instructions.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from dataclasses import dataclass
 _REGISTER = re.compile(r"\b(?:q[0-7]|r\d+|lr|sp)\b")
 _RANGE = re.compile(r"\br(\d+)-r(\d+)\b")
 _ACCUMULATES = ("vmla", "vqmov", "vmvn", "vst4")
-"""Instructions that read what they write first."""
+"""Prefixes of instructions that also read the register that they write."""
 _PRODUCT = ("vmla", "vqrdmulh", "vmul")
 _MEMORY = ("vldr", "vstr", "vst4", "ldr", "ldm", "stm", "str")
 
 
 @dataclass(frozen=True)
 class _PipelineInstruction:
+    """An instruction and the registers that it reads and writes; "memory" counts as a register."""
+
     text: str
     reads: frozenset[str]
     writes: frozenset[str]
@@ -35,11 +37,12 @@ class _PipelineInstruction:
         return "product" if self.text.startswith(_PRODUCT) else "other"
 
     def before(self, other: _PipelineInstruction) -> bool:
-        """Whether the other, which comes later, must stay behind."""
+        """Return whether `other`, a later instruction, must stay after this one."""
         return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
 
 
-def _step(text: str) -> _PipelineInstruction:
+def _parsed(text: str) -> _PipelineInstruction:
+    """Return the instruction with the registers that its text reads and writes."""
     name, _, operands = text.partition(" ")
     listed = _RANGE.sub(
         lambda m: ", ".join(f"r{i}" for i in range(int(m[1]), int(m[2]) + 1)), operands
@@ -69,27 +72,32 @@ def _step(text: str) -> _PipelineInstruction:
 
 
 def scheduled(instructions: Sequence[str]) -> list[str]:
-    """A stretch without labels, branches and predicates in an order that stalls less."""
-    steps = [_step(text) for text in instructions]
-    count = len(steps)
-    later = [[j for j in range(i + 1, count) if steps[i].before(steps[j])] for i in range(count)]
-    waiting = [0] * count
-    for followers in later:
+    """Return the instructions in an order that stalls less.
+
+    There must be no labels, branches or predicated instructions.
+    """
+    parsed = [_parsed(text) for text in instructions]
+    count = len(parsed)
+    dependents = [
+        [j for j in range(i + 1, count) if parsed[i].before(parsed[j])] for i in range(count)
+    ]
+    predecessors = [0] * count
+    for followers in dependents:
         for j in followers:
-            waiting[j] += 1
+            predecessors[j] += 1
     height = [1] * count
     for i in reversed(range(count)):
-        height[i] += max((height[j] for j in later[i]), default=0)
+        height[i] += max((height[j] for j in dependents[i]), default=0)
     found: list[str] = []
-    ready = [i for i in range(count) if not waiting[i]]
+    ready = [i for i in range(count) if not predecessors[i]]
     unit = ""
     while ready:
-        best = min(ready, key=lambda i: (steps[i].unit == unit != "", -height[i], i))
+        best = min(ready, key=lambda i: (parsed[i].unit == unit != "", -height[i], i))
         ready.remove(best)
-        found.append(steps[best].text)
-        unit = steps[best].unit
-        for j in later[best]:
-            waiting[j] -= 1
-            if not waiting[j]:
+        found.append(parsed[best].text)
+        unit = parsed[best].unit
+        for j in dependents[best]:
+            predecessors[j] -= 1
+            if not predecessors[j]:
                 ready.append(j)
     return found

@@ -1,8 +1,9 @@
 """Functions of one or two small integers as `(a * x + b * y + c) >> shift`, proved exact.
 
-Quantized additions and averages round several times, but their inputs are few: all of them are
-tried. For given factors every input confines `c` to an interval; the form is exact if, and only if,
-these intervals have a common point. Where the nearest factors leave none, their neighbours may.
+A quantized addition rounds several times, but has few different inputs, so all are tried. For given
+factors, each input confines `c` to an interval. The form is exact if, and only if, all these
+intervals have a common point. If they have none for the nearest factors, neighbouring factors are
+tried.
 """
 
 from __future__ import annotations
@@ -17,31 +18,32 @@ from smelt.codegen.backends.helium.assembly import HeliumAssembly
 from smelt.ir import Array
 
 _NEIGHBOURS = 6
+"""Largest difference between a tried factor and the nearest one."""
 _SHIFTS = range(24, 8, -1)
-"""A shift by up to 16 that narrows to halfwords, then one by 8 that narrows to bytes."""
+"""Shifts to try: a first one by up to 16 narrows to halfwords, one by 8 narrows to bytes."""
 
 
 @dataclass(frozen=True)
 class Linear:
-    """`(sum of factors times inputs, plus offset) >> shift`, then clamped."""
+    """`(factors[0] * inputs[0] + factors[1] * inputs[1] + offset) >> shift`, then clamped."""
 
     factors: tuple[int, ...]
     offset: int
     shift: int
 
     def text(self, names: tuple[str, ...]) -> str:
-        """The form as C, given the inputs' names."""
+        """Return the formula as C, for inputs with these names."""
         terms = (f"{name} * {factor}" for name, factor in zip(names, self.factors, strict=True))
         return f"({' + '.join(terms)} + {self.offset}) >> {self.shift}".replace("+ -", "- ")
 
     @property
     def narrowing(self) -> tuple[int, int]:
-        """The shift in two parts, one for each narrowing (VQRSHRN)."""
+        """The shifts of the two narrowing instructions (VQRSHRN)."""
         return self.shift - 8, 8
 
     @property
     def start(self) -> int:
-        """The offset less what the two narrowings add in order to round.
+        """The offset, minus what the two narrowing instructions add to round.
 
         VQSHRN would not round, but binutils 2.40 encodes it as VQRSHRN.
         """
@@ -51,13 +53,13 @@ class Linear:
 def linear(
     inputs: Sequence[Array], outputs: Array, slopes: Sequence[float], limits: tuple[int, int]
 ) -> Linear | None:
-    """The form that has the given outputs, or None if none was found.
+    """Return the form with exactly these outputs, or None if none was found.
 
     Args:
         inputs: int64 `[n]` each: all combinations of inputs.
         outputs: int64 `[n]`, clamped to `limits`.
-        slopes: roughly the outputs' slopes along each input.
-        limits: of the clamp.
+        slopes: approximate slope of the output along each input.
+        limits: smallest and largest output.
     """
     shift = next((s for s in _SHIFTS if _fits(inputs, slopes, s)), None)
     if shift is None:
@@ -83,7 +85,7 @@ def linear(
 
 
 def _fits(inputs: Sequence[Array], slopes: Sequence[float], shift: int) -> bool:
-    """Whether 32 bits hold what the form computes, with room for the offset."""
+    """Return whether all intermediate results fit into 32 bits, with a margin for the offset."""
     largest = sum(
         abs(slope) * float(np.abs(x).max()) for slope, x in zip(slopes, inputs, strict=True)
     )
@@ -93,7 +95,7 @@ def _fits(inputs: Sequence[Array], slopes: Sequence[float], shift: int) -> bool:
 def clamp(
     asm: HeliumAssembly, limits: tuple[int, int], register: str, spare: str, vector: str
 ) -> None:
-    """Clamp bytes that saturation left within -128 ... 127 to narrower limits."""
+    """Clamp saturated int8 results to the limits that are narrower than int8's range."""
     for limit, extreme, step in zip(limits, (-128, 127), ("vmax", "vmin"), strict=True):
         if limit != extreme:
             asm.constant(spare, limit)

@@ -1,4 +1,4 @@
-"""int8 pools on Helium: sixteen channels at a time, averages by one multiply-add of the sum."""
+"""int8 pools on Helium: 8 or 16 channels at a time; an average is one multiply-add of the sum."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce, reduce_multiplier
 
 _SHIFTS = range(23, 9, -1)
-"""A shift by up to 16 that narrows to halfwords, then one by 8 that narrows to bytes."""
+"""Shifts to try: a first one by up to 16 narrows to halfwords, one by 8 narrows to bytes."""
 
 
 @lru_cache(maxsize=64)
 def _narrowing(p: Pooling) -> SumNarrowing | None:
+    """Return an exact multiply-add of the sum that does not overflow 32 bits, or None."""
     for shift in _SHIFTS:
         quotients = p.quotients((shift,))
         if quotients is not None:
@@ -46,7 +47,7 @@ def _narrowing(p: Pooling) -> SumNarrowing | None:
 
 
 def _steps(p: Pooling) -> RoundingSteps | None:
-    """The steps of a reduction, where none of them shifts left."""
+    """Return a reduction's rounding steps; None for other operators or if a step shifts left."""
     op, x, y = p.node.op, p.node.input(0).type, p.node.output.type
     if not isinstance(op, Reduce) or p.node.rounding is not Rounding.TFLM:
         return None
@@ -60,7 +61,7 @@ def _steps(p: Pooling) -> RoundingSteps | None:
 
 @dataclass(frozen=True)
 class SumProduct:
-    """C of an average: `(sum * factor + addend) >> shift`."""
+    """An average as C: `(sum * factor + addend) >> shift`."""
 
     factor: str
     addend: str
@@ -68,7 +69,7 @@ class SumProduct:
 
     @staticmethod
     def of(narrowing: SumNarrowing, *, varies: bool) -> SumProduct:
-        """That of a narrowing, whose factor the function may be told."""
+        """Return the product of a narrowing; `varies`: `scale` holds the factor and addend."""
         shift, rounding = narrowing.quotients.shift, narrowing.rounding
         if varies:
             return SumProduct("scale[0]", f"(scale[1] + {rounding})", shift)
@@ -78,13 +79,13 @@ class SumProduct:
 
 @dataclass(frozen=True)
 class HeliumPoolFunction:
-    """A function that pools pixels side by side.
+    """A function that pools neighbouring windows.
 
     Attributes:
-        name: what its name ends with, "run" or "edge".
-        parameters: in C.
+        name: suffix of its name, "run" or "edge".
+        parameters: parameters of the C function.
         body: the assembly.
-        rows, columns: C of how many a window has.
+        rows, columns: C texts: rows and columns of a window.
     """
 
     name: str
@@ -101,7 +102,7 @@ class HeliumPoolFunction:
         scaling: SumNarrowing | RoundingSteps | None,
         lanes: int,
     ) -> HeliumPoolFunction:
-        """The function that loops over the taps of windows so."""
+        """Return the function with these loops over the taps of a window."""
         return HeliumPoolFunction(
             name,
             loops.parameters(varies=p.varies),
@@ -113,18 +114,19 @@ class HeliumPoolFunction:
 
 @dataclass(frozen=True)
 class HeliumPoolParameters(Parameters):
-    """Of `backends/helium/pool.j2`.
+    """Variables of `backends/helium/pool.j2`.
 
     Attributes:
-        walk: loops over windows.
-        notes: of the comment.
-        functions: what the loops call.
-        largest: whether maxima are taken.
-        channels: of a pixel.
+        walk: the loops over windows.
+        notes: further lines of the function's comment.
+        functions: the functions that the loops call.
+        largest: whether this is a maximum pool.
+        channels: channels of a pixel.
         row: elements of a row of the image.
-        step: from one window to the next.
-        product, steps: how averages come from sums.
-        low, high: limits of outputs.
+        step: elements from one window to the next in a row.
+        product: an average as one product of the sum, or None.
+        steps: an average by gemmlowp's steps, or None.
+        low, high: smallest and largest output.
     """
 
     walk: PoolWalk
@@ -141,7 +143,7 @@ class HeliumPoolParameters(Parameters):
 
 
 class HeliumPool(Kernel[Pool2D | Reduce]):
-    """Maxima and averages of windows without gaps."""
+    """Maximum and average pools, and reductions, over windows without dilation."""
 
     op = Pool2D | Reduce
 
@@ -153,7 +155,7 @@ class HeliumPool(Kernel[Pool2D | Reduce]):
         narrowing = None if p.largest else _narrowing(p)
         steps = None if p.largest or narrowing is not None else _steps(p)
         if not p.largest and narrowing is None and steps is None:
-            return Refusal(f"{node.op.name} is not one exact multiply-add of the sum.")
+            return Refusal(f"{node.op.name}: no multiply-add of the sum gives the exact results.")
         operands: list[Operand] = [Input(0, "input")]
         if narrowing is not None and p.varies:
             operands.append(Packed("scales", narrowing.table))
@@ -196,11 +198,14 @@ def _notes(lanes: int, narrowing: SumNarrowing | None) -> tuple[str, ...]:
 
 
 def _lanes(p: Pooling) -> int:
-    """Channels of a group: sums of sixteen take five instructions a pixel, those of eight three."""
+    """Return the channels of a group.
+
+    Sums of 16 channels take five instructions per pixel, sums of 8 channels take three.
+    """
     if p.largest:
         return 16
-    sixteen, eight = -(-p.channels // 16), -(-p.channels // 8)
-    return 16 if p.channels >= 16 and 5 * sixteen <= 3 * eight else 8
+    groups_of_16, groups_of_8 = -(-p.channels // 16), -(-p.channels // 8)
+    return 16 if p.channels >= 16 and 5 * groups_of_16 <= 3 * groups_of_8 else 8
 
 
 KERNELS = (HeliumPool(),)

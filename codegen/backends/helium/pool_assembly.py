@@ -1,4 +1,4 @@
-"""Text of Helium functions that pool pixels side by side."""
+"""Text of Helium functions that pool neighbouring windows."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from smelt.codegen.lower.pooling import Pooling
 from smelt.ir import Array
 
 _REACH = 127
-"""The largest offset of a load of bytes."""
+"""Largest immediate offset of a load of bytes."""
 
 
 @dataclass(frozen=True)
 class SumNarrowing:
-    """A sum's `(sum * factor + start)`, narrowed twice to nearest; `quotients` say the same.
+    """Averages `(sum * factor + start)`, narrowed by two rounding right shifts.
 
-    VQSHRN would not round, but binutils 2.40 encodes it as VQRSHRN: so starts lack what rounding
-    adds.
+    `start` is the addend of `quotients` minus `rounding`, so that the results equal `quotients`.
+    VQSHRN would not round, but binutils 2.40 encodes it as VQRSHRN.
     """
 
     quotients: Quotients
 
     @property
     def shifts(self) -> tuple[int, int]:
-        """Of both narrowings."""
+        """The shifts of the two narrowing instructions."""
         return self.quotients.shift - 8, 8
 
     @property
     def rounding(self) -> int:
-        """What both narrowings add."""
+        """The number that the two narrowing instructions add to round."""
         return (1 << (self.quotients.shift - 9)) + (1 << (self.quotients.shift - 1))
 
     @property
     def table(self) -> Array:
-        """int32 `[2 * kinds]`: factors and starts in turn."""
+        """int32 `[2 * kinds]`: factors and starts, alternating."""
         q = self.quotients
         return np.stack([q.factors, q.addends - self.rounding], axis=1).astype(np.int32).ravel()
 
 
 @dataclass(frozen=True)
 class RoundingSteps:
-    """gemmlowp's two roundings of a sum: the doubling high product, and a shift.
+    """gemmlowp's two roundings of a sum: a doubling high multiply, then a right shift.
 
     Attributes:
-        centre: what is added to the sum.
-        multiplier: of the product.
-        shift: to the right.
-        zero_point: of the output.
+        centre: number added to the sum for the input's zero point.
+        multiplier: fixed-point multiplier.
+        shift: right shift.
+        zero_point: zero point of the output.
     """
 
     centre: int
@@ -62,12 +62,7 @@ class RoundingSteps:
 
 @dataclass
 class _PoolWriter:
-    """Writes a function's body.
-
-    Registers: r0 window, r1 output, r2 pixels left, r3 rows, r4 columns, r5 window of the group,
-    r6 its row, r7 its pixel, r8 rows left, r9 groups or channels left, r10 channels, r11 row of the
-    image, r12 start; q0, q1 sums or largest, q3 factor, q4, q5 limits.
-    """
+    """Writes the body of a pooling function; `registers` lists its registers."""
 
     p: Pooling
     walk: PoolLoops
@@ -77,23 +72,24 @@ class _PoolWriter:
 
     @property
     def predicated(self) -> bool:
-        """Whether there are fewer channels than lanes."""
+        """Whether loads and stores are predicated: there are fewer channels than lanes."""
         return self.p.channels < self.lanes
 
     def access(self, text: str) -> None:
-        """A load or a store; its name's `{}` takes the mark of a predicate."""
+        """Append a load or store, predicated if necessary; `{}` marks where its `t` goes."""
         if self.predicated:
             self.asm("vpst")
         self.asm(text.format("t" if self.predicated else ""))
 
     def function(self) -> None:
-        """All of it."""
+        """Append the whole body."""
         asm, p = self.asm, self.p
         asm.enter()
-        self.arguments()
-        asm.note("a pixel")
+        self.constants()
+        for text in self.registers():
+            asm.note(text)
         asm("3:", "mov r5, r0")
-        groups = -(-p.channels // self.lanes)
+        groups = self.groups
         if groups > 1:
             exact = p.channels % self.lanes == 0
             asm.constant("r9", groups if exact else p.channels - self.lanes)
@@ -105,16 +101,50 @@ class _PoolWriter:
         asm("subs r2, #1", "bne 3b")
         asm.leave()
 
-    def arguments(self) -> None:
-        """Loads what does not change."""
+    @property
+    def groups(self) -> int:
+        """Groups of channels of a pixel."""
+        return -(-self.p.channels // self.lanes)
+
+    def registers(self) -> tuple[str, ...]:
+        """Return the comments that list the registers."""
+        w, p = self.walk, self.p
+        addresses = ["r0: window", "r1: outputs", "r5: the group's window", "r7: input"]
+        counts = ["r2: pixels left", "r10: channels"]
+        if w.rows != 1:
+            addresses.append("r6: next row of the window")
+            counts += ["r8: rows left", "r11: bytes of a row"]
+        if self.groups > 1:
+            whole = p.channels % self.lanes == 0
+            counts.append("r9: groups left" if whole else "r9: channels after this group")
+        if w.rows is None:
+            counts.append("r3: rows of the window")
+        if w.columns is None:
+            counts.append("r4: columns of the window")
+        vectors = [f"{'q0, q1' if self.lanes == 16 else 'q0'}: sums"]
+        if isinstance(self.scaling, RoundingSteps):
+            vectors.append("r12, r3, r4, r8: addend, multiplier, shift, zero point")
+        elif self.scaling is not None:
+            vectors.append("q3: factor; r12: addend")
+        else:
+            vectors = ["q0: maxima"]
+        if p.limits[0] > -128:
+            vectors.append("q4: lower limit")
+        if p.limits[1] < 127:
+            vectors.append("q5: upper limit")
+        return "; ".join(addresses), "; ".join(counts), "; ".join(vectors)
+
+    def constants(self) -> None:
+        """Load everything that stays the same for all windows."""
         asm, p, index = self.asm, self.p, 3
-        for register, told in (("r3", self.walk.rows is None), ("r4", self.walk.columns is None)):
-            if told:
+        rows, columns = self.walk.rows, self.walk.columns
+        for register, passed in (("r3", rows is None), ("r4", columns is None)):
+            if passed:
                 asm(f"ldr {register}, {asm.argument(index)}")
                 index += 1
         scaling = self.scaling
         if isinstance(scaling, RoundingSteps):
-            # Reductions are whole rows: r3, r4, r6, r8 are not needed.
+            # A reduction's window is one whole row, so r3, r4, r6 and r8 are free.
             asm.constant("r12", scaling.centre)
             asm.constant("r3", scaling.multiplier)
             asm.constant("r4", -scaling.shift)
@@ -138,7 +168,7 @@ class _PoolWriter:
             asm(f"vctp.{8 if p.largest else 16} r10")
 
     def window(self) -> None:
-        """The sums or maxima of a group's window."""
+        """Compute the sums or maxima of a group of channels over its window."""
         asm, w = self.asm, self.walk
         if self.p.largest:
             asm("vmov.i8 q0, #128")
@@ -159,7 +189,7 @@ class _PoolWriter:
         asm("subs r8, #1", "bne 5b")
 
     def row(self) -> None:
-        """Takes in the pixels of a row."""
+        """Add the pixels of a row of the window (or take their maxima)."""
         asm, w = self.asm, self.walk
         if w.columns is None or w.turns > 1:
             if w.columns is not None:
@@ -172,7 +202,7 @@ class _PoolWriter:
         self.columns(w.rest)
 
     def columns(self, count: int) -> int:
-        """Takes in pixels side by side; how far r7 lags behind the next one."""
+        """Add `count` neighbouring pixels; return the bytes that r7 lags behind the next pixel."""
         behind = 0
         for i in range(count):
             if behind + (8 if self.lanes == 16 else 0) > _REACH:
@@ -194,14 +224,14 @@ class _PoolWriter:
         return behind
 
     def advance(self, behind: int, *, last: bool = False) -> None:
-        """Brings r7 to the next pixel, if there is one."""
+        """Advance r7 to the next pixel, unless the `last` pixel was read."""
         if behind == self.p.channels and not last:
             self.asm("add r7, r10")
         elif not last:
             self.asm.add("r7", "r7", behind, "")
 
     def finish(self) -> None:
-        """Stores a group's outputs."""
+        """Scale, clamp and store the outputs of a group."""
         asm, limits = self.asm, self.p.limits
         clamps = [
             f"{step}.s8 {{0}}, {{0}}, {vector}"
@@ -232,7 +262,11 @@ class _PoolWriter:
             self.access(f"vstrb{{}}.16 {sums}, [r1, #{8 * half}]")
 
     def steps(self, vector: str, steps: RoundingSteps) -> None:
-        """gemmlowp's, of four sums; ties go away from zero, as VRSHL's do not."""
+        """Append gemmlowp's steps for four sums.
+
+        The shift rounds ties away from zero, but VRSHL rounds them up; therefore negative numbers
+        are decremented before the shift.
+        """
         self.asm(f"vadd.i32 {vector}, {vector}, r12", f"vqrdmulh.s32 {vector}, {vector}, r3")
         if steps.shift:
             self.asm(f"vshr.s32 q7, {vector}, #31", f"vadd.i32 {vector}, {vector}, q7")
@@ -240,7 +274,7 @@ class _PoolWriter:
         self.asm(f"vadd.i32 {vector}, {vector}, r8")
 
     def next_group(self, groups: int) -> None:
-        """Goes on; the last group may repeat channels of the one before."""
+        """Advance to the next group; the last group may repeat channels of the one before."""
         asm, lanes, channels = self.asm, self.lanes, self.p.channels
         if groups == 1:
             asm(f"adds r1, #{channels}")
@@ -256,7 +290,7 @@ class _PoolWriter:
 def assembly(
     p: Pooling, walk: PoolLoops, scaling: SumNarrowing | RoundingSteps | None, lanes: int
 ) -> HeliumAssembly:
-    """The body of a function."""
+    """Return the body of a pooling function."""
     writer = _PoolWriter(p, walk, scaling, lanes, HeliumAssembly())
     writer.function()
     return writer.asm

@@ -1,17 +1,17 @@
-"""From int32 sums to int8 outputs on Helium: the roundings of the reference, step by step.
+"""Requantization from int32 sums to int8 outputs on Helium, step by step like the reference.
 
-VQRDMULH is the doubling high multiply, to nearest with ties upwards, that is gemmlowp's first step.
-VRSHL shifts right to nearest with ties upwards, where gemmlowp's second step rounds ties away from
-zero. The two differ for negative numbers only, and not if they are lowered by one first:
-`(x - 1 + 2^(e-1)) >> e` rounds ties of negative x down, for shifts e of one or more. Where the
-output is clamped at its zero point, negative numbers end up there either way. So both forms are
-exact by construction; what is left to check is that no channel shifts left.
+gemmlowp's first step is a doubling high multiply that rounds to nearest, ties upwards: VQRDMULH.
+Its second step is a right shift that rounds to nearest, ties away from zero. VRSHL rounds ties
+upwards, which differs for negative numbers only. Decrementing negative numbers first gives the
+correct result: `(x - 1 + 2^(e-1)) >> e` rounds ties of negative x down, for shifts e >= 1. If the
+output is clamped at its zero point, this is not needed, since negative numbers are clamped anyway.
+Both forms are exact by construction; only that no channel shifts left remains to be checked.
 
-ONNX's rounding, a product in float32 and ties to even, is VCVT, VMUL and VCVTN.
+ONNX's rounding, a float32 product with ties to even, is VCVT, VMUL and VCVTN.
 
-Narrowing packs pairs: VQMOVNB fills even halfwords, VQMOVNT odd ones. Four vectors of four channels
-make sixteen bytes, of which byte 4 l + (0, 2, 1, 3)[v] is lane l of vector v; two make eight, with
-byte 2 l + v. Constants, weights and biases are permuted accordingly, so that outputs come in order.
+Narrowing packs pairs: VQMOVNB writes even halfwords, VQMOVNT odd ones. Four vectors of four
+channels make 16 bytes: byte 4 l + (0, 2, 1, 3)[v] is lane l of vector v. Two vectors make 8 bytes:
+byte 2 l + v. Weights, biases and scales are permuted accordingly, so that outputs are in order.
 
 Sources: gemmlowp's fixedpoint.h; Armv8-M Architecture Reference Manual, C2.4 (VQRDMULH, VRSHL).
 """
@@ -30,9 +30,10 @@ from smelt.codegen.text.helpers import when
 from smelt.ir import Array
 
 _ORDER = {1: (0,), 2: (0, 1), 4: (0, 2, 1, 3)}
-"""By vectors in a group, the first channel of each."""
+"""For 1, 2 or 4 vectors in a group: the channel in lane 0 of each vector."""
 
 CONSTANT, LOW, HIGH, ONE = "r9", "r0", "r2", "r12"
+"""Registers of the zero point (or 128), the lower limit, the upper limit and 1."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,9 @@ class LaneGroup:
     """Output channels that are narrowed together.
 
     Attributes:
-        first: its first channel.
-        vectors: of four channels each: 1, 2 or 4.
-        channels: those that exist.
+        first: the first channel.
+        vectors: number of vectors of four channels: 1, 2 or 4.
+        channels: number of channels; the remaining lanes are unused.
     """
 
     first: int
@@ -51,18 +52,18 @@ class LaneGroup:
 
     @property
     def lanes(self) -> Array:
-        """int64 `[vectors, 4]`: the channel in each lane; too large where it does not exist."""
+        """int64 `[vectors, 4]`: the channel in each lane; an unused lane has a number too large."""
         order = np.asarray(_ORDER[self.vectors])[:, None]
         return self.first + np.arange(4) * self.vectors + order
 
     @property
     def size(self) -> int:
-        """Bits of an element of the store that puts four, eight or sixteen bytes in a row."""
+        """Element size, in bits, of the store that writes 4, 8 or 16 contiguous bytes."""
         return 32 // self.vectors
 
 
 def groups(channels: int) -> tuple[LaneGroup, ...]:
-    """Channels in groups of sixteen, and what is left over in the fewest vectors."""
+    """Split channels into groups of 16; the remaining channels take as few vectors as possible."""
     found = [LaneGroup(first, 4, 16) for first in range(0, channels - 15, 16)]
     first = len(found) * 16
     while first < channels:
@@ -75,7 +76,13 @@ def groups(channels: int) -> tuple[LaneGroup, ...]:
 
 @dataclass(frozen=True)
 class GroupRun:
-    """Groups of equal size in a row, as the plain C definition loops over them."""
+    """Consecutive groups with equally many vectors, a loop of the definition in plain C.
+
+    Attributes:
+        first: the first channel.
+        end: one more than the last channel.
+        vectors: vectors of a group.
+    """
 
     first: int
     end: int
@@ -88,12 +95,12 @@ class GroupRun:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The first channel of each vector of a group."""
+        """The channel in lane 0 of each vector of a group."""
         return _ORDER[self.vectors]
 
 
 def runs(parts: tuple[LaneGroup, ...]) -> tuple[GroupRun, ...]:
-    """The groups, those of equal size together."""
+    """Return the groups, with neighbours of equal size merged into runs."""
     found: list[GroupRun] = []
     for part in parts:
         end = part.first + part.channels
@@ -105,7 +112,7 @@ def runs(parts: tuple[LaneGroup, ...]) -> tuple[GroupRun, ...]:
 
 
 def permuted(parts: tuple[LaneGroup, ...], values: Array) -> Array:
-    """`[vectors, 4, ...]`: values `[o, ...]` in the order of lanes, zeros where none exist."""
+    """Return values `[o, ...]` as `[vectors, 4, ...]` in the order of lanes; unused lanes are 0."""
     order = np.concatenate([group.lanes for group in parts])
     padded = np.zeros((order.max() + 1, *values.shape[1:]), values.dtype)
     padded[: len(values)] = values
@@ -114,13 +121,13 @@ def permuted(parts: tuple[LaneGroup, ...], values: Array) -> Array:
 
 @dataclass(frozen=True)
 class ScaledDefinition:
-    """The C function that scales one sum.
+    """The function that scales one sum, in plain C.
 
     Attributes:
-        single: whether it multiplies floats.
+        single: whether it multiplies by a float32.
         away: whether ties of integers are rounded away from zero.
-        low, high: limits of the result, of floats before the zero point is added.
-        plus: C that adds it.
+        low, high: limits of the result; if `single`, before the zero point is added.
+        plus: C text that adds the zero point; empty if it is 0.
     """
 
     single: bool
@@ -132,14 +139,15 @@ class ScaledDefinition:
 
 @dataclass(frozen=True)
 class HeliumScaling:
-    """The steps that turn a group's sums of products into outputs.
+    """The requantization of sums of products to outputs.
 
     Attributes:
-        biases: int64 `[o]`, the input's zero point folded in.
-        factors: int64 `[o]`: multipliers, or floats as their bits.
-        shifts: int64 `[o]`, to the right.
-        zero_point, low, high: of the output.
-        single: whether factors are floats.
+        biases: int64 `[o]`, with the input's zero point folded in.
+        factors: int64 `[o]`: fixed-point multipliers, or the bits of float32 factors.
+        shifts: int64 `[o]`, right shifts.
+        zero_point: zero point of the output.
+        low, high: smallest and largest output.
+        single: whether factors are float32.
     """
 
     biases: Array
@@ -152,7 +160,10 @@ class HeliumScaling:
 
     @staticmethod
     def of(requantization: Requantization, biases: Array) -> HeliumScaling | None:
-        """The steps; None where sums would have to be shifted left."""
+        """Return the scaling, or None.
+
+        It is None if a shift is to the left or above 31, or 0 while ties round away from zero.
+        """
         r = requantization
         if r.reals is not None:
             factors = r.reals.view(np.int32).astype(np.int64)
@@ -170,28 +181,28 @@ class HeliumScaling:
 
     @property
     def definition(self) -> ScaledDefinition:
-        """What plain C has of it."""
+        """The scaling of one sum in plain C."""
         zero = self.zero_point if self.single else 0
         plus = offset("", self.zero_point)
         return ScaledDefinition(self.single, self.away, self.low - zero, self.high - zero, plus)
 
     @property
     def fields(self) -> int:
-        """Vectors of constants for a vector of channels: biases, factors, and shifts."""
+        """Vectors of constants for each vector of channels: biases, factors and perhaps shifts."""
         return 2 if self.single else 3
 
     @property
     def uses(self) -> frozenset[str]:
-        """The helpers that the plain C definition uses."""
+        """Helpers that the definition in plain C uses."""
         return when(self.single, "rounded", "float_from_bits")
 
     @property
     def unsigned(self) -> bool:
-        """Whether saturation to 0 ... 255 is the clamp, so that 128 is all there is to subtract."""
+        """Whether outputs are the sums saturated to 0..255, minus 128."""
         return self.zero_point == self.low == -128 and self.high == 127
 
     def part(self, first: int, end: int) -> HeliumScaling:
-        """The same for some of the channels."""
+        """Return the scaling of the channels from `first` to before `end`."""
         return replace(
             self,
             biases=self.biases[first:end],
@@ -200,13 +211,19 @@ class HeliumScaling:
         )
 
     def constants(self, parts: tuple[LaneGroup, ...]) -> Array:
-        """int32 `[vectors, fields, 4]`: for each vector of channels its constants."""
+        """Return int32 `[vectors, fields, 4]`: the constants of each vector of channels."""
         fields = (self.biases, self.factors, -self.shifts)[: self.fields]
         columns = [permuted(parts, np.asarray(values, np.int64)) for values in fields]
         return np.stack(columns, axis=1).astype(np.int32)
 
     def prepare(self, asm: HeliumAssembly) -> None:
-        """Load what `group` keeps in registers: one, the zero point, limits."""
+        """Load the registers that `group` needs: 1, the zero point (or 128) and the limits."""
+        registers = [f"{ONE}: 1", f"{CONSTANT}: {128 if self.unsigned else 'zero point'}"]
+        if not self.unsigned and self.low != -128:
+            registers.append(f"{LOW}: lower limit")
+        if not self.unsigned and self.high != 127:
+            registers.append(f"{HIGH}: upper limit")
+        asm.note("; ".join(registers))
         asm(f"mov {ONE}, #1")
         asm.constant(CONSTANT, 128 if self.unsigned else self.zero_point)
         if not self.unsigned:
@@ -223,16 +240,16 @@ class HeliumScaling:
         pixels: tuple[str, ...],
         spare: str = "q2",
     ) -> None:
-        """Scale and store a group for one pixel or two.
+        """Scale and store the outputs of a group of channels for one or two pixels.
 
         Args:
-            asm: where to.
-            group: which channels.
-            load: of a vector and a pixel, the instruction's text that loads its sums, with %s for
-                the register.
-            constants: of a vector of constants, its address.
-            pixels: the addresses of the outputs.
-            spare: a register besides q0, q1, q2 and q4 ... q7, if there is one.
+            asm: the assembly to append to.
+            group: the channels.
+            load: returns the instruction that loads the sums of (vector, pixel); %s is the
+                register.
+            constants: returns the address of a vector of constants, given its index.
+            pixels: address of the outputs of each pixel.
+            spare: a register besides q0-q2 and q4-q7 that may be changed; q2 if there is none.
         """
         with asm.overlapping():
             results = self._bytes(asm, group, load, constants, len(pixels), spare)
@@ -253,15 +270,15 @@ class HeliumScaling:
         count: int,
         spare: str,
     ) -> tuple[str, ...]:
-        """The registers that hold a group's outputs, not clamped, one a pixel."""
+        """Scale and narrow a group; return the register with each pixel's unclamped outputs."""
         for v in range(group.vectors):
-            # The later halves' registers are free at first.
+            # q6 and q7 hold the narrowed vectors 2 and 3; before those, they are free.
             halves = ("q6", "q7") if v > 1 else ("q4", "q5")
             shifts, biases = (spare, spare) if v > 1 else ("q6", "q7")
             at = self.fields * v
             for p in range(count):
                 asm(load(v, p) % f"q{p}")
-            # VMLA by one is an addition beside the unit that the other steps need.
+            # VMLA by 1 adds in the product unit; VADD would use the unit of most other steps.
             asm(f"vldrw.32 {biases}, {constants(at)}")
             asm(*(f"vmla.s32 q{p}, {biases}, {ONE}" for p in range(count)))
             asm(f"vldrw.32 q2, {constants(at + 1)}")
@@ -284,6 +301,7 @@ class HeliumScaling:
         return ("q4", "q5")[:count]
 
     def _narrow(self, asm: HeliumAssembly, half: str, halves: str, result: str) -> None:
+        """Add the zero point to halfwords and narrow them to the `half` ("b", "t") of `result`."""
         if self.unsigned:
             asm(f"vqmovun{half}.s16 {result}, {halves}")
             return
@@ -292,6 +310,7 @@ class HeliumScaling:
         asm(f"vqmovn{half}.s16 {result}, {halves}")
 
     def _clamp(self, asm: HeliumAssembly, results: tuple[str, ...]) -> None:
+        """Clamp the bytes in registers to the output's limits."""
         if self.unsigned:
             asm(*(f"vadd.i8 {q}, {q}, {CONSTANT}" for q in results))
             return

@@ -8,28 +8,29 @@ from smelt.codegen.backends.helium.assembly import ACCUMULATORS, HeliumAssembly,
 from smelt.codegen.backends.helium.scaling import HeliumScaling, LaneGroup
 from smelt.codegen.backends.helium.tiles import CHUNK, ROWS, Tiles
 
-_TURN = 4
-"""Chunks in one turn of a loop over more than are written out."""
+_LOOP_CHUNKS = 4
+"""Chunks that one iteration of the loop over chunks reads."""
 _INPUTS = ("r11", "r9")
+"""Registers that point to the inputs of the first and the second pixel, if they are in one row."""
 _ALL = braces(ACCUMULATORS)
 
 
 def tile_assembly(t: Tiles, scaling: HeliumScaling) -> HeliumAssembly:
-    """The function's body: for each group of pixels sums of all outputs, then scaling.
+    """Return the body of the tile function: it sums, then scales, all outputs of each group.
 
-    Arguments: inputs (of an image the addresses of its rows), outputs, weights, sums, scales,
-    groups; of an image the offset into its rows.
+    The function's arguments: inputs (for an image: addresses of its rows), outputs, weights, sums
+    (scratch), biases and scales, number of groups, and for an image the offset into its rows.
     """
     asm = HeliumAssembly()
     asm.enter()
     if t.source == "row":
         asm("mov r11, r0")
     asm("5:")
-    _find(t, asm)
+    _load_input_addresses(t, asm)
     asm(f"ldrd r3, r7, {asm.argument(2)}")
-    _dots(t, asm)
+    _dot_products(t, asm)
     _scale(t, asm, scaling)
-    asm.note("the next pixels")
+    asm.note("advance to the next group of pixels")
     if t.source == "row":
         asm.add("r11", "r11", t.step, "r0")
     else:
@@ -43,8 +44,8 @@ def tile_assembly(t: Tiles, scaling: HeliumScaling) -> HeliumAssembly:
     return asm
 
 
-def _find(t: Tiles, asm: HeliumAssembly) -> None:
-    """The addresses of the inputs into registers."""
+def _load_input_addresses(t: Tiles, asm: HeliumAssembly) -> None:
+    """Load the addresses of the inputs of a group's pixels."""
     if t.source == "image":
         asm(f"ldr r0, {asm.argument(0)}", f"ldr r2, {asm.argument(6)}")
         for y in range(t.kernel[0]):
@@ -53,17 +54,28 @@ def _find(t: Tiles, asm: HeliumAssembly) -> None:
         asm.add("r9", "r11", t.pitch, "r0")
 
 
-def _dots(t: Tiles, asm: HeliumAssembly) -> None:
-    asm.note("r11, r9, r1: inputs; r3: weights, up to r5; r7: sums; even registers add up")
+def _input_registers(t: Tiles) -> str:
+    """Return the part of the register list that describes the inputs."""
+    if t.source == "image":
+        rows = ROWS[: t.kernel[0]]
+        return f"{', '.join(rows)}: row{'s' if len(rows) > 1 else ''} of the image"
+    inputs = "r11: inputs" if t.pixels == 1 else "r11, r9: inputs of pixel 0, pixel 1"
+    return f"{inputs}; r1: end of r11's inputs" if t.looped else inputs
+
+
+def _dot_products(t: Tiles, asm: HeliumAssembly) -> None:
+    """Compute the sums of a group's outputs and store them in scratch."""
+    asm.note(f"{_input_registers(t)}; r3: weights; r5: end of the loop's weights")
+    asm.note("r7: sums in scratch; r0, r2, r4, r6, r8, r10, r12, lr: sums of a tile")
     for (p, c), q in t.resident.items():
         asm(f"vldrb.8 {q}, [{_INPUTS[p]}, #{CHUNK * c}]")
-    run = 2 if t.snakes and t.count > 1 else 1
+    run = 2 if t.alternates and t.count > 1 else 1
     left = t.count % run
     asm.add("r5", "r3", 4 * t.words // t.count * (t.count - left), "r0")
     if t.looped:
         asm.add("r1", "r11", CHUNK * t.chunks, "r0")
     held: dict[str, tuple[int, int]] = {}
-    if t.snakes:
+    if t.alternates:
         for p in range(t.pixels):
             first = next(c for c in range(t.chunks) if (p, c) not in t.resident)
             _input(t, asm, p, first, held)
@@ -78,12 +90,20 @@ def _dots(t: Tiles, asm: HeliumAssembly) -> None:
 
 
 def _tile(t: Tiles, asm: HeliumAssembly, tile: int, held: dict[str, tuple[int, int]]) -> None:
+    """Compute and store the sums of a tile.
+
+    Args:
+        t: the split into tiles and chunks.
+        asm: the assembly to append to.
+        tile: 0 to read the chunks forwards, 1 to read them backwards if tiles alternate.
+        held: the (pixel, chunk) that each temporary register holds; updated.
+    """
     if t.looped:
-        _long(t, asm)
+        _looped_chunks(t, asm)
     elif t.source == "image":
-        _image(t, asm)
+        _image_chunks(t, asm)
     else:
-        free = ("q7",) if t.snakes else ("q6", "q7")
+        free = ("q7",) if t.alternates else ("q6", "q7")
         for i, c in enumerate(t.order(tile)):
             inputs = [_input(t, asm, p, c, held) for p in range(t.pixels)]
             _products(t, asm, inputs, free, first=i == 0)
@@ -94,7 +114,7 @@ def _tile(t: Tiles, asm: HeliumAssembly, tile: int, held: dict[str, tuple[int, i
 
 
 def _input(t: Tiles, asm: HeliumAssembly, p: int, c: int, held: dict[str, tuple[int, int]]) -> str:
-    """The register that holds a pixel's chunk, loaded if need be."""
+    """Return the register that holds a pixel's chunk; load the chunk if no register holds it."""
     if (p, c) in t.resident:
         return t.resident[p, c]
     register = f"q{5 + p}" if t.pixels == 2 else "q6"
@@ -107,7 +127,7 @@ def _input(t: Tiles, asm: HeliumAssembly, p: int, c: int, held: dict[str, tuple[
 def _products(
     t: Tiles, asm: HeliumAssembly, inputs: Sequence[str], weights: Sequence[str], *, first: bool
 ) -> None:
-    """Products of a chunk, that begin the sums if they are the first."""
+    """Add the products of a chunk to the sums; the `first` chunk sets the sums instead."""
     name = "vmladav" if first else "vmladava"
     for j in range(t.outputs):
         w = weights[j % len(weights)]
@@ -116,27 +136,28 @@ def _products(
             asm(f"{name}.s8 {ACCUMULATORS[p * t.outputs + j]}, {w}, {q}")
 
 
-def _long(t: Tiles, asm: HeliumAssembly) -> None:
-    """All chunks of a tile, most of them in a loop; nothing stays in registers."""
-    before = t.chunks % _TURN or _TURN
+def _looped_chunks(t: Tiles, asm: HeliumAssembly) -> None:
+    """Sum all chunks of a tile, most of them in a loop; no chunk stays in a register."""
+    before = t.chunks % _LOOP_CHUNKS or _LOOP_CHUNKS
     for c in range(before):
-        _next(t, asm, c, first=c == 0)
+        _next_chunk(t, asm, c, first=c == 0)
     asm("2:")
-    for c in range(_TURN):
-        _next(t, asm, c, first=False)
+    for c in range(_LOOP_CHUNKS):
+        _next_chunk(t, asm, c, first=False)
     asm("cmp r11, r1", "bne.w 2b")
 
 
-def _next(t: Tiles, asm: HeliumAssembly, turn: int, *, first: bool) -> None:
-    register = 2 * (turn % 2)
+def _next_chunk(t: Tiles, asm: HeliumAssembly, c: int, *, first: bool) -> None:
+    """Load the next chunk of each pixel and add its products; registers alternate with `c`."""
+    register = 2 * (c % 2)
     inputs = [f"q{register + p}" for p in range(t.pixels)]
     for p, q in enumerate(inputs):
         asm(f"vldrb.8 {q}, [{_INPUTS[p]}], #16")
     _products(t, asm, inputs, ("q4", "q5", "q6", "q7"), first=first)
 
 
-def _image(t: Tiles, asm: HeliumAssembly) -> None:
-    """All chunks of a tile; q0 ... q3 hold columns of the image."""
+def _image_chunks(t: Tiles, asm: HeliumAssembly) -> None:
+    """Sum all chunks of a tile from an image; q0-q3 hold chunks of up to four image columns."""
     height, width = t.kernel
     stride = t.pitch // t.depth
     for y in range(height):
@@ -161,8 +182,9 @@ def _image(t: Tiles, asm: HeliumAssembly) -> None:
 
 
 def _scale(t: Tiles, asm: HeliumAssembly, scaling: HeliumScaling) -> None:
-    asm.note("r1: sums; r3: biases and scales; r5, r7: outputs")
-    asm.note("r9: zero point; r12: one; r0, r2: limits, where the clamp has any")
+    """Scale the sums of a group of pixels and store the outputs."""
+    outputs = "r5, r7: outputs of pixel 0, pixel 1" if t.pixels == 2 else "r5: outputs"
+    asm.note(f"r1: sums; r3: biases and scales; {outputs}")
     asm(f"ldr r1, {asm.argument(3)}", f"ldr r3, {asm.argument(4)}")
     asm(f"ldr r5, {asm.argument(1)}")
     if t.pixels == 2:
@@ -177,7 +199,10 @@ def _scale_groups(
     parts: tuple[LaneGroup, ...],
     outputs: tuple[str, ...],
 ) -> None:
-    """Scale and store all groups; sums stand at r1 by vector and pixel, constants at r3."""
+    """Scale and store all groups of channels.
+
+    r1 points to the sums, 16 bytes for each vector and pixel; r3 points to the constants.
+    """
     whole = sum(part.channels == CHUNK for part in parts)
     looped = whole if whole > 1 else 0
     pixels = len(outputs)

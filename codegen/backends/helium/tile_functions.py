@@ -1,4 +1,4 @@
-"""What templates have of the functions that compute tiles on Helium, and of what copies windows."""
+"""Template variables of the functions that compute tiles or copy windows on Helium."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from smelt.codegen.backends.helium.tiles import CHUNK, Tiles
 
 @dataclass(frozen=True)
 class ImageChunks:
-    """Where the chunks of a window lie in rows of an image.
+    """The positions of a window's chunks in rows of an image.
 
     Attributes:
-        columns: of a window.
+        columns: columns of a window.
         across: chunks of a tap.
-        chunks: of a row.
+        chunks: chunks of a row of the window.
         depth: bytes of a tap.
     """
 
@@ -30,22 +30,25 @@ class ImageChunks:
 
 @dataclass(frozen=True)
 class TilesFunction:
-    """All outputs of one pixel or two, as assembly and as plain C.
+    """The function that computes all outputs of groups of one or two pixels.
 
     Attributes:
         body: the assembly.
-        parameters: of the function in C.
-        pixels, outputs: of a tile.
-        step, output_step: bytes from the inputs (outputs) of one group of pixels to the next.
-        second: bytes from the inputs and the outputs of the first pixel to those of the second.
-        count: tiles.
-        chunks: of a tile.
-        chunk: C of the chunk of step `i` in a row.
-        image: of chunks in an image; None for those of a row.
-        channels: of the outputs.
-        runs: how they are stored.
-        constants, sums: words of constants and of sums of four channels.
-        scaled: how sums become outputs.
+        parameters: parameters of the C function.
+        pixels: pixels of a group.
+        outputs: output channels of a tile.
+        step: bytes from one group's inputs to the next group's.
+        output_step: bytes from one group's outputs to the next group's.
+        second: bytes from the first to the second pixel's inputs and outputs; None for one pixel.
+        count: tiles of a group.
+        chunks: chunks of a tile.
+        chunk: C text: index of the chunk that step `i` of a tile reads, for inputs in one row.
+        image: positions of chunks in an image; None for inputs in one row.
+        channels: output channels.
+        runs: how the outputs are stored.
+        constants: words of constants for four channels.
+        sums: words of sums for four channels.
+        scaled: the function that turns a sum into an output.
     """
 
     body: AssemblyLines
@@ -67,7 +70,7 @@ class TilesFunction:
 
     @staticmethod
     def of(t: Tiles, scaling: HeliumScaling) -> TilesFunction:
-        """The function for tiles."""
+        """Return the function for these tiles."""
         image = t.source == "image"
         return TilesFunction(
             body=tile_assembly(t, scaling).body,
@@ -79,7 +82,7 @@ class TilesFunction:
             second=(t.pitch, t.output_pitch) if t.pixels == 2 else None,
             count=t.count,
             chunks=t.chunks,
-            chunk=f"tile % 2 ? {t.chunks - 1} - i : i" if t.snakes else "i",
+            chunk=f"tile % 2 ? {t.chunks - 1} - i : i" if t.alternates else "i",
             image=ImageChunks(t.kernel[1], t.across, t.row_chunks, t.depth) if image else None,
             channels=t.channels,
             runs=t.runs,
@@ -91,11 +94,12 @@ class TilesFunction:
 
 @dataclass(frozen=True)
 class TileBlocks:
-    """Blocks of output channels for which the tile function is called in turn.
+    """Blocks of output channels; the tile function is called for one block after another.
 
     Attributes:
-        starts: the first channel of each.
-        weights, constants: words of a block.
+        starts: the first channel of each block.
+        weights: words of a block's weights.
+        constants: words of a block's biases and scales.
     """
 
     starts: tuple[int, ...]
@@ -104,7 +108,7 @@ class TileBlocks:
 
     @staticmethod
     def of(plan: TilePlan, scaling: HeliumScaling) -> TileBlocks | None:
-        """Those of a plan; None where all channels are one block."""
+        """Return the blocks of a plan; None if all channels are one block."""
         if len(plan.blocks) == 1:
             return None
         t = plan.tiles
@@ -113,10 +117,15 @@ class TileBlocks:
 
 
 _POINTERS = ("r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12")
+"""Registers for pointers to the rows of a window."""
 
 
 def windows_assembly(plan: TilePlan) -> HeliumAssembly:
-    """Copies the windows of a row of outputs: r0 to, r1 addresses of rows, r2 how many."""
+    """Return the body of the function that copies the windows of a row of outputs.
+
+    Registers: r0: destination; r1: addresses of rows; r2: number of windows. A row is copied in
+    whole vectors, so up to 15 more bytes are read and written; later rows overwrite them.
+    """
     g, asm = plan.geometry, HeliumAssembly()
     pitch, rest = g.pitch, plan.tiles.length - g.kernel[0] * g.segment
     if g.segment <= CHUNK and pitch < 128 and g.kernel[0] <= len(_POINTERS) and rest < 112:

@@ -1,13 +1,15 @@
-"""Sums of products on Helium: eight dot products at a time, sixteen products an instruction.
+"""Sums of products on Helium: eight dot products at a time, sixteen products per instruction.
 
-A tile is two pixels times four outputs, or one pixel times eight. The inputs of a pixel are cut
-into chunks of sixteen bytes, which lie in one row (`row`) or in the rows of an image (`image`).
-Where a row ends within a chunk, weights beyond are zero, so that what is read there does not
-matter. Chunks of a row stay in registers from tile to tile, as many as fit; the rest is read
-forwards by one tile and backwards by the next, so that the last chunk of the one is the first of
-the other. Chunks of an image serve both pixels where their windows overlap.
+A tile is two pixels times four output channels, or one pixel times eight. The inputs of a pixel are
+cut into chunks of 16 bytes, which are in one contiguous row (`row`) or in the rows of an image
+(`image`). If a row ends within a chunk, the weights beyond its end are zero, so the bytes read
+there have no effect. As many chunks of a row as fit stay in registers from tile to tile. One tile
+reads the remaining chunks forwards and the next reads them backwards, so that the last chunk of one
+tile is the first of the next and need not be loaded again. A chunk of an image is used for both
+pixels if their windows overlap.
 
-Weights are one stream in the order of use: for each tile, for each chunk, those of each output.
+Weights are one stream in the order of use: for each tile, for each chunk, for each output channel,
+16 weights.
 """
 
 from __future__ import annotations
@@ -23,12 +25,13 @@ from smelt.ir import Array
 from smelt.ops.core.convolution import Pair
 
 CHUNK = 16
-_WRITTEN_OUT = 8
-"""Chunks of a row up to this many lie within reach of an address's offset."""
+"""Bytes of a vector register."""
+_UNROLLED = 8
+"""Upper limit of a row's unrolled chunks: offsets of byte loads reach no further."""
 _WORD_REACH = 508
-"""Largest offset of an address of words."""
+"""Largest immediate offset of a load of words (VLDRW), in bytes."""
 MOST_IMAGE_CHUNKS = 40
-"""Chunks of an image are written out: this many keep the code short."""
+"""Upper limit of an image's chunks per window: all are unrolled, so this limits code size."""
 
 ROWS = ("r11", "r9", "r1")
 """Registers that point into the rows of an image."""
@@ -38,16 +41,16 @@ Source = Literal["row", "image"]
 
 @dataclass(frozen=True, kw_only=True)
 class Tiles:
-    """How all outputs of a few pixels are computed.
+    """The computation of all outputs of a group of one or two pixels.
 
     Attributes:
-        source: where inputs come from.
-        pixels: 1 or 2.
-        kernel: height and width of a window; (1, 1) of a row.
+        source: whether inputs are in one row or in the rows of an image.
+        pixels: pixels of a group, 1 or 2.
+        kernel: height and width of a window; (1, 1) for a row.
         depth: bytes of a tap.
-        pitch: bytes from the inputs of one pixel to those of the next.
-        channels: outputs.
-        output_pitch: bytes from the outputs of one pixel to those of the next.
+        pitch: bytes from one pixel's inputs to the next pixel's.
+        channels: output channels.
+        output_pitch: bytes from one pixel's outputs to the next pixel's.
     """
 
     source: Source
@@ -60,27 +63,27 @@ class Tiles:
 
     @property
     def length(self) -> int:
-        """Inputs of a pixel."""
+        """Bytes of a pixel's inputs."""
         return self.kernel[0] * self.kernel[1] * self.depth
 
     @property
     def outputs(self) -> int:
-        """Of a tile."""
+        """Output channels of a tile."""
         return len(ACCUMULATORS) // self.pixels
 
     @property
     def parts(self) -> tuple[LaneGroup, ...]:
-        """The outputs, as they are narrowed and stored."""
+        """The groups in which output channels are narrowed and stored."""
         return groups(self.channels)
 
     @property
     def runs(self) -> tuple[GroupRun, ...]:
-        """The same, those of equal size together."""
+        """The groups, with neighbours of equal size merged."""
         return runs(self.parts)
 
     @property
     def chunks(self) -> int:
-        """Of sixteen inputs, the last one partial perhaps."""
+        """Chunks of a pixel's inputs; the last one may be partial."""
         return -(-self.length // CHUNK)
 
     @property
@@ -95,27 +98,27 @@ class Tiles:
 
     @property
     def step(self) -> int:
-        """Bytes from the inputs of one group to those of the next."""
+        """Bytes from one group's inputs to the next group's."""
         return self.pixels * self.pitch
 
     @property
     def output_step(self) -> int:
-        """The same for outputs."""
+        """Bytes from one group's outputs to the next group's."""
         return self.pixels * self.output_pitch
 
     @property
     def inputs(self) -> int:
-        """Bytes of a group's rows of inputs."""
+        """Bytes of a group's inputs, for inputs in one row."""
         return self.step - self.pitch + self.length
 
     @property
     def reach(self) -> int:
-        """Bytes that are read for a group."""
+        """Bytes that are read for a group, whole chunks included, for inputs in one row."""
         return self.step - self.pitch + CHUNK * self.chunks
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Of the function in C."""
+        """Parameters of the C function."""
         rest = ("int32_t *sums", "const int32_t *channels", "int32_t groups")
         common = ("int8_t *out", "const int32_t *weights", *rest)
         if self.source == "row":
@@ -124,18 +127,18 @@ class Tiles:
 
     @property
     def count(self) -> int:
-        """Tiles, the last one partial perhaps."""
+        """Tiles of a group; the last one may be partial."""
         vectors = sum(part.vectors for part in self.parts)
         return -(-vectors * 4 // self.outputs)
 
     @property
     def looped(self) -> bool:
-        """Whether chunks are looped over."""
-        return self.source != "image" and self.chunks > _WRITTEN_OUT
+        """Whether there is a loop over chunks; otherwise they are unrolled."""
+        return self.source != "image" and self.chunks > _UNROLLED
 
     @property
     def resident(self) -> dict[tuple[int, int], str]:
-        """By pixel and chunk, the register in which it stays."""
+        """The register of each (pixel, chunk) that stays in a register from tile to tile."""
         if self.looped or self.source == "image":
             return {}
         all_ = [(p, c) for c in range(self.chunks) for p in range(self.pixels)]
@@ -143,29 +146,29 @@ class Tiles:
         return {place: f"q{i}" for i, place in enumerate(places)}
 
     @property
-    def snakes(self) -> bool:
-        """Whether every second tile goes through the chunks backwards."""
+    def alternates(self) -> bool:
+        """Whether every second tile reads the chunks backwards."""
         return bool(self.resident) and len(self.resident) < self.chunks * self.pixels
 
     @property
     def sums(self) -> int:
-        """int32 of working memory."""
+        """Number of int32 sums in scratch."""
         return self.count * len(ACCUMULATORS)
 
     @property
     def copies(self) -> int:
-        """Bytes of working memory for copies of the last inputs."""
+        """Bytes of scratch for copies of the last inputs; 0 if loads never exceed a row."""
         if self.source == "row" and self.length % CHUNK:
             return self.reach
         return 0
 
     @property
     def words(self) -> int:
-        """Of the stream of weights."""
+        """Words (int32) of the stream of weights."""
         return self.count * self.chunks * self.outputs * CHUNK // 4
 
     def fits(self) -> bool:
-        """Whether the chunks of an image lie within reach."""
+        """Return whether the chunks of an image are few and within the reach of load offsets."""
         if self.source != "image":
             return True
         last = (self.kernel[1] - 1) * self.depth + self.pitch + self.depth - CHUNK
@@ -173,7 +176,7 @@ class Tiles:
         return small and self.depth % CHUNK == 0 and last <= _WORD_REACH and self.pixels == 2
 
     def order(self, tile: int) -> list[int]:
-        """The chunks of the weights in the order in which a tile reads them."""
+        """Return the indices of chunks in the order in which a tile reads them."""
         if self.source == "image":
             height, width = self.kernel
             return [
@@ -182,10 +185,10 @@ class Tiles:
                 for c in range(self.across)
                 for x in range(width)
             ]
-        return list(range(self.chunks)[:: -1 if self.snakes and tile % 2 else 1])
+        return list(range(self.chunks)[:: -1 if self.alternates and tile % 2 else 1])
 
     def packed(self, weights: Array) -> Array:
-        """The stream of weights, int32 words of four.
+        """Return the stream of weights: flat int32 words of four weights each.
 
         Args:
             weights: int8 `[o, length]`.

@@ -94,7 +94,7 @@ def test_usual_scales_are_served() -> None:
     [
         (graph((0.5, 0.25, 2.0), (0, 0, 0)), "no quotient of two integers is exact"),
         (graph((1.0, 1e-9, 1.0), (0, 0, 0)), "no quotient of two integers is exact"),
-        (graph((0.1, 0.2, 0.3), (0, 0, 0), kind="mul"), "is no division"),
+        (graph((0.1, 0.2, 0.3), (0, 0, 0), kind="mul"), "is not a division"),
     ],
 )
 def test_refusals(one: Graph, why: str) -> None:

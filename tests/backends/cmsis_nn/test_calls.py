@@ -140,7 +140,7 @@ def _refusals() -> dict[str, Graph]:
     node = replace(graph.nodes[0], outputs=(fine,))
     softmax = Quant.per_tensor(1 / 256, -128)
     return {
-        "arm_relu6_s8 clamps stored numbers to 0 and 6, whatever scale and": _relu6(),
+        "arm_relu6_s8 clamps stored numbers to 0 and 6, whatever the scale and": _relu6(),
         "at most 255 elements": graph_of(Softmax(), [wide], softmax),
         "adds no bias": graph_of(
             FullyConnected(), [data("x", (2, 4), rng), weights, bias], softmax
