@@ -287,7 +287,7 @@ class Loop(Op):
             scans=self.scans,
             stacks=self.stacks,
             number=self.body.inputs[0],
-            again=outputs[0] if self.stops else None,
+            continues=outputs[0] if self.stops else None,
         )
 
     @override
