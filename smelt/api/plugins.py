@@ -8,7 +8,6 @@ A plugin is a module named by an entry point of group `smelt.plugins`, or a file
 - `TEMPLATES`, the folder of those kernels' templates (`KernelCall` documents their variables);
 - `TFLITE_CONVERTERS`, a mapping from an operator's name in the file (the custom name for a custom
   operator) to `smelt.frontend.tflite.Converter`;
-  name) to `smelt.frontend.tflite.Converter`;
 - `ONNX_CONVERTERS`, a mapping from `domain::Operator` to a function that takes a
   `smelt.frontend.onnx.operation.Operation` and returns the values of the operator's outputs.
 

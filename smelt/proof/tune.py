@@ -106,14 +106,14 @@ def tune(
         raise ConfigError(
             f"target '{target.name}' has no {devices_beside()} to tune for: use {targets_beside()}"
         )
-    own = _again(compiled, backends=target.backends)
+    own = _recompiled(compiled, backends=target.backends)
     kinds = kinds_of(own)
     if not kinds:
         raise ConfigError(
             f"the {profile.noun} supports no layer of this network: see `smelt partition`"
         )
     seeming = _fastest(own, accelerator, kinds, rounds, device)
-    on_cpu = _again(own, backends=target.backends[-1:])
+    on_cpu = _recompiled(own, backends=target.backends[-1:])
     changed = _with_blocks(own, accelerator, seeming) if seeming else own
     run = _times((own, changed, on_cpu), rounds, device)
     *both, cpu = run.times
@@ -248,10 +248,10 @@ def _with_blocks(own: Artefact, accelerator: Accelerator, blocks: Mapping[str, T
     layers = {k: LayerTimes(device_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
     profile = own.platform.target.device
     name = "" if profile is None else profile.name
-    return _again(own, tuning=accelerator.tuning(name, "", 0, layers))
+    return _recompiled(own, tuning=accelerator.tuning(name, "", 0, layers))
 
 
-def _again(own: Artefact, **changes: object) -> Artefact:
+def _recompiled(own: Artefact, **changes: object) -> Artefact:
     """Compile the imported and quantized network again with other options."""
     options = replace(own.options, quantize=None, **changes)
     return compile_model(own.imported, options)
