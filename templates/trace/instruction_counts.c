@@ -1,9 +1,9 @@
 /* A QEMU plugin that counts what a region of the simulated program executes.
  *
- * There is a counter for each address and part. A part is a call of a layer's kernel: it begins with
- * the calling instruction and ends before the instruction that the call returns to. All instructions
- * outside of calls belong to part 0. When the instruction at `start` executes, all counters are set
- * to 0. When the instruction at `stop` executes, they are written to a file.
+ * There are counters for each address and part. A part is a call of a layer's kernel: it begins
+ * with the calling instruction and ends before the instruction that the call returns to. All
+ * instructions outside of calls belong to part 0. When the instruction at `start` executes, all
+ * counters are set to 0. When the instruction at `stop` executes, they are written to a file.
  *
  * The plugin takes one argument, `spec=FILE`. The lines of this file are:
  *
@@ -11,8 +11,8 @@
  *   flash LOW HIGH     the addresses of memory with wait states; optional
  *   start ADDRESS      the first instruction of the region
  *   stop ADDRESS       the first instruction after the region
- *   part CALL RETURN   a part: the calling instruction, and the instruction after the call; parts are
- *                      numbered from 1 in the order of these lines
+ *   part CALL RETURN   a part: the calling instruction, and the instruction after the call; parts
+ *                      are numbered from 1 in the order of these lines
  *   out PATH           the file of the result; rewritten at the end of each region
  *
  * A line of the result has these numbers:
@@ -20,8 +20,8 @@
  *   - the part
  *   - the address, in hexadecimal
  *   - how many times the instruction was executed
- *   - how many times another instruction than the next one in memory followed; meaningful for branches
- *     only, because QEMU may report a wrong size of the last instruction of a page
+ *   - how many times another instruction than the next one in memory followed; meaningful for
+ *     branches only, because QEMU may report a wrong size of the last instruction of a page
  *   - loads and stores whose address is not a multiple of their size
  *   - loads from flash that read another line of 16 bytes than the previous load from flash
  *
@@ -96,8 +96,8 @@ static counts_t *current; /* the counts of the running part; NULL outside the re
 static uint64_t last_line;
 static char *out;
 
-/* A block that QEMU has translated. It is entered only at its first instruction, and a branch can only
- * be its last instruction. */
+/* A block that QEMU has translated. It is entered only at its first instruction, and a branch can
+ * only be its last instruction. */
 typedef struct {
     uint64_t first, last, after; /* `after` is the address after the instruction `last` */
 } block_t;
