@@ -128,7 +128,7 @@ def _load(source: str, name: str, run: Callable[[], object]) -> Plugin:
         Op.registry.clear()
         Op.registry.update(known)
         sys.modules.pop(name, None)
-        raise ConfigError(f"plugin {source}{_line(source, error)}: {_said(error)}") from error
+        raise ConfigError(f"plugin {source}{_line(source, error)}: {_described(error)}") from error
 
 
 def _line(file: str, error: BaseException) -> str:
@@ -141,7 +141,7 @@ def _line(file: str, error: BaseException) -> str:
     return f", line {lines[-1]}" if lines else ""
 
 
-def _said(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

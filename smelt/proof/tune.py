@@ -144,7 +144,7 @@ def kinds_of(artefact: Artefact) -> dict[str, LayerKind]:
     return found
 
 
-def _yardstick(kinds: Mapping[str, LayerKind]) -> str:
+def _reference_layer(kinds: Mapping[str, LayerKind]) -> str:
     """Return the smallest layer, preferably one without blocks; empty if there is only one."""
 
     def size(key: str) -> tuple[bool, int]:
@@ -164,7 +164,7 @@ class ProgramTimes:
     @staticmethod
     def of(times: Times, kinds: Mapping[str, LayerKind]) -> ProgramTimes:
         """Subtract the time of a submission from measured times."""
-        yardstick = _yardstick(kinds)
+        yardstick = _reference_layer(kinds)
         submit = median(times[yardstick]) if yardstick else 0.0
         return ProgramTimes({k: [ns - submit for ns in times[k]] for k in kinds}, submit)
 
@@ -190,7 +190,7 @@ def _fastest(
 
     If a block is much faster than the profile's choice, its neighbours are tried too.
     """
-    yardstick = _yardstick(kinds)
+    yardstick = _reference_layer(kinds)
     free = {k: v.call.candidates for k, v in kinds.items() if v.call.candidates and k != yardstick}
     tries = {k: accelerator.worth_measuring(v) for k, v in free.items()}
     tried = {k: {blocks[0]} for k, blocks in free.items()}
