@@ -1,5 +1,5 @@
-# Every command installs what it needs: system packages with apt where it may (never a prompt;
-# APT=no forbids it), Python packages into .venv, once, and again when pyproject.toml changes.
+# Every command installs what it needs: system packages by apt, where that needs no prompt (APT=no
+# disables this), and Python packages into .venv, again whenever pyproject.toml changes.
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -9,10 +9,10 @@
 VENV := .venv
 TRAIN_VENV := .venv-train
 BIN := $(VENV)/bin
-# Hundreds of tests start Python: it keeps what it compiles, whatever the environment says.
+# Let Python write bytecode files, because hundreds of tests start Python.
 export PYTHONDONTWRITEBYTECODE :=
-# Test processes, and more of pytest's arguments: make test WORKERS=8 ARGS="-k onnx". By default two
-# more than two cores: some tests wait for devices and slow lines more than they compute.
+# The number of test processes, and more arguments for pytest: make test WORKERS=8 ARGS="-k onnx".
+# Default to four workers: many tests wait on I/O.
 WORKERS := 4
 ARGS :=
 
@@ -21,19 +21,19 @@ DEV_READY := $(VENV)/.installed-dev
 TRAIN_READY := $(TRAIN_VENV)/.installed
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-help: ## Say what can be made
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: $(DEMO_READY) ## Compile a network for a Cortex-M4 board and run it on test images in QEMU
 	@$(BIN)/python examples/digits/demo.py
 
-test: $(DEV_READY) ## Run the quick tests: every behaviour once, on the host where that proves it
+test: $(DEV_READY) ## Run the quick tests: every behavior once
 	$(PYTEST)
 
-test-all: $(DEV_READY) ## Run all tests that minutes suffice for: more cases, cores and networks
+test-all: $(DEV_READY) ## Run the quick and the thorough tests: more cases, cores and networks
 	$(PYTEST) -m "not slow"
 
-test-slow: $(DEV_READY) ## Run every test, those that take hours too
+test-slow: $(DEV_READY) ## Run every test, which takes hours
 	$(PYTEST) -m ""
 
 check: $(DEV_READY) ## Check lint, format, spelling, types and import rules, then run test-all
@@ -53,7 +53,7 @@ bench: $(DEV_READY) ## Print instructions, arena and flash beside those of TFLit
 hooks: $(DEV_READY) ## Install the git hooks: lint, spelling, types, commit subjects
 	$(BIN)/pre-commit install
 
-clean: ## Remove caches and what builds leave behind
+clean: ## Remove caches and build outputs
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -print | xargs -r rm -rf
 
@@ -63,7 +63,7 @@ distclean: clean ## Remove the virtual environments too
 demo-tools test-tools: %-tools:
 	@sh scripts/install_tools.sh $*
 
-# The tools are looked for every time (it takes no time), the environment is made once.
+# Look for missing tools every time, which is fast; create the environment only once.
 $(BIN)/python $(TRAIN_VENV)/bin/python: %/bin/python:
 	@sh scripts/install_tools.sh python
 	@python=$$(sh scripts/find_python.sh) && echo "Making $* with $$python" && "$$python" -m venv $*
@@ -74,11 +74,11 @@ $(DEMO_READY): pyproject.toml | demo-tools $(BIN)/python
 	@touch $@
 
 $(DEV_READY): pyproject.toml | test-tools $(BIN)/python
-	@echo "Installing Smelt and what its tests need into $(VENV)"
+	@echo "Installing Smelt and the packages of its tests into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(DEMO_READY)
 
 $(TRAIN_READY): pyproject.toml | demo-tools $(TRAIN_VENV)/bin/python
-	@echo "Installing what training needs into $(TRAIN_VENV)"
+	@echo "Installing the packages for training into $(TRAIN_VENV)"
 	@$(TRAIN_VENV)/bin/python -m pip install --quiet --editable '.[train]'
 	@touch $@

@@ -89,10 +89,10 @@ def check_apart(
                 f"{device.origin:#x}, exceed 32-bit addresses; {_MANUAL}"
             )
         for memory in memories:
-            if _shared(device.origin, device.size, memory):
+            if _overlaps(device.origin, device.size, memory):
                 raise ValueError(
                     f"{device.key}: the registers of {device.what} at "
-                    f"{_from_to(device.origin, device.size)} overlap {_named(memory)}; {_MANUAL}"
+                    f"{_from_to(device.origin, device.size)} overlap {_label(memory)}; {_MANUAL}"
                 )
     for one, other in combinations(devices, 2):
         if one.origin < other.origin + other.size and other.origin < one.origin + one.size:
@@ -102,10 +102,10 @@ def check_apart(
             )
     for index, row in enumerate(setup):
         for memory in memories:
-            if _shared(row.address, 4, memory):
+            if _overlaps(row.address, 4, memory):
                 raise ValueError(
                     f"setup.{index}.address: {row.address:#x} ('{row.does}') is within "
-                    f"{_named(memory)}, so it is not a register; {_MANUAL}"
+                    f"{_label(memory)}, so it is not a register; {_MANUAL}"
                 )
 
 
@@ -126,7 +126,7 @@ def check_interrupts(target: Target, uart: UartTable, timer: TimerTable) -> None
         )
 
 
-def _shared(origin: int, size: int, memory: MemoryTable) -> bool:
+def _overlaps(origin: int, size: int, memory: MemoryTable) -> bool:
     return origin < memory.origin + memory.size and memory.origin < origin + size
 
 
@@ -134,5 +134,5 @@ def _from_to(origin: int, size: int) -> str:
     return f"{origin:#x} to {origin + size - 1:#x}"
 
 
-def _named(memory: MemoryTable) -> str:
+def _label(memory: MemoryTable) -> str:
     return f"memory '{memory.name}' ({_from_to(memory.origin, memory.size)})"

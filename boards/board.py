@@ -90,7 +90,7 @@ class Board(BoardTable):
 
     @field_validator("target")
     @classmethod
-    def _known_target(cls, value: str) -> str:
+    def _check_target(cls, value: str) -> str:
         try:
             target = get(value)
         except ConfigError as error:
@@ -100,7 +100,7 @@ class Board(BoardTable):
         return value
 
     @model_validator(mode="after")
-    def _startup_of_the_core(self) -> Self:
+    def _check_startup(self) -> Self:
         if get(self.target).is_riscv != (self.startup == "riscv"):
             raise ValueError(f"startup '{self.startup}' is not for target '{self.target}'")
         if (self.startup == "riscv") != (self.riscv is not None):
@@ -110,7 +110,7 @@ class Board(BoardTable):
         return self
 
     @model_validator(mode="after")
-    def _every_part_once(self) -> Self:
+    def _check_each_part_once(self) -> Self:
         places = Counter(part for memory in self.memory for part in memory.holds)
         for part in _PARTS:
             if places[part] != 1:
@@ -123,7 +123,7 @@ class Board(BoardTable):
         return self
 
     @model_validator(mode="after")
-    def _what_fits(self) -> Self:
+    def _check_sizes(self) -> Self:
         place = {part: memory for memory in self.memory for part in memory.holds}
         stack, code, data = place["stack"], place["code"], place["data"]
         if code.size < LEAST_CODE:
@@ -151,7 +151,7 @@ class Board(BoardTable):
         return self
 
     @model_validator(mode="after")
-    def _apart(self) -> Self:
+    def _check_devices_apart(self) -> Self:
         check_interrupts(self.own_target, self.uart, self.timer)
         devices = registers(self.uart, self.timer, self.stm32, self.riscv)
         check_apart(self.memory, devices, self.setup)

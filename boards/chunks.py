@@ -30,7 +30,7 @@ class Chunks:
         offset = 0
         while offset < len(data):
             attempt = partial(self._load_piece, index, offset, data)
-            offset += self._insist(attempt, failure)
+            offset += self._with_retries(attempt, failure)
 
     def _load_piece(self, index: int, offset: int, data: bytes, most: int) -> int:
         """Write a chunk of an input from `offset` on, and return its size in bytes."""
@@ -58,7 +58,7 @@ class Chunks:
         data = bytearray()
         while len(data) < size:
             attempt = partial(self._fetch_piece, what, index, len(data), size, network)
-            data += self._insist(attempt, failure)
+            data += self._with_retries(attempt, failure)
         return bytes(data)
 
     def _fetch_piece(
@@ -75,7 +75,7 @@ class Chunks:
             raise Lost(f"the data is from network {said}")
         return piece
 
-    def _insist(self, attempt: Callable[[int], T], failure: str) -> T:
+    def _with_retries(self, attempt: Callable[[int], T], failure: str) -> T:
         """Return the result of `attempt`, retried if needed; it takes the maximum chunk size."""
 
         def sized() -> T:

@@ -109,7 +109,7 @@ class Meter:
 
     def start(self) -> None:
         """Tell the program that an inference begins."""
-        self._say("start")
+        self._send("start")
 
     def stop(self) -> None:
         """Tell the program that the inference ended, and add its energy.
@@ -117,11 +117,11 @@ class Meter:
         Raises:
             ToolError: the reply is not a number, or there is none within the timeout.
         """
-        self._say("stop")
+        self._send("stop")
         try:
             answer = self._answers.get(timeout=self._timeout_s)
         except queue.Empty:
-            raise self._failed(
+            raise self._failure(
                 f"has not replied to `stop` for {self._timeout_s:g} s: it must write a line with "
                 "the joules, and flush its output"
             ) from None
@@ -130,15 +130,15 @@ class Meter:
         except ValueError:
             joules = math.nan
         if not math.isfinite(joules):
-            raise self._failed(f"replied '{_shown(answer)}' to `stop`, not a number of joules")
+            raise self._failure(f"replied '{_shown(answer)}' to `stop`, not a number of joules")
         self.joules += joules
 
-    def _say(self, word: str) -> None:
+    def _send(self, word: str) -> None:
         """Send a line. Raise a `ToolError` if the program has ended or sent an unexpected line."""
         assert self._process.stdin is not None
         with suppress(queue.Empty):
             if line := self._answers.get_nowait():
-                raise self._failed(
+                raise self._failure(
                     f"wrote '{_shown(line)}' unexpectedly: it may write only one line with joules "
                     "after each `stop`; use standard error for anything else"
                 )
@@ -147,9 +147,9 @@ class Meter:
             self._process.stdin.write(f"{word}\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise self._failed(f"has ended: {error}") from error
+            raise self._failure(f"has ended: {error}") from error
 
-    def _failed(self, what: str) -> ToolError:
+    def _failure(self, what: str) -> ToolError:
         said = "".join(f"\n  {line}" for line in tuple(self._errors) if line)
         return ToolError(f"the meter '{self._command}' {what}{said}")
 

@@ -52,7 +52,7 @@ Runner = Literal[
 ]
 
 
-_TOLD_THE_CHIP = ("esptool", "jlink", "probe-rs", "pyocd")
+_NEEDS_CHIP_NAME = ("esptool", "jlink", "probe-rs", "pyocd")
 """Runners that need the chip's name (`target`)."""
 
 
@@ -98,7 +98,7 @@ class UartTable(BoardTable):
     low_power: bool = False
 
     @model_validator(mode="after")
-    def _what_the_driver_takes(self) -> Self:
+    def _check_driver_fields(self) -> Self:
         if self.driver == "nrf5" and (self.tx_pin is None or self.rx_pin is None):
             raise ValueError("driver 'nrf5' needs tx_pin and rx_pin")
         _check_pins("tx_pin", self.tx_pin, "rx_pin", self.rx_pin)
@@ -160,7 +160,7 @@ class SetupTable(BoardTable):
     wait: BitMask | None = None
 
     @model_validator(mode="after")
-    def _one_action(self) -> Self:
+    def _check_one_action(self) -> Self:
         changes = self.clear is not None or self.set is not None
         if (self.write is not None) + changes + (self.wait is not None) != 1:
             raise ValueError("needs exactly one of: write; clear and set, or one of them; wait")
@@ -193,7 +193,7 @@ class Stm32Table(BoardTable):
     alternate: Annotated[int, Field(ge=0, le=15)]
 
     @model_validator(mode="after")
-    def _two_pins(self) -> Self:
+    def _check_two_pins(self) -> Self:
         _check_pins("tx", self.tx, "rx", self.rx)
         return self
 
@@ -254,14 +254,14 @@ class FlashTable(BoardTable):
     offset: Word | None = None
 
     @model_validator(mode="after")
-    def _what_the_runner_takes(self) -> Self:
+    def _check_runner_fields(self) -> Self:
         for key, runner in (("config", "openocd"), ("family", "uf2")):
             if (self.runner == runner) != bool(getattr(self, key)):
                 raise ValueError(f"{key}: required for runner '{runner}', forbidden for others")
         if (self.runner == "esptool") != (self.offset is not None):
             raise ValueError("offset: required for runner 'esptool', forbidden for others")
-        if (self.runner in _TOLD_THE_CHIP) != (self.target is not None):
-            runners = ", ".join(_TOLD_THE_CHIP)
+        if (self.runner in _NEEDS_CHIP_NAME) != (self.target is not None):
+            runners = ", ".join(_NEEDS_CHIP_NAME)
             raise ValueError(f"target: required for runners {runners}, forbidden for others")
         return self
 

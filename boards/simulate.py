@@ -155,8 +155,8 @@ class Simulator:
     def _terminal(self) -> str:
         """Return the name of the pseudo-terminal, from QEMU's output."""
         deadline = time.monotonic() + _START_S
-        while time.monotonic() < deadline and not self._complaints():
-            found = _TERMINAL.search(self._said())
+        while time.monotonic() < deadline and not self._qemu_errors():
+            found = _TERMINAL.search(self._error_output())
             if found is not None:
                 return found[1]
             time.sleep(0.02)
@@ -178,18 +178,18 @@ class Simulator:
     def explain(self) -> str:
         """End QEMU and return its error messages."""
         self._end()
-        return "\n".join([f"QEMU ended ({self._board.name})", *self._complaints()])
+        return "\n".join([f"QEMU ended ({self._board.name})", *self._qemu_errors()])
 
     def check(self) -> None:
         """Raise a `ToolError` with QEMU's error messages if it has ended."""
-        if self._complaints():
+        if self._qemu_errors():
             raise ToolError(self.explain())
 
-    def _complaints(self) -> list[str]:
-        lines = self._said().splitlines()
+    def _qemu_errors(self) -> list[str]:
+        lines = self._error_output().splitlines()
         return [line for line in lines if line.startswith("qemu") and "info: " not in line]
 
-    def _said(self) -> str:
+    def _error_output(self) -> str:
         size = os.fstat(self._errors.fileno()).st_size
         return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
 

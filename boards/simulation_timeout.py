@@ -51,27 +51,27 @@ class Pace:
 
     def part_of(self, waited_s: float) -> float:
         """Return the seconds that count, of the last `waited_s` seconds without a response."""
-        computed_s, busy = self._look()
+        computed_s, busy = self._cpu_time()
         used_s = computed_s - self.computed_s
         self.computed_s = computed_s
         return min(waited_s, used_s) if busy else waited_s
 
-    def _look(self) -> tuple[float, bool]:
+    def _cpu_time(self) -> tuple[float, bool]:
         """Return QEMU's CPU time in seconds, and whether it is ready to run."""
         if self._process is None or not self._process.exists():
             self._process = _server(self._port)
         if self._process is None:
             return self.computed_s, False
         try:
-            words = _words(self._process)
-            states = [_words(thread)[0] for thread in (self._process / "task").iterdir()]
+            words = _stat_fields(self._process)
+            states = [_stat_fields(thread)[0] for thread in (self._process / "task").iterdir()]
         except OSError:  # the process has ended
             return self.computed_s, False
         ticks = int(words[11]) + int(words[12])
         return ticks / os.sysconf("SC_CLK_TCK"), any(state in _WANTS_TO_RUN for state in states)
 
 
-def _words(folder: Path) -> list[str]:
+def _stat_fields(folder: Path) -> list[str]:
     """Return the fields of a process's or thread's `stat`, beginning with its state."""
     return (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
 

@@ -238,10 +238,10 @@ class ProcessStream(Stream):
         ending = "closed its input or output but is still running"
         if status is not None:
             ending = f"ended with signal {-status}" if status < 0 else f"ended with status {status}"
-        text = self._said()
+        text = self._error_output()
         return f"{self._name} {ending}" + (f":\n{text}" if text else "")
 
-    def _said(self) -> str:
+    def _error_output(self) -> str:
         """Return the end of its standard error."""
         try:
             with self._errors.open("rb") as errors:

@@ -222,7 +222,7 @@ class Line:
         start = self.now()
         heard, self._buffer = self._buffer, bytearray()
         wait = max(self._quiet_s, timeout_s)
-        while end not in heard and (data := self._hear(wait)):
+        while end not in heard and (data := self._receive_bytes(wait)):
             heard = (heard + data)[-_LONGEST:]
             wait = self._quiet_s
             if self.now() > start + timeout_s + self._quiet_s:
@@ -243,7 +243,7 @@ class Line:
         patience = max(_PATIENCE_S, longest) + 1.2 * self.owed / self.bytes_per_s
         patience = math.inf if computing else patience
         while (rest := deadline - self.now()) > 0:
-            data = self._hear(min(rest, patience))
+            data = self._receive_bytes(min(rest, patience))
             if data:
                 self._buffer += data
                 return
@@ -253,7 +253,7 @@ class Line:
             patience *= 2
         raise Silent("the device fell silent")
 
-    def _hear(self, seconds: float) -> bytes:
+    def _receive_bytes(self, seconds: float) -> bytes:
         """Return received bytes, or none after `seconds` of the device's time."""
         if self._pace is None:
             return self.stream.receive(seconds)

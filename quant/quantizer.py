@@ -54,7 +54,9 @@ def quantize(
     plain = FloatNetwork.observed(graph, kept, recipe.seed, numbers)
     even = plain.equalized(kept, recipe.seed) if recipe.equalize else plain
     some = slice(None, None, _stride(graph, len(kept)))
-    recipe, swept = _settled(even, kept, _ranged(even, kept, recipe), measure=measure)
+    recipe, swept = _final_recipe(
+        even, kept, _with_better_ranges(even, kept, recipe), measure=measure
+    )
     steps: list[StepGain] = []
     *stages, (last, _) = _stages(recipe)
     for name, stage in stages if measure else ():
@@ -86,7 +88,7 @@ _MARGIN = 3.0
 that, because equalization has seen all samples."""
 
 
-def _ranged(network: FloatNetwork, samples: Sequence[Sample], recipe: Recipe) -> Recipe:
+def _with_better_ranges(network: FloatNetwork, samples: Sequence[Sample], recipe: Recipe) -> Recipe:
     """Return the recipe, with min-max ranges if those of least error make the outputs worse.
 
     Each range minimizes the error for the tensor's readers, which need not be best for the
@@ -105,7 +107,7 @@ def _ranged(network: FloatNetwork, samples: Sequence[Sample], recipe: Recipe) ->
     return replace(recipe, ranges="minmax") if whole > searched + _MARGIN else recipe
 
 
-def _settled(
+def _final_recipe(
     network: FloatNetwork, samples: Sequence[Sample], recipe: Recipe, *, measure: bool
 ) -> tuple[Recipe, Swept]:
     """Return the recipe, without searched rounding if that makes the outputs worse, and its result.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints the first Python >= 3.11 of this machine, preferring one that can make a virtual
-# environment; says what is missing and fails where there is none. PYTHON3=PATH names one instead.
+# Prints the command of the first Python >= 3.11 on this machine, preferably one that can create a
+# virtual environment. If there is none, prints what is missing and fails. PYTHON3=PATH selects one.
 set -u
 
 is_new_enough() {

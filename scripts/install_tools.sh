@@ -1,13 +1,15 @@
 #!/bin/sh
-# Installs what is missing of the system packages that Smelt needs; for its tests also two programs
-# that only save time, ccache and glslc, where they can be had.
+# Installs the missing system packages that Smelt needs. For tests, also installs ccache and glslc,
+# which only save time, if apt has them.
 #
 #   scripts/install_tools.sh python|demo|test
 #
-# By apt-get, as root or through `sudo -n`, never with a prompt; APT=no leaves the system alone.
-# Without a Python that can make a virtual environment, `python` fails. Where apt-get cannot be used,
-# `demo` and `test` say what is missing and succeed: without the cross tools the demo runs on the
-# host and tests are skipped. `test` fails when apt-get was asked for what is needed and failed.
+# Runs apt-get as root or through `sudo -n`, never with a prompt. With APT=no, installs nothing.
+#
+# - `python` fails unless there is a Python that can create a virtual environment.
+# - `demo` and `test` print what is missing and succeed if apt-get cannot be used: without the cross
+#   tools, the demo runs on the host and tests are skipped.
+# - `test` fails if apt-get ran but could not install a needed package.
 set -u
 purpose=${1:?usage: install_tools.sh python|demo|test}
 here=$(dirname "$0")
@@ -16,7 +18,7 @@ has() {
     command -v "$1" >/dev/null 2>&1
 }
 
-compiles() { # COMPILER HEADER: the compiler finds the C library's header
+compiles() { # COMPILER HEADER: whether the compiler finds a header of the C library
     printf '#include <%s>\n' "$2" | "$1" -E - >/dev/null 2>&1
 }
 
@@ -40,7 +42,7 @@ has_validation_layer() {
     ls /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json >/dev/null 2>&1
 }
 
-can_be_had() { # PACKAGE
+is_available() { # PACKAGE: whether apt has a version to install
     LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'
 }
 
@@ -63,7 +65,7 @@ tool_packages() {
         has g++ || echo g++
         if ! has clang; then
             echo clang
-        elif ! links_sanitizers clang; then # a package of its own, and but recommended by clang's
+        elif ! links_sanitizers clang; then # in another package, which clang only recommends
             echo "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
         fi
         has cmake || echo cmake
@@ -92,8 +94,8 @@ can_use_apt() {
 }
 
 apt_update() {
-    # One broken source must not keep the others from being used: the install decides.
-    as_root apt-get update -qq || echo "smelt: apt-get update failed, going on" >&2
+    # Continue if one source is broken: the packages may be in the others.
+    as_root apt-get update -qq || echo "smelt: apt-get update failed, continuing" >&2
 }
 
 apt_install() { # PACKAGE...
@@ -102,14 +104,14 @@ apt_install() { # PACKAGE...
 }
 
 apt_failed=no
-install_missing() { # NAME OF A FUNCTION THAT LISTS PACKAGES
+install_missing() { # FUNCTION that prints the missing packages
     packages=$($1)
     before=
     if [ -n "$packages" ] && can_use_apt; then
         apt_update
         packages=$($1)
     fi
-    # Again, for what a package lacks shows only once it is there.
+    # Repeat, because some checks above find a missing package only once another is installed.
     while [ -n "$packages" ] && [ "$packages" != "$before" ] && can_use_apt; do
         # shellcheck disable=SC2086  # a list of words
         apt_install $packages || apt_failed=yes
@@ -121,10 +123,10 @@ install_missing() { # NAME OF A FUNCTION THAT LISTS PACKAGES
     return 1
 }
 
-install_faster() { # PACKAGE...: what only saves time is no lack where it cannot be had
+install_faster() { # PACKAGE...: programs that only save time; it is no error if there are none
     for package; do
-        has "$package" || ! can_use_apt || ! can_be_had "$package" || apt_install "$package" ||
-            echo "smelt: going on without $package" >&2
+        has "$package" || ! can_use_apt || ! is_available "$package" || apt_install "$package" ||
+            echo "smelt: continuing without $package" >&2
     done
 }
 
@@ -132,7 +134,7 @@ if [ "$purpose" = python ]; then
     install_missing python_packages
     complete=$?
     sh "$here/find_python.sh" >/dev/null || exit 1
-    [ $complete -eq 0 ] || echo "smelt: without it, Python makes no virtual environment." >&2
+    [ $complete -eq 0 ] || echo "smelt: without it, Python cannot create a virtual environment." >&2
     exit $complete
 fi
 
@@ -141,8 +143,8 @@ complete=$?
 [ "$purpose" = demo ] || install_faster ccache glslc
 [ $complete -eq 0 ] && exit 0
 if [ "$purpose" = test ] && [ $apt_failed = yes ]; then
-    echo "smelt: APT=no goes on without them." >&2
+    echo "smelt: set APT=no to continue without them." >&2
     exit 1
 fi
-echo "smelt: what needs them is left out: the demo runs on the host, tests are skipped." >&2
+echo "smelt: without them, the demo runs on the host, and some tests are skipped." >&2
 has cc || echo "smelt: without gcc nothing can be compiled here, not even the demo." >&2

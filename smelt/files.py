@@ -36,7 +36,7 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     try:
         return tempfile.TemporaryDirectory(prefix="smelt-", ignore_cleanup_errors=True)
     except OSError as error:
-        raise _nowhere(error) from error
+        raise _no_temporary_folder(error) from error
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def lasting_folder() -> Generator[str]:
     try:
         folder = tempfile.mkdtemp(prefix="smelt-")
     except OSError as error:
-        raise _nowhere(error) from error
+        raise _no_temporary_folder(error) from error
     try:
         yield folder
     except BaseException:
@@ -104,7 +104,7 @@ def _require_no_folder(path: Path) -> None:
         raise ConfigError(f"cannot write '{path}': it is a folder")
 
 
-def _nowhere(error: OSError) -> ConfigError:
+def _no_temporary_folder(error: OSError) -> ConfigError:
     return ConfigError(
         f"cannot create a temporary folder: {error}; set TMPDIR to a writable folder"
     )

@@ -162,9 +162,9 @@ def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
     )
     if count > most:
         raise ConfigError(
-            f"{count:,} random samples, with their outputs, take over "
-            f"{_MEMORY_BYTES // 1024**3} GB of memory; use at most {most:,} of this network "
-            "(--samples), and repeat with other ones (--seed)"
+            f"{count:,} random samples, with their outputs, take more than "
+            f"{_MEMORY_BYTES // 1024**3} GB of memory; use at most {most:,} for this network "
+            "(--samples), and repeat with another --seed"
         )
     rng = np.random.default_rng(seed)
     samples = [tuple(random_array(v.type, rng) for v in graph.inputs) for _ in range(count)]

@@ -80,7 +80,7 @@ _MANY = frozenset(
 )
 
 
-def _alone(core: Core, instruction: Instruction) -> int:
+def _cycles_alone(core: Core, instruction: Instruction) -> int:
     """Return the cycles of an instruction that does not overlap with its neighbours."""
     base = core.cycles.get(instruction.kind, 1)
     if instruction.kind in _MANY:
@@ -90,7 +90,7 @@ def _alone(core: Core, instruction: Instruction) -> int:
 
 def _in_order(core: Core, line: Sequence[Instruction]) -> list[int]:
     """Return the cycles of instructions on a core without overlap."""
-    return [_alone(core, instruction) for instruction in line]
+    return [_cycles_alone(core, instruction) for instruction in line]
 
 
 def _pipelined_accesses(core: Core, line: Sequence[Instruction]) -> list[int]:
@@ -102,7 +102,7 @@ def _pipelined_accesses(core: Core, line: Sequence[Instruction]) -> list[int]:
     found: list[int] = []
     before: Instruction | None = None
     for this in line:
-        alone = _alone(core, this)
+        alone = _cycles_alone(core, this)
         single = this.kind in (Kind.LOAD, Kind.STORE)
         if (this.kind is Kind.STORE and not this.indexed) or (
             single
@@ -129,11 +129,13 @@ def _overlapping_issue(core: Core, line: Sequence[Instruction]) -> list[int]:
     alone = False
     for this in line:
         unit = _unit(this)
-        if before is not None and alone and unit is None and _pairs(core, before, this):
+        if before is not None and alone and unit is None and _can_pair(core, before, this):
             found.append(0)
             alone = False
         elif unit is None:
-            found.append(_alone(core, this) + (before is not None and _waits(before, this)))
+            found.append(
+                _cycles_alone(core, this) + (before is not None and _waits_for_load(before, this))
+            )
             alone = True
         else:
             busy = before is not None and _unit(before) is unit
@@ -144,7 +146,7 @@ def _overlapping_issue(core: Core, line: Sequence[Instruction]) -> list[int]:
     return found
 
 
-def _waits(first: Instruction, second: Instruction) -> bool:
+def _waits_for_load(first: Instruction, second: Instruction) -> bool:
     """Return whether `second` needs the loaded value. A base register is updated in time."""
     loaded = first.writes - first.reads if first.writes_back else first.writes
     return first.kind is Kind.LOAD and bool(loaded & second.reads)
@@ -155,7 +157,7 @@ _ACCESSES = (Kind.LOAD, Kind.STORE)
 _PAIRED = frozenset({Kind.ALU, Kind.BRANCH, Kind.CONDITIONAL, Kind.IT, Kind.HINT, *_ACCESSES})
 
 
-def _pairs(core: Core, first: Instruction, second: Instruction) -> bool:
+def _can_pair(core: Core, first: Instruction, second: Instruction) -> bool:
     """Return whether both instructions can be issued in one cycle."""
     kinds = (first.kind, second.kind)
     if first.writes & (second.reads | second.writes) or first.branches:

@@ -92,7 +92,7 @@ class Arena:
     def pairs(self) -> Iterator[BufferPair]:
         """Yield all pairs of buffers live at the same time, by the first step of the later one."""
         sharing = {frozenset((p.first, p.second)): p for p in self.sharing}
-        for second, live in _living_with(self.buffers):
+        for second, live in _live_before(self.buffers):
             for first in live:
                 pair = sharing.get(frozenset((first, second)))
                 yield pair or _pair_apart(self.buffers, first, second)
@@ -112,7 +112,7 @@ def make_arena(buffers: Sequence[Buffer], overlaps: Iterable[Overlap]) -> Arena:
     apart: tuple[list[int], ...] = tuple([] for _ in buffers)
     sharing: list[BufferPair] = []
     count = 0
-    for second, live in _living_with(buffers):
+    for second, live in _live_before(buffers):
         count += len(live)
         allowed = partners.get(second, {})
         for first in live:
@@ -127,7 +127,7 @@ def make_arena(buffers: Sequence[Buffer], overlaps: Iterable[Overlap]) -> Arena:
     return Arena(tuple(buffers), apart, tuple(sharing), count, contested, granule)
 
 
-def _living_with(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
+def _live_before(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
     """Yield each non-empty buffer, by first step, with the earlier ones still live at that step."""
     live: list[int] = []
     for second in sorted(range(len(buffers)), key=lambda i: buffers[i].start):
@@ -140,7 +140,7 @@ def _living_with(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
 
 def _pair_apart(buffers: Sequence[Buffer], first: int, second: int) -> BufferPair:
     a, b = buffers[first], buffers[second]
-    return BufferPair(first, second, b.start, _apart(a.size, b.size), apart=True)
+    return BufferPair(first, second, b.start, _disjoint_ranges(a.size, b.size), apart=True)
 
 
 def _make_pair(
@@ -152,7 +152,7 @@ def _make_pair(
     """Return the pair of buffers that an overlap refers to."""
     first, second = index[overlap.input], index[overlap.output]
     a, b = buffers[first], buffers[second]
-    apart = _apart(a.size, b.size)
+    apart = _disjoint_ranges(a.size, b.size)
     alignment = min(a.alignment, b.alignment)
     choices = [*apart, *(OffsetRange(d, d) for d in overlap.deltas if d % alignment == 0)]
     free = b.start not in contested
@@ -167,7 +167,7 @@ def _make_pair(
 
 
 @lru_cache(1 << 12)
-def _apart(first: int, second: int) -> tuple[OffsetRange, OffsetRange]:
+def _disjoint_ranges(first: int, second: int) -> tuple[OffsetRange, OffsetRange]:
     """Return the two choices for buffers of these sizes that share no byte: before or after."""
     return OffsetRange(-FAR, -second), OffsetRange(first, FAR)
 

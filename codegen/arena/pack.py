@@ -72,11 +72,11 @@ class _PackSearch:
             if not self._done():
                 self.fits.append(FirstFit.of(self.arena, orders))
                 self._try_sequences(self.fits[-1])
-        self._settle(_EXACT_FIRST)
+        self._lower_exactly(_EXACT_FIRST)
         if not self._done():
             fit, sequence, in_place = self.recipe
             self._keep(fit.improve(sequence, in_place=in_place, goal=self.goal, budget=_IMPROVE))
-        self._settle(_EXACT_LAST)
+        self._lower_exactly(_EXACT_LAST)
 
     def _done(self) -> bool:
         return self.settled or self.bytes <= self.goal
@@ -97,7 +97,7 @@ class _PackSearch:
             if self._keep(fit.place(sequence, in_place=in_place)):
                 self.recipe = fit, sequence, in_place
 
-    def _settle(self, budget: int) -> None:
+    def _lower_exactly(self, budget: int) -> None:
         """Try to save one granule at a time until the exact search proves that it is impossible.
 
         It stops early when the budget is spent.

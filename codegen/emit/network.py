@@ -1,4 +1,4 @@
-"""Renders a scheduled, planned network into its C files."""
+"""The network's C files, rendered from its schedule and memory plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,19 @@ API_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """An input or output as the C API shows it; `address` is a C expression."""
+    """An input or output, as the C API shows it.
+
+    Attributes:
+        name: The name in the model.
+        dtype: numpy's name of the element type.
+        c_type: The C name of the element type.
+        shape: The shape, with run-time lengths at their maxima.
+        count: The number of elements.
+        bytes: The size in bytes.
+        scale: The scale of a quantized tensor.
+        zero_point: The zero point of a quantized tensor.
+        address: The C expression of its address, where only `ctx` is known.
+    """
 
     name: str
     dtype: str
@@ -48,13 +60,22 @@ class Tensor:
 
     @property
     def scale_text(self) -> str:
-        """The scale as a float literal that reads back exactly; empty if not quantized."""
+        """The scale as an exact float literal; empty if the tensor is not quantized."""
         return "" if self.scale is None else c_float(self.scale)
 
 
 @dataclass(frozen=True)
 class StateView:
-    """A state tensor as the templates see it."""
+    """A state tensor, as the templates print it.
+
+    Attributes:
+        name: The name in the model.
+        offset: The macro of its offset in the memory of states.
+        bytes: The size in bytes.
+        initial: The name of the constant with its initial contents.
+        after: The C expression of the address of the value after an inference.
+        after_in_arena: Whether that value is in the arena.
+    """
 
     name: str
     offset: str
@@ -66,7 +87,14 @@ class StateView:
 
 @dataclass(frozen=True)
 class LengthView:
-    """A size known at run time as the templates see it; `word` is a C identifier."""
+    """A run-time length, as the templates print it.
+
+    Attributes:
+        name: The name of the dimension.
+        word: The name as a part of C identifiers.
+        minimum: The smallest size.
+        maximum: The largest size.
+    """
 
     name: str
     word: str
@@ -76,16 +104,37 @@ class LengthView:
 
 @dataclass(frozen=True, kw_only=True)
 class EmittedNetwork:
-    """Everything that the templates of the network and of the project ask about it.
+    """A network, as the templates of its own files and of the project print it.
 
-    `title` is what people call it, and `name` what every file and C identifier of it begins with.
-    `weights_binary` is the file of the weights where they are not C text, empty where they are;
-    `device` what an accelerator does, None where the CPU does everything; with `cpu_fallback` the
-    CPU can too. `libraries` are those of the system that it is linked with, `external` the user's.
-    `preamble` stands before the functions that compute its layers; with `infinite_weights`, the C
-    file of the weights includes math.h. `structs` are the types of structs among the constants.
-    `offsets` are those of the buffers that the code names, `comments` say what each step computes.
-    No layout takes less arena than `arena_bound`; with `arena_optimal`, less than `arena_bytes`.
+    Attributes:
+        title: The name for people; `name` is derived from it.
+        summary: The numbers of steps and multiply-accumulates, in words.
+        hash: See `network_hash`.
+        alignment: The alignment of arena and states, in bytes.
+        arena_bytes: The size of the arena.
+        arena_bound: A lower bound of the size of the arena in any layout.
+        arena_optimal: Whether no layout has a smaller arena.
+        state_bytes: The size of the memory of states that the caller provides.
+        weights_bytes: The size of all constants.
+        keep_inputs: Whether an inference leaves the inputs unchanged.
+        inputs: The inputs, in the model's order.
+        outputs: The outputs, in the model's order.
+        states: The states.
+        statements: The body of `invoke`.
+        comments: What each step computes.
+        preamble: Headers and helpers that the functions of the layers need.
+        functions: The functions of the layers.
+        constants: Weights, biases and tables.
+        offsets: The macros of the buffer offsets that the code uses.
+        infinite_weights: Whether the C file of the constants uses `INFINITY` from math.h.
+        structs: The struct types of constants.
+        lengths: The run-time lengths.
+        weights_binary: The name of the binary file of the constants; empty if they are C text.
+        device: The accelerator's program; None if the CPU computes everything.
+        libraries: The system libraries to link.
+        external: The libraries that the user provides.
+        cpu_fallback: Whether the CPU can compute the accelerator's steps.
+        api_version: The version of the C API.
     """
 
     title: str
@@ -129,7 +178,7 @@ class EmittedNetwork:
 
     @property
     def step_count(self) -> int:
-        """How many steps an inference has."""
+        """The number of steps of an inference."""
         return len(self.comments)
 
     @property
@@ -139,12 +188,12 @@ class EmittedNetwork:
 
     @property
     def state_memory(self) -> str:
-        """The memory that state is kept in."""
+        """The name of the memory with the states."""
         return STATE if self.has_state else ARENA
 
     @property
     def uses_arena(self) -> bool:
-        """Whether `invoke` refers to the arena at all."""
+        """Whether `invoke` needs its variable `arena`."""
         return self.statements.uses_arena or any(state.after_in_arena for state in self.states)
 
     @property
@@ -154,12 +203,12 @@ class EmittedNetwork:
 
     @property
     def device_headers(self) -> tuple[str, ...]:
-        """Headers that its own one includes, of what an accelerator does."""
+        """The accelerator's headers, which the network's own header includes."""
         return () if self.device is None else self.device.headers(self.name)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The network's C files; the last is an assembler file where the weights are binary."""
+        """The network's C files; the last is an assembler file if the weights are binary."""
         weights = f"{self.name}_weights.{'S' if self.weights_binary else 'c'}"
         device = () if self.device is None else self.device.sources(self.name)
         return (f"{self.name}.c", f"{self.name}_kernels.c", *device, weights)
@@ -175,7 +224,7 @@ def describe(
     target: Target,
     keep_inputs: bool,
 ) -> EmittedNetwork:
-    """The network as the templates see it."""
+    """Return the network as the templates print it."""
     graph = schedule.graph
     memories = {use.name: use for use in plan.memories}
     addresses = Addresses(plan)
@@ -212,12 +261,16 @@ def describe(
         if device is None
         else tuple(library.name for library in target.host_libraries),
         external=_external(schedule),
-        cpu_fallback=any(step.spare is not None for step in schedule.calls),
+        cpu_fallback=any(step.fallback is not None for step in schedule.calls),
     )
 
 
 def _tensor(schedule: Schedule, addresses: Addresses, value: Value) -> Tensor:
-    """An input or output; `ValueError` for a constant, which has no address."""
+    """Return the view of an input or output.
+
+    Raises:
+        ValueError: The value is a constant, which has no address.
+    """
     if value.data is not None:
         raise ValueError(f"{value.name} is constant and has no address")
     quant = value.type.quant
@@ -235,7 +288,7 @@ def _tensor(schedule: Schedule, addresses: Addresses, value: Value) -> Tensor:
 
 
 def _states(schedule: Schedule, addresses: Addresses) -> tuple[StateView, ...]:
-    """What survives from one inference to the next."""
+    """Return views of the states, which are kept from one inference to the next."""
     return tuple(
         StateView(
             s.before.name,
@@ -250,7 +303,7 @@ def _states(schedule: Schedule, addresses: Addresses) -> tuple[StateView, ...]:
 
 
 def _external(schedule: Schedule) -> tuple[ExternalLibrary, ...]:
-    """The libraries that the user provides, of all backends that compute a layer."""
+    """Return the libraries that the user must provide for the backends that compute layers."""
     names = sorted({step.backend for step in schedule.calls})
     found = (backend(name).library for name in names)
     return tuple(library for library in found if library is not None)
@@ -261,10 +314,10 @@ class NetworkParameters(Parameters):
     """Variables of the templates of `emit/network/`.
 
     Attributes:
-        net: the network.
-        standalone: whether a text is a file of its own, with a licence, which includes the other
-            files of the network; where it is not, all of them stand in one.
-        pragmas: lines before the functions that say to the compiler what flags else do.
+        net: The network.
+        standalone: Whether each text is a file of its own, with a license and includes of the
+            network's other files. Otherwise, all texts are parts of one file.
+        pragmas: Lines before the functions that replace compiler flags.
     """
 
     net: EmittedNetwork
@@ -273,19 +326,19 @@ class NetworkParameters(Parameters):
 
 
 def render_network(network: EmittedNetwork) -> dict[str, str]:
-    """The network's text files: name to contents."""
+    """Render all text files of the network: contents by name."""
     device = network.device
     names = NetworkNames(network.title, network.name, network.macro)
-    begun = None if device is None else device.render(names, network.comments)
+    finish_device = None if device is None else device.render(names, network.comments)
     rendered = render_files(NetworkParameters(network))
-    return rendered if begun is None else {**begun(), **rendered}
+    return rendered if finish_device is None else {**finish_device(), **rendered}
 
 
 def render_files(parameters: NetworkParameters) -> dict[str, str]:
-    """Those of the network's text files that are not of an accelerator: name to contents.
+    """Render the network's text files except an accelerator's: contents by name.
 
     Raises:
-        ModelError: a constant is not a number.
+        ModelError: A constant contains a NaN.
     """
     network = parameters.net
     name, *_, weights = network.name, *network.sources
@@ -302,29 +355,29 @@ def render_files(parameters: NetworkParameters) -> dict[str, str]:
 
 
 def render_kernels(parameters: NetworkParameters) -> str:
-    """The C file of the functions that compute the layers."""
+    """Render the C file with the functions that compute the layers."""
     return render_c("emit/network/kernels.c.j2", parameters)
 
 
 def call_lines(network: EmittedNetwork) -> dict[int, int]:
-    """The lines of NAME.c, from 1, on which a kernel is called, and the step that each calls."""
+    """Return the index of the called step by the number of the calling line in NAME.c, from 1."""
     first = _before_statements(NetworkParameters(network)).count("\n") + 1
     return {first + line: step for line, step in network.statements.calls.items()}
 
 
 def _before_statements(parameters: NetworkParameters) -> str:
-    """The text of NAME.c that the statements of an inference follow."""
+    """Render the part of NAME.c before the statements of `invoke`."""
     return render_c("emit/network/network.c.j2", parameters)
 
 
 def stored_arrays(network: EmittedNetwork, schedule: Schedule) -> Mapping[str, Array]:
-    """What memory holds of a network beside code, by the names of the arrays."""
+    """Return the network's arrays in memory, besides code, by their names in C."""
     device = network.device
     return {**stored(schedule), **({} if device is None else device.arrays(network.name))}
 
 
 def network_hash(*parts: str | bytes) -> str:
-    """Return 16 hexadecimal digits over everything that the code depends on.
+    """Return 16 hexadecimal digits of a hash of everything that the code depends on.
 
     Equal digits mean equal code. The reverse is not true: another option may change no code.
     """
@@ -336,7 +389,11 @@ def network_hash(*parts: str | bytes) -> str:
 
 
 def _lengths(graph: Graph) -> tuple[LengthView, ...]:
-    """Views of the graph's lengths, whose words must differ."""
+    """Return views of the graph's run-time lengths.
+
+    Raises:
+        UnsupportedError: Two lengths have the same name in C.
+    """
     named: dict[str, Length] = {}
     for length in graph.lengths:
         other = named.setdefault(c_word(length.name), length)

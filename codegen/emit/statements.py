@@ -1,4 +1,4 @@
-"""Scheduled steps as C statements, with the addresses that the plan gives them."""
+"""Scheduled steps as C statements, with the addresses of the memory plan."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Statements:
     """The statements of an inference.
 
     Attributes:
-        text: C, indented as in a function.
-        uses_arena: whether they name the variable `arena`, other than to tell of a step's outputs.
-        copies: whether they call `memcpy`.
-        calls: the lines of `text`, from 0, on which a kernel is called, and the index of its step.
+        text: C, indented as the body of a function.
+        uses_arena: Whether they use the variable `arena` outside of the macro `STEP_DONE`.
+        copies: Whether they call `memcpy`.
+        calls: The index of the called step by the number of the line in `text`, from 0.
     """
 
     text: str
@@ -48,12 +48,12 @@ class Statements:
 def statements_of(
     actions: Actions, addresses: Addresses, device: DeviceProgram | None
 ) -> Statements:
-    """The statements of an inference's steps, without copies that the plan makes needless.
+    """Return the statements of an inference, without copies from an address to itself.
 
     Args:
-        actions: the outermost steps and copies.
-        addresses: where buffers lie.
-        device: what an accelerator does, None where the CPU does everything.
+        actions: The outermost steps and copies.
+        addresses: The addresses of the buffers.
+        device: The accelerator's program; None if the CPU computes everything.
     """
     writer = _Writer(addresses, device)
     lines: list[str] = []
@@ -66,7 +66,7 @@ def statements_of(
 
 
 class _CallStatement(str):
-    """The statement, in one line or several, by which the step of index `step` calls its kernel."""
+    """The C statement that calls the kernel of step `step`; it may have several lines."""
 
     __slots__ = ("step",)
     step: int
@@ -79,7 +79,7 @@ class _CallStatement(str):
 
 
 class _Writer:
-    """Writes sequences of steps; notes what the statements need."""
+    """Writes sequences of steps, and records what the statements use."""
 
     def __init__(self, addresses: Addresses, device: DeviceProgram | None) -> None:
         self._addresses = addresses
@@ -88,7 +88,7 @@ class _Writer:
         self.copies = False
 
     def actions(self, actions: Actions, pad: str) -> list[str]:
-        """The lines of steps and copies in their order, an empty one before each later step."""
+        """Return the lines of steps and copies, with an empty line between steps."""
         lines: list[str] = []
         for action in actions:
             if isinstance(action, Move):
@@ -101,7 +101,7 @@ class _Writer:
         return lines
 
     def _step(self, step: Step, pad: str) -> list[str]:
-        """The lines of a step below its comment."""
+        """Return the lines of a step, without its comment."""
         taps = [(self._addresses.of(a), str(v.type.bytes)) for a, v in _results(step)]
         last: list[str] = []
         match step:
@@ -127,11 +127,11 @@ class _Writer:
         return [*lines, *done, *last]
 
     def _dispatched(self, step: Call, device: DeviceProgram, pad: str) -> list[str]:
-        """A step of the accelerator, or what the CPU does where there is none."""
+        """Return the statement of an accelerator's step, and its fallback call if there is one."""
         lines = [f"{pad}{device.statement(step.index)}"]
-        if step.spare is not None:
-            spare = self._called(step.spare.function, step.spare.arguments, pad + _INDENT)
-            lines += [f"{pad}if ({device.absent}) {{", spare, f"{pad}}}"]
+        if (fallback := step.fallback) is not None:
+            call = self._called(fallback.function, fallback.arguments, pad + _INDENT)
+            lines += [f"{pad}if ({device.absent}) {{", call, f"{pad}}}"]
         return lines
 
     def _call(self, step: Call, pad: str) -> list[str]:
@@ -169,16 +169,16 @@ class _Writer:
             turns = self._element(step.limit, DType.INT64)
             lines.append(f"{pad}const int64_t turns_{index} = {turns};")
             conditions.append(f"{counter} < turns_{index}")
-        again = None if step.again is None else self._element(step.again, DType.BOOL)
+        continues = None if step.continues is None else self._element(step.continues, DType.BOOL)
         stop = following = ""
-        if step.start is not None or (again is not None and step.test is None):
+        if step.start is not None or (continues is not None and step.test is None):
             start = "1" if step.start is None else self._element(step.start, DType.BOOL)
-            constant = "const " if again is None else ""
+            constant = "const " if continues is None else ""
             lines.append(f"{pad}{constant}uint8_t again_{index} = {start};")
             conditions.insert(0, f"again_{index}")
-            following = "" if again is None else f"again_{index} = {again};"
+            following = "" if continues is None else f"again_{index} = {continues};"
         else:
-            stop = "" if again is None else f"if (!{again}) {{"
+            stop = "" if continues is None else f"if (!{continues}) {{"
         if conditions in ([], [f"again_{index}"]) and step.number is None:
             lines.append(f"{pad}while ({conditions[0]}) {{" if conditions else f"{pad}for (;;) {{")
         else:
@@ -196,7 +196,7 @@ class _Writer:
         return [*lines, f"{pad}}}"]
 
     def _move(self, move: Move, pad: str) -> list[str]:
-        """The copy, if there is anything to copy: not where the plan gives both the same place."""
+        """Return a copy; no lines if source and target have the same address."""
         if self._addresses.same(move.target, move.source) or move.bytes == 0:
             return []
         target, source = self._pointer(move.target), self._pointer(move.source)
@@ -218,47 +218,47 @@ class _Writer:
         return f"({'const ' if argument.constant else ''}{argument.dtype.c_name} *)({pointer})"
 
     def _element(self, argument: Argument, dtype: DType) -> str:
-        """The C expression of the one element that an argument points to."""
+        """Return the C expression of the single element that an argument points to."""
         text = self._argument(argument)
         cast = isinstance(argument, InBuffer) and dtype is not DType.BOOL
         return f"*{text}" if cast or " " not in text else f"*({text})"
 
     def _pointer(self, argument: Argument) -> str:
-        """The address without a cast."""
+        """Return the C expression of an argument's address, without a cast."""
         if isinstance(argument, InBuffer) and self._addresses.in_arena(argument.buffer):
             self.uses_arena = True
         return self._addresses.of(argument)
 
 
 def comment_of(step: Step) -> str:
-    """What a step computes: origin, operator, types and quantization."""
+    """Return what a step computes: origin, operator, types and quantization."""
     types = " x ".join(_quantized(v) for v in step.node.inputs if v and not v.is_constant)
     results = ", ".join(map(_quantized, step.node.outputs))
     return f"{step.node.origin}: {step.node.op.name} {types} -> {results}"
 
 
 def c_word(name: str) -> str:
-    """A length's name as part of a C identifier."""
+    """Return the name of a length as a part of C identifiers."""
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
 def _times(count: str, size: int) -> str:
-    """So many bytes as `count` says, times `size`."""
+    """Return the C expression of `count * size`."""
     return count if size == 1 else f"{count} * {size}u"
 
 
 def _length(name: str) -> str:
-    """The C variable of a length."""
+    """Return the C variable of a length."""
     return f"length_{c_word(name)}"
 
 
 def _results(step: Step) -> Iterable[tuple[Argument, Value]]:
-    """Where a step's outputs are, with the values that they are of."""
+    """Return the outputs of a step: locations with values."""
     return zip(step.results, step.node.outputs, strict=True)
 
 
 def _quantized(value: Value) -> str:
-    """Type and, where there is one, scale and zero point."""
+    """Return the type of a value, with its scale and zero point if it is quantized."""
     quant = value.type.quant
     if quant is None or not quant.is_per_tensor:
         return str(value.type)

@@ -36,15 +36,15 @@ def legalize(graph: Graph, partitioner: Partitioner) -> tuple[Graph, tuple[Legal
     def rewrite(node: Node) -> Rewrite:
         if partitioner.is_placed(node):
             return None
-        before = best = partitioner.standing([node])
+        before = best = partitioner.score([node])
         nodes, name = None, ""
         for candidate, legalization in LEGALIZATIONS.items():
             made = legalization(node, names)
             if made is None:
                 continue
-            standing = partitioner.standing(made)
-            if standing.better_than(best):
-                best, nodes, name = standing, made, candidate
+            score = partitioner.score(made)
+            if score.better_than(best):
+                best, nodes, name = score, made, candidate
         if nodes is None:
             return None
         done.append(Legalized(node.origin, node.op.name, name, best.gain(before)))

@@ -81,7 +81,7 @@ class Partitioner:
         groups: The backends, preferred groups first.
         request: The question that every kernel is asked.
         placed: Forced places, by layer name or `fnmatch` pattern.
-        rooms: `Request.scratch_limit` of nodes that may take more scratch than others.
+        scratch_limits: `Request.scratch_limit` of nodes that may take more scratch than others.
         share: The nodes that an accelerator computes, with reasons; None: all that it serves.
         answers: The kernels' answers so far.
     """
@@ -147,8 +147,8 @@ class Partitioner:
         """Return whether `--place` forces the node's backend."""
         return any(_matches(node.name, pattern) for pattern in self.placed)
 
-    def standing(self, nodes: Sequence[Node]) -> PartitionScore:
-        """Return how well nodes are served together.
+    def score(self, nodes: Sequence[Node]) -> PartitionScore:
+        """Return how well the backends serve these nodes together.
 
         If any node multiplies, only those that multiply determine the group. Views cost nothing and
         need no kernel.

@@ -80,12 +80,12 @@ PlaceT = TypeVar("PlaceT", bound=Hashable)
 
 
 def in_safe_order(
-    sources: Mapping[PlaceT, PlaceT], spare: Callable[[PlaceT], PlaceT]
+    sources: Mapping[PlaceT, PlaceT], save: Callable[[PlaceT], PlaceT]
 ) -> Iterator[tuple[PlaceT, PlaceT]]:
     """Order copies that must behave as if they all happened at once.
 
     `sources` gives the source of each target. A copy is emitted when no other copy still reads its
-    target. To break a cycle, one value is first saved to the place that `spare` returns.
+    target. To break a cycle, one value is first saved to the place that `save` returns.
 
     Yields:
         `(source, target)`.
@@ -100,6 +100,6 @@ def in_safe_order(
                 break
         else:
             target = next(iter(waiting))
-            kept = spare(target)
+            kept = save(target)
             yield target, kept
             waiting = {to: kept if source == target else source for to, source in waiting.items()}

@@ -47,7 +47,7 @@ def with_length_operand(node: Node, marks: Marks) -> Rewrite:
             return None
 
 
-def _told(node: Node, length: Length, count: int = 1) -> Node:
+def _length_node(node: Node, length: Length, count: int = 1) -> Node:
     """Return a node that outputs the length, repeated `count` times."""
     return _new(node, "length", LengthOf(length.name, length.maximum, count))
 
@@ -65,23 +65,23 @@ def _constant(node: Node, suffix: str, array: Array) -> Value:
 
 
 def _recurrence(node: Node, length: Length, batch: int) -> Rewrite:
-    told = _told(node, length, batch)
+    length_node = _length_node(node, length, batch)
     absent = (None,) * (LENGTHS - len(node.inputs))
-    operands = (*node.inputs[:LENGTHS], *absent, told.output)
-    return [told, replace(node, inputs=operands)], node.outputs
+    operands = (*node.inputs[:LENGTHS], *absent, length_node.output)
+    return [length_node, replace(node, inputs=operands)], node.outputs
 
 
 def _last_rows(node: Node, op: Slice, mark: Mark) -> Rewrite:
     axis, x, count = mark.axis, node.input(0), op.sizes[mark.axis]
-    told = _told(node, mark.length, count)
+    length_node = _length_node(node, mark.length, count)
     distance = _constant(node, "distance", np.arange(count, 0, -1, dtype=np.int32))
-    rows = _new(node, "rows", Binary("sub"), told.output, distance)
+    rows = _new(node, "rows", Binary("sub"), length_node.output, distance)
     last = _new(node, "last", Gather(axis), x, rows.output)
     starts = (*op.starts[:axis], 0, *op.starts[axis + 1 :])
     if (op.sizes, starts) == (last.output.type.shape, (0,) * len(starts)):
-        return [told, rows, replace(last, outputs=node.outputs)], node.outputs
+        return [length_node, rows, replace(last, outputs=node.outputs)], node.outputs
     rest = replace(node, op=replace(op, starts=starts), inputs=(last.output,))
-    return [told, rows, last, rest], node.outputs
+    return [length_node, rows, last, rest], node.outputs
 
 
 def _reduction(node: Node, op: Reduce, mark: Mark) -> Rewrite:
@@ -96,18 +96,18 @@ def _reduction(node: Node, op: Reduce, mark: Mark) -> Rewrite:
         return None
     if (quantized and op.kind not in ("max", "min")) or (mean and not x.type.dtype.is_float):
         return None
-    told = _told(node, mark.length)
+    length_node = _length_node(node, mark.length)
     fill = FillRows(x.type.shape[mark.axis], mark.axis, REDUCE[op.kind].neutral)
-    filled = _new(node, "filled", fill, x, told.output)
+    filled = _new(node, "filled", fill, x, length_node.output)
     if not mean:
-        return [told, filled, replace(node, inputs=(filled.output,))], (y,)
+        return [length_node, filled, replace(node, inputs=(filled.output,))], (y,)
     whole = _new(node, "whole", op, filled.output)
-    scalar = _new(node, "scalar", Reshape(()), told.output)
+    scalar = _new(node, "scalar", Reshape(()), length_node.output)
     count = _new(node, "count", Cast(x.type.dtype), scalar.output)
     most = _constant(node, "most", np.asarray(mark.length.maximum, x.type.dtype.numpy))
     ratio = _new(node, "ratio", Binary("div"), most, count.output)
     last = replace(node, op=Binary("mul"), inputs=(whole.output, ratio.output))
-    return [told, filled, whole, scalar, count, ratio, last], (y,)
+    return [length_node, filled, whole, scalar, count, ratio, last], (y,)
 
 
 def _transposition(node: Node, op: Transpose, source: Mark, target: Mark) -> Rewrite:
@@ -122,6 +122,6 @@ def _transposition(node: Node, op: Transpose, source: Mark, target: Mark) -> Rew
     )
     if not plain or source.outer == target.outer == 1:
         return None
-    told = _told(node, source.length)
+    length_node = _length_node(node, source.length)
     moved = TransposeLength(op.permutation, source.axis, source.factor)
-    return [told, replace(node, op=moved, inputs=(x, told.output))], (y,)
+    return [length_node, replace(node, op=moved, inputs=(x, length_node.output))], (y,)

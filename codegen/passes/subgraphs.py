@@ -96,11 +96,11 @@ def inline(
         )
         for inner in graph.nodes
     ]
-    copies, values = stand_for(node, [known[v] for v in graph.outputs], results)
+    copies, values = replacements(node, [known[v] for v in graph.outputs], results)
     return [*nodes, *copies], values
 
 
-def stand_for(
+def replacements(
     node: Node, values: Sequence[Value], results: AbstractSet[Value]
 ) -> tuple[list[Node], list[Value]]:
     """Return values that replace the node's outputs, and the copies that they need.
@@ -108,13 +108,13 @@ def stand_for(
     A result of the graph keeps its name: it becomes a copy of the replacement, or a constant.
     """
     copies: list[Node] = []
-    standing: list[Value] = []
+    replaced: list[Value] = []
     for output, value in zip(node.outputs, values, strict=True):
         if value is output or output not in results:
-            standing.append(value)
+            replaced.append(value)
         elif value.is_constant:
-            standing.append(Value.constant(output.name, value.array, output.type.quant))
+            replaced.append(Value.constant(output.name, value.array, output.type.quant))
         else:
             copies.append(Node(Copy(), (value,), (output,), node.origin))
-            standing.append(output)
-    return copies, standing
+            replaced.append(output)
+    return copies, replaced

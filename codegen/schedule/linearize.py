@@ -21,7 +21,7 @@ from smelt.codegen.schedule.locations import (
     ValueViews,
     in_row,
     view_of,
-    views_in_turn,
+    views_in_iteration,
 )
 from smelt.codegen.schedule.shared_symbols import Constants, Functions
 from smelt.codegen.schedule.steps import (
@@ -68,7 +68,7 @@ class Linearizer:
         constants: Constants,
         lifetimes: Lifetimes,
         rows: Callable[[Node], Rows | None],
-        spare: Callable[[Node], Choice] | None = None,
+        fallback: Callable[[Node], Choice] | None = None,
     ) -> None:
         """Set up.
 
@@ -78,11 +78,10 @@ class Linearizer:
             constants: Collects the constant arrays.
             lifetimes: Collects slots, buffers and lifetimes.
             rows: Returns how a node is computed row by row, or None.
-            spare: Returns a CPU kernel for a node of an accelerator; None if no such kernel is
-                wanted.
+            fallback: Returns the CPU's kernel for a node of an accelerator; None for no fallback.
         """
         self._choose = choose
-        self._spare = spare
+        self._choose_fallback = fallback
         self._functions = functions
         self._lifetimes = lifetimes
         self._places = Places(constants, lifetimes)
@@ -120,9 +119,9 @@ class Linearizer:
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         rows = self._rows(node)
         choice = self._choose(node if rows is None else rows.node)
-        call, twin = choice.taken.call, None
-        if self._spare is not None and isinstance(call, DeviceCall):
-            twin = self._spare(node).taken.call
+        call, cpu_call = choice.taken.call, None
+        if self._choose_fallback is not None and isinstance(call, DeviceCall):
+            cpu_call = self._choose_fallback(node).taken.call
         function = self._functions.add(node, call)
         for value in node.inputs:
             if value is not None:
@@ -130,7 +129,7 @@ class Linearizer:
         for value in node.outputs:
             self._places.use(self._places.define(value, scope), time)
         for output, operand in call.in_place:
-            if twin is not None and (output, operand) not in twin.in_place:
+            if cpu_call is not None and (output, operand) not in cpu_call.in_place:
                 continue
             source, target = node.inputs[operand], node.outputs[output]
             if source is not None and (rows is None or rows.alike(source, target)):
@@ -144,13 +143,14 @@ class Linearizer:
         arguments = [
             self._places.operand(operand, node, owner, time, seen) for operand in call.operands
         ]
-        spare = None
-        if twin is not None:
+        fallback = None
+        if cpu_call is not None:
             owner = f"{owner} cpu"
-            own = [
-                self._places.operand(operand, node, owner, time, seen) for operand in twin.operands
-            ]
-            spare = FallbackCall(twin, self._functions.add(node, twin), tuple(own))
+            cpu_arguments = tuple(
+                self._places.operand(operand, node, owner, time, seen)
+                for operand in cpu_call.operands
+            )
+            fallback = FallbackCall(cpu_call, self._functions.add(node, cpu_call), cpu_arguments)
         results = self._places.results(node, scope)
         return Call(
             index=index,
@@ -161,7 +161,7 @@ class Linearizer:
             function=function,
             arguments=tuple(arguments),
             rows=loop,
-            spare=spare,
+            fallback=fallback,
         )
 
     def _length(
@@ -244,9 +244,9 @@ class Linearizer:
             own.append(number)
         for view in own:
             self._places.use(view, head)
-        entries, results = views_in_turn(form, node, scope, targets, counter)
-        test, before_turn = self._test(form, entries, index, inner)
-        body, after_turn = self._body(form, entries, results, number, index, inner)
+        entries, results = views_in_iteration(form, node, scope, targets, counter)
+        test, continues_before = self._test(form, entries, index, inner)
+        body, continues_after = self._body(form, entries, results, number, index, inner)
         tail = self._lifetimes.slot(f"end of {node.origin}")
         for view in own:
             self._places.use(view, tail)
@@ -269,7 +269,7 @@ class Linearizer:
             number=None if number is None else self._places.target(number, _NUMBER),
             test=test,
             body=body,
-            again=before_turn or after_turn,
+            continues=continues_before or continues_after,
         )
         return loop, after
 
@@ -309,15 +309,15 @@ class Linearizer:
         stacked = [k for k in late if k >= len(form.carried)]
         for value, target in ((form.results[k], results[k]) for k in stacked):
             actions.append(self._places.move(view_of(scope, value), value, target))
-        again = form.again
-        if again is not None and root_of(form.body, again) not in form.body.producer:
-            target = ValueView(self._lifetimes.buffer(f"step {index} again", again.type.bytes))
-            actions.append(self._places.move(view_of(scope, again), again, target))
-            scope[again] = target
+        continues = form.continues
+        if continues is not None and root_of(form.body, continues) not in form.body.producer:
+            target = ValueView(self._lifetimes.buffer(f"step {index} again", continues.type.bytes))
+            actions.append(self._places.move(view_of(scope, continues), continues, target))
+            scope[continues] = target
         carried = {results[k]: form.results[k] for k in late if k < len(form.carried)}
         actions += self._moves(carried, scope, index)
         time = self._lifetimes.slot(f"turn of step {index}")
-        return tuple(actions), self._places.read(again, scope, time, index, "again")
+        return tuple(actions), self._places.read(continues, scope, time, index, "again")
 
     def _moves(
         self, carried: Mapping[ValueView, Value], scope: ValueViews, index: int
@@ -325,7 +325,7 @@ class Linearizer:
         """Return copies of results to their buffers, ordered so that no source is overwritten."""
         types = dict(carried)
 
-        def spare(place: ValueView) -> ValueView:
+        def saved(place: ValueView) -> ValueView:
             name = f"step {index} {types[place].name}"
             kept = ValueView(self._lifetimes.buffer(name, types[place].type.bytes))
             types[kept] = types[place]
@@ -334,7 +334,7 @@ class Linearizer:
         sources = {target: view_of(scope, value) for target, value in carried.items()}
         return [
             self._places.move(source, types[target], target)
-            for source, target in in_safe_order(sources, spare)
+            for source, target in in_safe_order(sources, saved)
         ]
 
     # --- views -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ class ValueView:
     """The location of a value: a buffer name or a constant, and the slice of it in a loop."""
 
     place: str | Value
-    turns: tuple[IterationOffset, ...] = ()
+    offsets: tuple[IterationOffset, ...] = ()
 
 
 ValueViews = dict[Value, ValueView]
@@ -38,8 +38,8 @@ def in_row(node: Node, scope: ValueViews, rows: Rows, counter: str) -> ValueView
     for value in (*node.inputs, *node.outputs):
         if value is not None and value.data is None:
             elements, view = rows.elements(value), scope[value]
-            turns = () if elements is None else (IterationOffset(counter, elements),)
-            seen[value] = ValueView(view.place, (*view.turns, *turns))
+            offset = () if elements is None else (IterationOffset(counter, elements),)
+            seen[value] = ValueView(view.place, (*view.offsets, *offset))
     return seen
 
 
@@ -48,10 +48,10 @@ def _slice(
 ) -> ValueView:
     """Return the slice along axis 0 for one iteration of a loop."""
     last = (turns or 0) - 1 if order is Order.BACKWARD else None
-    return ValueView(view.place, (*view.turns, IterationOffset(counter, elements, last)))
+    return ValueView(view.place, (*view.offsets, IterationOffset(counter, elements, last)))
 
 
-def views_in_turn(
+def views_in_iteration(
     form: LoopForm, node: Node, scope: ValueViews, targets: Sequence[ValueView], counter: str
 ) -> tuple[list[ValueView], list[ValueView]]:
     """Return the locations of the body's inputs and of its results in one iteration."""
@@ -95,7 +95,7 @@ class Places:
 
     def allow(self, time: int, source: ValueView, target: ValueView) -> None:
         """Permit `target`, written in slot `time`, to overwrite `source` if not read later."""
-        whole = not source.turns and not target.turns
+        whole = not source.offsets and not target.offsets
         if whole and isinstance(source.place, str) and isinstance(target.place, str):
             self._lifetimes.allow(Reuse(time, source.place, target.place))
 
@@ -125,15 +125,15 @@ class Places:
     def argument(self, view: ValueView, type_: TensorType, owner: str, role: str) -> Argument:
         """Return the pointer to a value that is read; a constant is named by its owner and role."""
         if isinstance(view.place, str):
-            return InBuffer(view.place, type_.dtype, constant=True, turns=view.turns)
+            return InBuffer(view.place, type_.dtype, constant=True, offsets=view.offsets)
         name = self._constants.add(owner, role, view.place.name, view.place.array)
-        return InFlash(name, view.turns)
+        return InFlash(name, view.offsets)
 
     def target(self, view: ValueView, type_: TensorType) -> InBuffer:
         """Return the pointer to a value that is written."""
         if not isinstance(view.place, str):
             raise TypeError(f"constant {view.place.name} cannot be written")
-        return InBuffer(view.place, type_.dtype, constant=False, turns=view.turns)
+        return InBuffer(view.place, type_.dtype, constant=False, offsets=view.offsets)
 
     def operand(
         self, operand: Operand, node: Node, owner: str, time: int, scope: ValueViews

@@ -93,7 +93,7 @@ def schedule(
     *,
     prefix: str,
     keep_inputs: bool = False,
-    spare: Partitioner | None = None,
+    fallback: Partitioner | None = None,
     device: DeviceFunctions[Any] | None = None,
 ) -> Schedule:
     """Create the steps, functions, constants and buffers of a graph.
@@ -104,7 +104,7 @@ def schedule(
         partitioner: Chooses a kernel for every node.
         prefix: The prefix of every C identifier.
         keep_inputs: Whether an inference must leave its inputs unchanged.
-        spare: Chooses an additional CPU kernel for every node of an accelerator, if given.
+        fallback: Chooses the fallback call for every node of an accelerator; None for no fallback.
         device: Collects the code for an accelerator.
 
     Raises:
@@ -124,7 +124,7 @@ def schedule(
         constants,
         lifetimes,
         rows,
-        None if spare is None else spare.choose,
+        None if fallback is None else fallback.choose,
     )
     actions = linearizer.actions(graph, scope)
     # Values that the caller reads afterwards stay live for one slot after the last step.

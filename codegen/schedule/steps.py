@@ -14,9 +14,9 @@ from smelt.ops.control.run_time_length import LengthOf
 
 @dataclass(frozen=True)
 class IterationOffset:
-    """An offset of an argument that grows by `elements` with each iteration of a loop.
+    """An offset of an argument that depends on the iteration of a loop, in elements.
 
-    If `last` is given, the offset shrinks instead: the first iteration has slice number `last`.
+    It is `counter * elements` or, if `last` is given, `(last - counter) * elements`.
     """
 
     counter: str
@@ -31,7 +31,7 @@ class InBuffer:
     buffer: str
     dtype: DType
     constant: bool
-    turns: tuple[IterationOffset, ...] = ()
+    offsets: tuple[IterationOffset, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class InFlash:
     """An argument that points to a constant array, or to a struct if `is_struct`."""
 
     constant: str
-    turns: tuple[IterationOffset, ...] = ()
+    offsets: tuple[IterationOffset, ...] = ()
     is_struct: bool = False
 
 
@@ -51,8 +51,8 @@ class StructType:
     """The C type of the structs that a shared body reads: see `LayerStruct`.
 
     Attributes:
-        name: of the type.
-        fields: all of them int32.
+        name: The name of the type.
+        fields: The names of the fields, which are all int32.
     """
 
     name: str
@@ -60,7 +60,7 @@ class StructType:
 
     @property
     def bytes(self) -> int:
-        """Its size without gaps."""
+        """The size in bytes; the struct has no padding."""
         return 4 * len(self.fields)
 
 
@@ -103,7 +103,13 @@ class RowLoop:
 
 @dataclass(frozen=True)
 class FallbackCall:
-    """A CPU kernel that computes an accelerator's step on machines without the accelerator."""
+    """The CPU's call for an accelerator's step, used on machines without the accelerator.
+
+    Attributes:
+        call: The CPU's kernel call.
+        function: The name of its C function.
+        arguments: The arguments of the function.
+    """
 
     call: KernelCall
     function: str
@@ -146,18 +152,18 @@ class Call(_StepBase):
         function: The name of the C function.
         arguments: The arguments of the function.
         rows: The loop around the call, if the function computes a few rows of a run-time length.
-        spare: The CPU's kernel for a step of an accelerator, if requested.
+        fallback: The CPU's call for a step of an accelerator, if requested.
     """
 
     choice: Choice
     function: str
     arguments: tuple[Argument, ...]
     rows: RowLoop | None = None
-    spare: FallbackCall | None = None
+    fallback: FallbackCall | None = None
 
     @property
     def call(self) -> KernelCall:
-        """The kernel's answer."""
+        """The kernel call."""
         return self.choice.taken.call
 
     @property
@@ -173,7 +179,7 @@ class Call(_StepBase):
 
 @dataclass(frozen=True)
 class SetLength(_StepBase):
-    """Writes a length that the caller has set, `op.length`, to `target`."""
+    """Writes the run-time length `op.length`, which the caller has set, to `target`."""
 
     op: LengthOf
     target: InBuffer
@@ -181,7 +187,7 @@ class SetLength(_StepBase):
 
 @dataclass(frozen=True)
 class Branch(_StepBase):
-    """Executes one of two sequences, depending on the bool that `condition` points to."""
+    """Executes `then` if the bool that `condition` points to is true, otherwise `otherwise`."""
 
     condition: Argument
     then: Actions
@@ -200,9 +206,9 @@ class Repeat(_StepBase):
         limit: Points to the maximum number of iterations, an int64.
         start: Points to a bool that must be true for the first iteration.
         number: Where the body reads the iteration number.
-        test: Actions that compute `again` before every iteration; None if the body computes it.
+        test: Actions that compute `continues` before every iteration; None if the body computes it.
         body: The actions of an iteration, with the copies at its end.
-        again: Points to the bool that is true if there is another iteration.
+        continues: Points to the bool that is true if there is another iteration.
     """
 
     word: str
@@ -214,7 +220,7 @@ class Repeat(_StepBase):
     number: InBuffer | None
     test: Actions | None
     body: Actions
-    again: Argument | None
+    continues: Argument | None
 
 
 Step = Call | SetLength | Branch | Repeat

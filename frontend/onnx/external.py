@@ -48,7 +48,7 @@ def load_external(model: onnx.ModelProto, folder: Path | None) -> None:
         return
     if folder is None:
         raise ModelError(
-            f"{_called(found[0])} is stored in another file, but a model given as bytes has no "
+            f"{_described(found[0])} is stored in another file, but a model given as bytes has no "
             "folder to find it in: give the path of the model"
         )
     pieces = [_piece(tensor, folder) for tensor in found]
@@ -74,12 +74,12 @@ def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             yield message
 
 
-def _called(tensor: onnx.TensorProto) -> str:
+def _described(tensor: onnx.TensorProto) -> str:
     return f"constant '{tensor.name}'" if tensor.name else "a constant without a name"
 
 
 def _wrong(tensor: onnx.TensorProto, reason: str) -> ModelError:
-    return ModelError(f"the external data of {_called(tensor)} cannot be read: {reason}")
+    return ModelError(f"the external data of {_described(tensor)} cannot be read: {reason}")
 
 
 def _piece(tensor: onnx.TensorProto, folder: Path) -> _Piece:

@@ -61,7 +61,7 @@ class TfliteOperation(TfliteOperands):
         node = Node(op, inputs, results, self.origin, Rounding.TFLM if rounds else None)
         self._check(node)
         if results == outputs and all(v is None or v.is_constant for v in inputs):
-            self._settle(node, tensors)
+            self._fold(node, tensors)
             return
         self._network.add(node)
         for result, value in zip(results, outputs, strict=True):
@@ -155,7 +155,7 @@ class TfliteOperation(TfliteOperands):
                 raise
             raise ModelError(f"{self}: {error}") from error
 
-    def _settle(self, node: Node, tensors: Sequence[int]) -> None:
+    def _fold(self, node: Node, tensors: Sequence[int]) -> None:
         """Compute a node of constants, because later operators may need it as weights."""
         arrays = compute(node, [None if v is None else v.data for v in node.inputs])
         for tensor, array in zip(tensors, arrays, strict=True):

@@ -99,7 +99,9 @@ def outliers(graph: Graph, samples: Sequence[Sample]) -> tuple[int, ...]:
     (Iglewicz and Hoaglin, "How to detect and handle outliers", 1993). Loud samples are outliers
     only if they are few.
     """
-    few = {i for found in _loud(graph, samples) if len(found) <= _most(samples) for i in found}
+    few = {
+        i for found in _loud(graph, samples) if len(found) <= _most_outliers(samples) for i in found
+    }
     return tuple(sorted(few))
 
 
@@ -109,7 +111,7 @@ def doubtful(graph: Graph, samples: Sequence[Sample]) -> tuple[int, ...]:
     return tuple(sorted(loud.difference(outliers(graph, samples))))
 
 
-def _most(samples: Sequence[Sample]) -> int:
+def _most_outliers(samples: Sequence[Sample]) -> int:
     return max((len(samples) - 1) // _PART, 1)
 
 
@@ -119,11 +121,11 @@ def _loud(graph: Graph, samples: Sequence[Sample]) -> Iterator[list[int]]:
         if not value.type.dtype.is_float or not value.type.size:
             continue
         squares = [np.square(sample[position], dtype=np.float64) for sample in samples]
-        yield _far(np.sqrt([s.mean() for s in squares]))
-        yield _far(np.sqrt([s.max() for s in squares]))
+        yield _outlying(np.sqrt([s.mean() for s in squares]))
+        yield _outlying(np.sqrt([s.max() for s in squares]))
 
 
-def _far(magnitude: Array) -> list[int]:
+def _outlying(magnitude: Array) -> list[int]:
     """Return the indices of magnitudes far above the median, ignoring zeros."""
     heard = np.flatnonzero(magnitude)
     if len(heard) < _FEWEST:

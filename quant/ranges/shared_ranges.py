@@ -134,11 +134,11 @@ def _unfixed(
     """Drop ties that impose an unsuitable fixed quantization. Return the other ties and groups."""
     while True:
         groups = _grouped(graph, plan, tied)
-        held = _held(graph, tied)
+        held = _fixed_quantizations(graph, tied)
         bad = {
             value
             for group in groups.result()
-            if group.fixed is not None and not _suits(group, group.fixed, held, seen)
+            if group.fixed is not None and not _is_suitable(group, group.fixed, held, seen)
             for value in group.values
         }
         kept = {
@@ -156,7 +156,7 @@ def _unfixed(
         tied = kept
 
 
-def _held(graph: Graph, tied: _Ties) -> dict[Value, Quant]:
+def _fixed_quantizations(graph: Graph, tied: _Ties) -> dict[Value, Quant]:
     """Return the values that are derived only from results of one fixed quantization."""
     held: dict[Value, Quant] = {}
     count = -1
@@ -172,7 +172,7 @@ def _held(graph: Graph, tied: _Ties) -> dict[Value, Quant]:
     return held
 
 
-def _suits(
+def _is_suitable(
     group: Group, quant: Quant, held: Mapping[Value, Quant], seen: Mapping[Value, Observation]
 ) -> bool:
     """Return whether a fixed quantization is close to what the other tensors of a group need."""

@@ -80,7 +80,7 @@ def _scores(graph: Graph, softmax: Node, uses: Mapping[Value, int]) -> _Scores:
 
     x, factor = softmax.input(0), 1.0
     mask = sole(x)
-    hiding = None if mask is None else _hiding(mask)
+    hiding = None if mask is None else _mask_operand(mask)
     if mask is None or hiding is None:
         mask, hiding = None, 0
     else:
@@ -94,7 +94,7 @@ def _scores(graph: Graph, softmax: Node, uses: Mapping[Value, int]) -> _Scores:
     return _Scores(softmax, x, scaled, factor, mask, hiding)
 
 
-def _hiding(node: Node) -> int | None:
+def _mask_operand(node: Node) -> int | None:
     """Return the index of the operand that is a mask constant, or None."""
     op = node.op
     if isinstance(op, Binary) and (op.kind, op.activation) == ("add", Activation.NONE):
@@ -103,7 +103,7 @@ def _hiding(node: Node) -> int | None:
         candidates = (1, 2)
     else:
         return None
-    hiding = [i for i in candidates if (v := node.input(i)).data is not None and _hides(v).any()]
+    hiding = [i for i in candidates if (v := node.input(i)).data is not None and _masks(v).any()]
     others = [i for i in candidates if node.input(i).data is None]
     if len(hiding) != 1 or len(others) != 1:
         return None
@@ -112,7 +112,7 @@ def _hiding(node: Node) -> int | None:
     return hiding[0] if whole and scalar else None
 
 
-def _hides(constant: Value) -> Array:
+def _masks(constant: Value) -> Array:
     return constant.array <= _HIDDEN
 
 
@@ -152,7 +152,7 @@ def _bound(scores: _Scores, values: Mapping[Value, Array]) -> float:
     exponents = values[softmax.input(0)].astype(np.float64) * softmax.op.beta
     constant = node.input(scores.hiding)
     if isinstance(node.op, Binary):
-        hidden = np.broadcast_to(_hides(constant), exponents.shape)
+        hidden = np.broadcast_to(_masks(constant), exponents.shape)
     else:
         condition = node.input(0)
         chosen = values[condition] if condition.data is None else condition.array
@@ -175,7 +175,7 @@ def _rewritten(scores: _Scores, bounds: Mapping[Node, float]) -> list[Node]:
     constant = scores.mask.input(scores.hiding)
     bound = bounds[scores.softmax] / scores.beta
     real = constant.array.astype(np.float64) / scores.factor
-    bounded = np.where(_hides(constant), np.maximum(real, bound), real).astype(np.float32)
+    bounded = np.where(_masks(constant), np.maximum(real, bound), real).astype(np.float32)
     inputs = list(scores.mask.inputs)
     inputs[scores.hiding] = Value.constant(f"{constant.name}:bounded", bounded)
     other = 1 - scores.hiding if isinstance(scores.mask.op, Binary) else 3 - scores.hiding

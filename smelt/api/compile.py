@@ -112,7 +112,7 @@ def compile_model(
         partitioner,
         prefix=c_name(title),
         keep_inputs=options.keep_inputs,
-        spare=partitioner.on_cpu() if options.cpu_fallback else None,
+        fallback=partitioner.on_cpu() if options.cpu_fallback else None,
         device=None if accelerator is None else accelerator.functions(),
     )
     if options.tuning is not None:

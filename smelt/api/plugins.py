@@ -8,7 +8,6 @@ A plugin is a module named by an entry point of group `smelt.plugins`, or a file
 - `TEMPLATES`, the folder of those kernels' templates (`KernelCall` documents their variables);
 - `TFLITE_CONVERTERS`, a mapping from an operator's name in the file (the custom name for a custom
   operator) to `smelt.frontend.tflite.Converter`;
-  name) to `smelt.frontend.tflite.Converter`;
 - `ONNX_CONVERTERS`, a mapping from `domain::Operator` to a function that takes a
   `smelt.frontend.onnx.operation.Operation` and returns the values of the operator's outputs.
 
@@ -129,7 +128,7 @@ def _load(source: str, name: str, run: Callable[[], object]) -> Plugin:
         Op.registry.clear()
         Op.registry.update(known)
         sys.modules.pop(name, None)
-        raise ConfigError(f"plugin {source}{_line(source, error)}: {_said(error)}") from error
+        raise ConfigError(f"plugin {source}{_line(source, error)}: {_described(error)}") from error
 
 
 def _line(file: str, error: BaseException) -> str:
@@ -142,7 +141,7 @@ def _line(file: str, error: BaseException) -> str:
     return f", line {lines[-1]}" if lines else ""
 
 
-def _said(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

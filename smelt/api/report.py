@@ -170,7 +170,7 @@ def build_report(stages: Stages) -> Report:
         "removed": {
             "macs": imported.graph.macs - schedule.graph.macs,
             "channels": [_removal(removal) for removal in removals.channels],
-            "operators": [_gone(gone) for gone in removals.operators],
+            "operators": [_removed_operator(gone) for gone in removals.operators],
         },
         "legalized": [{**vars(one), "origin": str(one.origin)} for one in stages.legalized],
         "notes": list(stages.notes),
@@ -188,7 +188,7 @@ def _layer(index: int, step: Step, costs: LayerCosts | None) -> Report:
         "output": str(step.node.outputs[0].type),
         "macs": step.node.macs,
         **_work(step),
-        "beside": None if costs is None else _beside(costs, step.node),
+        "beside": None if costs is None else _device_times(costs, step.node),
     }
 
 
@@ -235,7 +235,7 @@ def _block(call: KernelCall) -> str | None:
     return call.block.text if isinstance(call, DeviceCall) and call.block is not None else None
 
 
-def _beside(costs: LayerCosts, node: Node) -> Report:
+def _device_times(costs: LayerCosts, node: Node) -> Report:
     """Return a layer's microseconds on the accelerator and the CPU, and whether measured."""
     there, here = costs.of(node)
     cpu = here / 1e3 if isfinite(here) else None
@@ -252,7 +252,7 @@ def _removal(removal: Removal) -> Report:
     }
 
 
-def _gone(gone: RemovedOperator) -> Report:
+def _removed_operator(gone: RemovedOperator) -> Report:
     """Return a removed operator, and the pass that removed it."""
     return {
         "origin": str(gone.origin),

@@ -19,7 +19,7 @@ from smelt.proof.run import write_project
 
 
 class Protocol(StrEnum):
-    """What the firmware speaks on its serial line."""
+    """Protocols of the firmware on its serial line."""
 
     wire = "wire"
     mlperf = "mlperf"
@@ -38,7 +38,7 @@ def build(
         Protocol,
         typer.Option(
             "--protocol",
-            help="What the firmware speaks: Smelt's own wire, or MLPerf Tiny's protocol beside it "
+            help="Protocols of the firmware: Smelt's own, or MLPerf Tiny's in addition "
             "(see `smelt mlperf-tiny`).",
         ),
     ] = Protocol.wire,

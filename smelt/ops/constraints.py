@@ -121,7 +121,7 @@ def same_quant(node: Node, operand_count: int = 1) -> None:
     """
     y = node.outputs[0].type
     for value in node.inputs[:operand_count]:
-        if value is not None and not _near(value.type.quant, y.quant):
+        if value is not None and not _nearly_equal(value.type.quant, y.quant):
             raise ModelError(
                 f"{node.origin}: {node.op.name} copies stored integers, so input and output must "
                 f"have the same quantization; but '{value.name}' has {value.type.quant} and "
@@ -129,7 +129,7 @@ def same_quant(node: Node, operand_count: int = 1) -> None:
             )
 
 
-def _near(a: Quant | None, b: Quant | None) -> bool:
+def _nearly_equal(a: Quant | None, b: Quant | None) -> bool:
     if a is None or b is None:
         return a is b
     scales = zip(a.scale, b.scale, strict=False)

@@ -118,7 +118,7 @@ def benchmark_of(graph: Graph, name: str, asked: str | None = None) -> Benchmark
             f"{len(graph.inputs)} and {len(graph.outputs)}, and {len(graph.lengths)} sizes that "
             "are known only at run time (--dim fixes them)"
         )
-    benchmark = _found(graph, name) if asked is None else BENCHMARKS[asked]
+    benchmark = _matching_benchmark(graph, name) if asked is None else BENCHMARKS[asked]
     _require_fit(benchmark, graph.inputs[0].type, graph.outputs[0].type)
     return benchmark
 
@@ -166,7 +166,7 @@ def _affine(scale: float, zero_point: int) -> str:
     return f"{scale:.6g} * {difference}"
 
 
-def _found(graph: Graph, name: str) -> Benchmark:
+def _matching_benchmark(graph: Graph, name: str) -> Benchmark:
     shape = _squeezed(graph.inputs[0].type)
     words = set(re.split(r"[^a-z]+", name.lower()))
     named = [b for b in BENCHMARKS.values() if words & set(b.names)]

@@ -77,19 +77,19 @@ class _ErrorSpread:
         while True:
             before = self._state()
             for source, target in pairs:
-                self._hand_over(source, target)
+                self._propagate(source, target)
             for node in chain.from_iterable(graph.nodes for graph in graphs):
                 if node.op.subgraphs:
                     self.until_it_ends(node.op.handed_over(node), node.op.subgraphs)
                 else:
-                    self._over(node)
+                    self._propagate_through(node)
             if self._state() == before:
                 return
 
     def _state(self) -> tuple[object, ...]:
         return dict(self.parts), len(self.rounded), len(self.numbers)
 
-    def _over(self, node: Node) -> None:
+    def _propagate_through(self, node: Node) -> None:
         operands = [v for v in node.inputs if v is not None]
         rounded = any(v in self.rounded for v in operands)
         part = max((self.parts.get(v, 0.0) for v in operands), default=0.0)
@@ -125,7 +125,7 @@ class _ErrorSpread:
             halves = value.data.astype(np.float16)
         return not np.array_equal(halves, value.data, equal_nan=True)
 
-    def _hand_over(self, source: Value, target: Value) -> None:
+    def _propagate(self, source: Value, target: Value) -> None:
         part = max(self.parts.get(source, 0.0), self.parts.get(target, 0.0))
         if part:
             self.parts[target] = part

@@ -106,14 +106,14 @@ def tune(
         raise ConfigError(
             f"target '{target.name}' has no {devices_beside()} to tune for: use {targets_beside()}"
         )
-    own = _again(compiled, backends=target.backends)
+    own = _recompiled(compiled, backends=target.backends)
     kinds = kinds_of(own)
     if not kinds:
         raise ConfigError(
             f"the {profile.noun} supports no layer of this network: see `smelt partition`"
         )
     seeming = _fastest(own, accelerator, kinds, rounds, device)
-    on_cpu = _again(own, backends=target.backends[-1:])
+    on_cpu = _recompiled(own, backends=target.backends[-1:])
     changed = _with_blocks(own, accelerator, seeming) if seeming else own
     run = _times((own, changed, on_cpu), rounds, device)
     *both, cpu = run.times
@@ -144,7 +144,7 @@ def kinds_of(artefact: Artefact) -> dict[str, LayerKind]:
     return found
 
 
-def _yardstick(kinds: Mapping[str, LayerKind]) -> str:
+def _reference_layer(kinds: Mapping[str, LayerKind]) -> str:
     """Return the smallest layer, preferably one without blocks; empty if there is only one."""
 
     def size(key: str) -> tuple[bool, int]:
@@ -164,7 +164,7 @@ class ProgramTimes:
     @staticmethod
     def of(times: Times, kinds: Mapping[str, LayerKind]) -> ProgramTimes:
         """Subtract the time of a submission from measured times."""
-        yardstick = _yardstick(kinds)
+        yardstick = _reference_layer(kinds)
         submit = median(times[yardstick]) if yardstick else 0.0
         return ProgramTimes({k: [ns - submit for ns in times[k]] for k in kinds}, submit)
 
@@ -190,7 +190,7 @@ def _fastest(
 
     If a block is much faster than the profile's choice, its neighbours are tried too.
     """
-    yardstick = _yardstick(kinds)
+    yardstick = _reference_layer(kinds)
     free = {k: v.call.candidates for k, v in kinds.items() if v.call.candidates and k != yardstick}
     tries = {k: accelerator.worth_measuring(v) for k, v in free.items()}
     tried = {k: {blocks[0]} for k, blocks in free.items()}
@@ -248,10 +248,10 @@ def _with_blocks(own: Artefact, accelerator: Accelerator, blocks: Mapping[str, T
     layers = {k: LayerTimes(device_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
     profile = own.platform.target.device
     name = "" if profile is None else profile.name
-    return _again(own, tuning=accelerator.tuning(name, "", 0, layers))
+    return _recompiled(own, tuning=accelerator.tuning(name, "", 0, layers))
 
 
-def _again(own: Artefact, **changes: object) -> Artefact:
+def _recompiled(own: Artefact, **changes: object) -> Artefact:
     """Compile the imported and quantized network again with other options."""
     options = replace(own.options, quantize=None, **changes)
     return compile_model(own.imported, options)

@@ -122,7 +122,7 @@ def verify_model(
         for value, found in zip(artefact.graph.outputs, outputs, strict=True):
             difference = compare(reference[value], found, parts.get(value, 0.0))
             if difference is not None:
-                culprit = _culprit(artefact, samples[: index + 1], rig)
+                culprit = _first_difference(artefact, samples[: index + 1], rig)
                 raise VerifyError(
                     f"sample {index}: the device differs from the reference. {culprit} "
                     f"Output '{value.name}': {difference}."
@@ -135,7 +135,7 @@ def verify_model(
     return Verdict(len(samples), tolerance, result, compared[0], real)
 
 
-def _culprit(artefact: Artefact, samples: Sequence[Sample], rig: Rig) -> str:
+def _first_difference(artefact: Artefact, samples: Sequence[Sample], rig: Rig) -> str:
     """Return a sentence on the first step that differs; retry once if the serial line fails."""
     relevant = samples if artefact.graph.states else samples[-1:]
     (reference,) = deque(_evaluations(artefact.graph, relevant), maxlen=1)

@@ -1,25 +1,33 @@
 /* A QEMU plugin that counts what a region of the simulated program executes.
  *
- * Counts are kept by address and by part: a part begins where a listed instruction executes (the call
- * of a layer's kernel) and ends at the instruction after it; what lies between parts is part 0. The
- * region begins with every execution of `start`, and its counts are written when `stop` is reached.
- * One argument, `spec=FILE`, whose lines are:
+ * There are counters for each address and part. A part is a call of a layer's kernel: it begins
+ * with the calling instruction and ends before the instruction that the call returns to. All
+ * instructions outside of calls belong to part 0. When the instruction at `start` executes, all
+ * counters are set to 0. When the instruction at `stop` executes, they are written to a file.
  *
- *   code LOW HIGH      addresses that the program executes from; required, before all others
- *   flash LOW HIGH     addresses whose loads may have to wait; once, may be absent
- *   start ADDRESS      first instruction of the region
- *   stop ADDRESS       first instruction after it
- *   part CALL RETURN   begins part 1, 2, ..., and goes back to part 0
- *   out PATH           of the result, which is rewritten by every region that ends
+ * The plugin takes one argument, `spec=FILE`. The lines of this file are:
  *
- * A line of the result is: part, address, executions, of a branch how many of them were followed by
- * another instruction than the next one in memory (QEMU may mistake the size of other instructions
- * at the end of its pages), loads and stores at addresses that are no multiple of their size, and
- * loads from another 16 bytes of flash than the load from flash before.
+ *   code LOW HIGH      the addresses of the code; must be the first line
+ *   flash LOW HIGH     the addresses of memory with wait states; optional
+ *   start ADDRESS      the first instruction of the region
+ *   stop ADDRESS       the first instruction after the region
+ *   part CALL RETURN   a part: the calling instruction, and the instruction after the call; parts
+ *                      are numbered from 1 in the order of these lines
+ *   out PATH           the file of the result; rewritten at the end of each region
  *
- * QEMU's header is not packaged everywhere, so what is needed of it is declared here. These functions
- * and types are the same in all versions of the interface up to that of QEMU 9, of which the number
- * is 2; earlier versions of QEMU take 1.
+ * A line of the result has these numbers:
+ *
+ *   - the part
+ *   - the address, in hexadecimal
+ *   - how many times the instruction was executed
+ *   - how many times another instruction than the next one in memory followed; meaningful for
+ *     branches only, because QEMU may report a wrong size of the last instruction of a page
+ *   - loads and stores whose address is not a multiple of their size
+ *   - loads from flash that read another line of 16 bytes than the previous load from flash
+ *
+ * QEMU's header is not packaged everywhere, so the required parts of it are declared here. They are
+ * the same in all versions of the interface up to version 2 (QEMU 9). Earlier versions of QEMU
+ * require version 1.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -71,30 +79,32 @@ typedef struct {
     uint64_t executions, taken, misaligned, flash_lines;
 } counts_t;
 
-/* What an address means. Every halfword of the code may begin an instruction: its slot. */
+/* Whether a part begins or ends at an instruction. Instructions are identified by their slot: the
+ * index of their first halfword in the code. */
 typedef struct {
-    uint32_t part; /* that its execution begins */
+    uint32_t part; /* the part that the instruction begins, or 0 */
     bool ends_part;
 } mark_t;
 
-#define FLASH_LINE 16u /* bytes that one access to flash brings */
+#define FLASH_LINE 16u /* bytes that one access reads from flash */
 
 static uint64_t code_low, code_high, flash_low, flash_high, start, stop;
 static size_t slots, parts = 1;
 static mark_t *marks;    /* by slot */
-static counts_t **table; /* by part, each by slot; allocated when the part first runs */
-static counts_t *current; /* of the part that is running; NULL outside the region */
+static counts_t **table; /* by part, then by slot; a part's row is allocated when it first runs */
+static counts_t *current; /* the counts of the running part; NULL outside the region */
 static uint64_t last_line;
 static char *out;
 
-/* A translated block: blocks end behind branches, and are entered at their first instruction only. */
+/* A block that QEMU has translated. It is entered only at its first instruction, and a branch can
+ * only be its last instruction. */
 typedef struct {
-    uint64_t first, last, after; /* `after` follows `last` in memory */
+    uint64_t first, last, after; /* `after` is the address after the instruction `last` */
 } block_t;
-static const block_t *before; /* the block that was executed before */
+static const block_t *before; /* the previously executed block */
 
 static void fail(const char *problem, const char *detail) {
-    fprintf(stderr, "qemu: plugin of instruction counts: %s%s\n", problem, detail);
+    fprintf(stderr, "qemu: instruction counter: %s%s\n", problem, detail);
     exit(1);
 }
 
@@ -176,7 +186,7 @@ static void on_stop(unsigned int cpu, void *user) {
     }
 }
 
-/* The user data of these two is the instruction's slot. */
+/* The user data of `on_instruction` and `on_access` is the instruction's slot. */
 static void on_instruction(unsigned int cpu, void *user) {
     const size_t slot = (uintptr_t)user;
     (void)cpu;
@@ -211,7 +221,7 @@ static void on_access(unsigned int cpu, qemu_plugin_meminfo_t access, uint64_t a
 
 static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *translated) {
     const size_t count = qemu_plugin_tb_n_insns(translated);
-    block_t *const block = allocate(1, sizeof *block); /* lives as long as its translation may */
+    block_t *const block = allocate(1, sizeof *block); /* never freed: QEMU may execute it until the end */
     (void)id;
     qemu_plugin_register_vcpu_tb_exec_cb(translated, on_block, QEMU_PLUGIN_CB_NO_REGS, block);
     for (size_t i = 0; i < count; i++) {
@@ -238,7 +248,7 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *translate
 
 static void add_part(uint64_t call, uint64_t back) {
     if (!in_code(call) || !in_code(back)) {
-        fail("a part lies outside the code", "");
+        fail("a part is outside the code", "");
     }
     marks[slot_of(call)].part = (uint32_t)parts++;
     marks[slot_of(back)].ends_part = true;
@@ -277,7 +287,7 @@ static void read_specification(const char *path) {
     }
     (void)fclose(file);
     if (marks == NULL || out == NULL) {
-        fail("the specification names no code or no result: ", path);
+        fail("the specification has no line `code` or no line `out`: ", path);
     }
     table = allocate(parts, sizeof *table);
 }
@@ -286,7 +296,7 @@ int qemu_plugin_install(
     qemu_plugin_id_t id, const struct qemu_info *info, int argc, char **argv) {
     (void)info;
     if (argc != 1 || strncmp(argv[0], "spec=", 5) != 0) {
-        fail("the one argument is spec=FILE", "");
+        fail("expected one argument, spec=FILE", "");
     }
     read_specification(argv[0] + 5);
     qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);

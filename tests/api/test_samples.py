@@ -170,10 +170,10 @@ def test_dequantize_undoes_quantize() -> None:
 
 def test_random_samples_must_fit_into_memory() -> None:
     with pytest.raises(
-        ConfigError, match=r"^1,000,000,000 random samples, .* at most 4,\d+,\d+ of"
+        ConfigError, match=r"^1,000,000,000 random samples, .* at most 4,\d+,\d+ for"
     ):
         random_samples(graph(INT8), 10**9, 0)
-    with pytest.raises(ConfigError, match=r"at most 71 of this network"):
+    with pytest.raises(ConfigError, match=r"at most 71 for this network"):
         random_samples(graph(TensorType((10_000_000,), DType.INT8)), 72, 0)
 
 

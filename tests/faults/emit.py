@@ -10,8 +10,8 @@ FAULTS = (
     _of(
         "a loop ends while its condition still holds",
         "codegen/emit/statements.py",
-        'stop = "" if again is None else f"if (!{again}) {{"',
-        'stop = "" if again is None else f"if ({again}) {{"',
+        'stop = "" if continues is None else f"if (!{continues}) {{"',
+        'stop = "" if continues is None else f"if ({continues}) {{"',
         ("tests/schedule/test_control_code.py",),
     ),
     _of(

@@ -74,7 +74,7 @@ def test_there_are_no_import_cycles() -> None:
 def test_every_top_level_module_is_in_a_layer() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    layers = next(c["layers"] for c in contracts if c["name"] == "One direction")
+    layers = next(c["layers"] for c in contracts if c["name"] == "Layers")
     named = {name for layer in layers for name in layer.split(" | ")}
     assert {name for name in MODULES if name.count(".") == 1 and name.startswith("smelt.")} <= {
         *named,

@@ -140,7 +140,7 @@ class DispatchProgram(DeviceProgram):
 
     @override
     def end(self, step: int) -> str:
-        region = self._ends.get(self._numbers[step])
+        region = self._region_ends.get(self._numbers[step])
         return "" if region is None else f"GPU_REGION({region});"
 
     @override
@@ -176,7 +176,7 @@ class DispatchProgram(DeviceProgram):
         return {dispatch.step: number for number, dispatch in enumerate(self.dispatches)}
 
     @cached_property
-    def _ends(self) -> Mapping[int, int]:
+    def _region_ends(self) -> Mapping[int, int]:
         """Index of each region by its last dispatch."""
         return {end - 1: number for number, (_, end) in enumerate(self.regions)}
 
@@ -249,12 +249,12 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Dispat
         dispatches=with_barriers(dispatches, regions),
         regions=regions,
         uploads=uploads,
-        arena_bytes=_up(
+        arena_bytes=_rounded_up(
             max(next(use.bytes for use in plan.memories if use.name == ARENA), 1), alignment
         ),
         weights_bytes=alignment
         if last is None
-        else last.offset + _up(max(last.bytes, 1), alignment),
+        else last.offset + _rounded_up(max(last.bytes, 1), alignment),
         stores_halves=any(view in HALVES for _, call in calls for view in call.views.values()),
     )
     _require_limits(made, schedule)
@@ -301,13 +301,13 @@ def _dispatch(
         match argument:
             case InFlash(constant):
                 upload = uploads[constant]
-                end = upload.offset + _up(max(upload.bytes, 1), element)
+                end = upload.offset + _rounded_up(max(upload.bytes, 1), element)
                 ranges.append(AccessRange(True, upload.offset, end, True, False))
             case InBuffer(buffer):
                 place = plan[buffer]
                 scratch = isinstance(operand, Scratch)
                 writes = scratch or isinstance(operand, Output)
-                end = place.offset + _up(place.size, element)
+                end = place.offset + _rounded_up(place.size, element)
                 ranges.append(AccessRange(False, place.offset, end, scratch or not writes, writes))
     return Dispatch(
         step.index,
@@ -332,11 +332,11 @@ def _uploads(schedule: Schedule, steps: Sequence[Call], alignment: int) -> tuple
     for name in names:
         size = schedule.constants[name].nbytes
         uploads.append(Upload(name, offset, size))
-        offset += _up(max(size, 1), alignment)
+        offset += _rounded_up(max(size, 1), alignment)
     return tuple(uploads)
 
 
-def _up(size: int, unit: int) -> int:
+def _rounded_up(size: int, unit: int) -> int:
     """Round a size up to whole units."""
     return -(-size // unit) * unit
 

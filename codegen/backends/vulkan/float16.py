@@ -162,7 +162,7 @@ class _Float16Rewrite:
             self.large |= {node.output} if source in self.large else set()
             stored = source in self.made and source not in self.wide and node.output not in results
             return self._with_halves(node, results) if stored else None
-        if not self._may(node) or not self._on_gpu(node):
+        if not self._fits_float16(node) or not self._on_gpu(node):
             return None
         twin = self._with_halves(node, results)
         try:
@@ -172,7 +172,7 @@ class _Float16Rewrite:
         fits = [t.dtype for t in types] == [v.type.dtype for v in twin.outputs]
         return twin if fits and self._on_gpu(twin) else None
 
-    def _may(self, node: Node) -> bool:
+    def _fits_float16(self, node: Node) -> bool:
         """Return whether a node may be stored as float16: its types, values and constants fit."""
         operands = [v for v in node.inputs if v is not None]
         values = [*operands, *node.outputs]
@@ -184,7 +184,7 @@ class _Float16Rewrite:
             return False
         if not any(map(_is_wide, values)) or all(v.is_constant for v in operands):
             return False
-        return all(_survives(v.data, node) for v in operands if _is_wide(v))
+        return all(_constant_fits(v.data, node) for v in operands if _is_wide(v))
 
     def _on_gpu(self, node: Node) -> bool:
         try:
@@ -236,7 +236,7 @@ def _is_bias(node: Node, index: int) -> bool:
     return bias and value is not None and value.is_constant
 
 
-def _survives(data: Array | None, node: Node) -> bool:
+def _constant_fits(data: Array | None, node: Node) -> bool:
     """Return whether a constant of the node may be stored as float16.
 
     Weights: the largest must be a normal float16 number; smaller ones add little to the sums.

@@ -104,9 +104,9 @@ def _kept(graph: Graph, bounds: Mapping[Value, Bounds], granularity: int) -> dic
     while True:
         before = {v: mask.copy() for v, mask in kept.items()}
         for node in reversed(graph.nodes):
-            _go_back(node, bounds, kept)
+            _propagate_backward(node, bounds, kept)
         for node in graph.nodes:
-            _come_forth(node, bounds, kept)
+            _propagate_forward(node, bounds, kept)
         if any((kept[v] != mask).any() for v, mask in before.items()):
             continue
         ragged = next((v for v in kept if _missing(kept[v], granularity)), None)
@@ -123,7 +123,9 @@ def _missing(mask: Mask, granularity: int) -> int:
     return min(wanted, mask.size) - count
 
 
-def _go_back(node: Node, bounds: Mapping[Value, Bounds], kept: dict[Value, Mask]) -> None:
+def _propagate_backward(
+    node: Node, bounds: Mapping[Value, Bounds], kept: dict[Value, Mask]
+) -> None:
     """Keep the channels of a node's operands that its result needs."""
     rule = _rule(node) if node.outputs[0] in bounds else None
     needs: Sequence[Mask | None] = [None if v is None else everything(v.type) for v in node.inputs]
@@ -136,7 +138,7 @@ def _go_back(node: Node, bounds: Mapping[Value, Bounds], kept: dict[Value, Mask]
             kept[value] |= needed
 
 
-def _come_forth(node: Node, bounds: Mapping[Value, Bounds], kept: dict[Value, Mask]) -> None:
+def _propagate_forward(node: Node, bounds: Mapping[Value, Bounds], kept: dict[Value, Mask]) -> None:
     """Keep the channels of a node's result that correspond to kept operand channels."""
     rule = _rule(node) if node.outputs[0] in bounds else None
     if rule is not None:

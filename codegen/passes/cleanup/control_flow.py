@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.passes.loops import root_of
-from smelt.codegen.passes.subgraphs import Names, bind, inline, stand_for
+from smelt.codegen.passes.subgraphs import Names, bind, inline, replacements
 from smelt.ir import Graph, Node, Origin, Rewrite, Value
 from smelt.ops.control.branches import If, Loop, While
 from smelt.ops.tensor.reshape import Reshape
@@ -19,7 +19,7 @@ from smelt.ops.tensor.reshape import Reshape
 class Simplifier:
     """A rewrite rule for the control flow of one graph.
 
-    - An `If` with a constant condition, and a `Loop` of zero or one turns, are inlined.
+    - An `If` with a constant condition, and a `Loop` of zero or one iterations, are inlined.
     - Constant operands become constants of the inner graph.
     - Values that a loop carries unchanged become invariant operands.
 
@@ -67,7 +67,7 @@ class Simplifier:
         condition = self.fold(bind(op.condition, constants))
         body = self.fold(bind(replace(body, outputs=outputs), constants))
         if condition.outputs[0].is_constant and not condition.outputs[0].array.item():
-            return stand_for(node, operands, self.results)
+            return replacements(node, operands, self.results)
         carried = [k for k in range(len(operands)) if k not in constants]
         new = replace(
             node,
@@ -79,16 +79,16 @@ class Simplifier:
             operands[k] if k in constants or (k in same and v not in self.results) else v
             for k, v in enumerate(node.outputs)
         ]
-        copies, values = stand_for(node, known, self.results)
+        copies, values = replacements(node, known, self.results)
         return [new, *copies], values
 
     def _loop(self, node: Node, op: Loop) -> Rewrite:
         condition = node.inputs[1]
         if condition is not None and condition.is_constant and not condition.array.item():
-            return stand_for(node, _operands(node, 2)[: op.carried], self.results)
-        settled = _settle(node, op)
-        if settled is not None:
-            return self._again(node, settled, node.outputs)
+            return replacements(node, _operands(node, 2)[: op.carried], self.results)
+        limited = _with_known_limit(node, op)
+        if limited is not None:
+            return self._simplify_replacement(node, limited, node.outputs)
         operands = _operands(node, 2)
         first = op.carried + len(op.scans)
         constants = {
@@ -102,21 +102,21 @@ class Simplifier:
         new = replace(node, op=op, inputs=(*node.inputs[:2], *passed))
         if same:
             known = [passed[k] if k in same else v for k, v in enumerate(node.outputs)]
-            return self._again(node, _with_invariant(new, op, same), known)
-        unstopped = _unstopped(new, op)
-        if unstopped is not None:
-            return self._again(node, unstopped, node.outputs)
+            return self._simplify_replacement(node, _with_invariant(new, op, same), known)
+        unconditional = _without_stop(new, op)
+        if unconditional is not None:
+            return self._simplify_replacement(node, unconditional, node.outputs)
         if op.turns == 0:
             empty = [_empty(value) for value in node.outputs[op.carried :]]
-            return stand_for(node, [*passed[: op.carried], *empty], self.results)
+            return replacements(node, [*passed[: op.carried], *empty], self.results)
         if op.turns == 1 and node.inputs[1] is None:
             constants = {i: v for i, v in enumerate(passed) if v.is_constant}
-            once = self.fold(bind(_one_turn(op, passed, node.outputs), constants))
+            once = self.fold(bind(_single_iteration(op, passed, node.outputs), constants))
             passed = [v for v in passed if not v.is_constant]
             return inline(once, passed, node, self.names, self.results)
         return [new], node.outputs
 
-    def _again(self, node: Node, changed: Node, known: Sequence[Value]) -> Rewrite:
+    def _simplify_replacement(self, node: Node, changed: Node, known: Sequence[Value]) -> Rewrite:
         """Simplify `changed`, which replaces `node`.
 
         `known` has a value for each output of `node`; some are outputs of `changed`.
@@ -124,11 +124,11 @@ class Simplifier:
         rewritten = self(changed)
         nodes, values = rewritten if rewritten is not None else ([changed], changed.outputs)
         new = dict(zip(changed.outputs, values, strict=True))
-        copies, standing = stand_for(node, [new.get(v, v) for v in known], self.results)
-        return [*nodes, *copies], standing
+        copies, replaced = replacements(node, [new.get(v, v) for v in known], self.results)
+        return [*nodes, *copies], replaced
 
 
-def _settle(node: Node, op: Loop) -> Node | None:
+def _with_known_limit(node: Node, op: Loop) -> Node | None:
     """Return the loop with a constant limit as an attribute and without a constant true condition.
 
     Returns None if the loop has neither.
@@ -144,7 +144,7 @@ def _settle(node: Node, op: Loop) -> Node | None:
     return None
 
 
-def _unstopped(node: Node, op: Loop) -> Node | None:
+def _without_stop(node: Node, op: Loop) -> Node | None:
     """Return the loop without its computed stop condition, if that condition is constant.
 
     Returns None if it is not constant, or if the number of iterations is known only at run time.
@@ -180,7 +180,7 @@ def _with_invariant(node: Node, op: Loop, same: Sequence[int]) -> Node:
     )
 
 
-def _one_turn(op: Loop, operands: Sequence[Value], results: Sequence[Value]) -> Graph:
+def _single_iteration(op: Loop, operands: Sequence[Value], results: Sequence[Value]) -> Graph:
     """Return a graph that computes the single iteration of a loop."""
     number = op.body.inputs[0]
     zero = Value.constant(number.name, np.zeros(number.type.shape, np.int64))

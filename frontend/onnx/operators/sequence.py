@@ -29,10 +29,10 @@ def _construct(operation: Operation) -> TensorSequence:
     values = operation.values()
     if not values:
         raise operation.wrong("it has no inputs, but a sequence needs at least one tensor")
-    return _of(operation, values[0].type.dtype, values)
+    return _sequence_of(operation, values[0].type.dtype, values)
 
 
-def _of(operation: Operation, dtype: DType, items: Sequence[Value]) -> TensorSequence:
+def _sequence_of(operation: Operation, dtype: DType, items: Sequence[Value]) -> TensorSequence:
     other = next((v for v in items if v.type.dtype is not dtype), None)
     if other is not None:
         raise operation.wrong(
@@ -52,7 +52,7 @@ def _insert(operation: Operation) -> TensorSequence:
     if operation.has_operand(2):
         position = _position(operation, 2, len(items), last=len(items))
     items.insert(position, operation.value(1))
-    return _of(operation, sequence.dtype, items)
+    return _sequence_of(operation, sequence.dtype, items)
 
 
 def _erase(operation: Operation) -> TensorSequence:

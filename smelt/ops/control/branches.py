@@ -42,7 +42,7 @@ class If(Op):
             _match(f"If passes to '{graph.name}'", types[1:], graph.inputs)
         outputs = _types(self.then_graph.outputs)
         _match(f"If expects of '{self.else_graph.name}'", outputs, self.else_graph.outputs)
-        return _bare(outputs)
+        return _unquantized(outputs)
 
     def check(self, node: Node) -> None:
         """Check that both graphs have the quantization of the node's operands and results."""
@@ -58,7 +58,7 @@ class If(Op):
 
     @override
     def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
-        arguments = _given(node.inputs[1:])
+        arguments = _without_absent(node.inputs[1:])
         return [
             pair
             for graph in self.subgraphs
@@ -105,7 +105,7 @@ class While(Op):
                 f"While needs a condition graph '{self.condition.name}' with one bool as its "
                 f"output, got {_list(results)}"
             )
-        return _bare(types)
+        return _unquantized(types)
 
     def check(self, node: Node) -> None:
         """Check that operands, results and the graphs' inputs and outputs are quantized alike."""
@@ -125,7 +125,7 @@ class While(Op):
         return LoopForm(
             test=self.condition,
             body=self.body,
-            carried=_given(node.inputs),
+            carried=_without_absent(node.inputs),
             entries=self.body.inputs,
             results=self.body.outputs,
         )
@@ -179,7 +179,7 @@ class Loop(Op):
 
     @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        limit, condition = self._heads(inputs)
+        limit, condition = self._loop_conditions(inputs)
         operands = _present(self, inputs[2:])
         _check_closed(self, self.body)
         if self.turns is not None and self.turns < 0:
@@ -228,7 +228,7 @@ class Loop(Op):
                 f"{len(stacked)}"
             )
         turns = self.turns or 0
-        return _bare((*carried, *(t.with_shape((turns, *t.shape)) for t in stacked)))
+        return _unquantized((*carried, *(t.with_shape((turns, *t.shape)) for t in stacked)))
 
     def check(self, node: Node) -> None:
         """Check that operands, results and the body's inputs and outputs are quantized alike."""
@@ -271,7 +271,7 @@ class Loop(Op):
 
     def form(self, node: Node) -> LoopForm:
         """Return the loop in the form that While and Loop share; the node must be verified."""
-        (limit, condition), operands = node.inputs[:2], _given(node.inputs[2:])
+        (limit, condition), operands = node.inputs[:2], _without_absent(node.inputs[2:])
         middle, end = self.carried, self.carried + len(self.scans)
         outputs = self.body.outputs
         return LoopForm(
@@ -287,7 +287,7 @@ class Loop(Op):
             scans=self.scans,
             stacks=self.stacks,
             number=self.body.inputs[0],
-            again=outputs[0] if self.stops else None,
+            continues=outputs[0] if self.stops else None,
         )
 
     @override
@@ -312,7 +312,7 @@ class Loop(Op):
             return None
         return turns * turn + sum(v.type.size for v in node.outputs)
 
-    def _heads(
+    def _loop_conditions(
         self, inputs: Sequence[TensorType | None]
     ) -> tuple[TensorType | None, TensorType | None]:
         """Check and return the types of `limit` and `condition`."""
@@ -361,7 +361,7 @@ def _arrays(node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     return arrays
 
 
-def _given(values: Sequence[Value | None]) -> tuple[Value, ...]:
+def _without_absent(values: Sequence[Value | None]) -> tuple[Value, ...]:
     return tuple(value for value in values if value is not None)
 
 
@@ -373,7 +373,7 @@ def _types(values: Sequence[Value | None]) -> tuple[TensorType, ...]:
     return tuple(value.type for value in values if value is not None)
 
 
-def _bare(types: Sequence[TensorType]) -> tuple[TensorType, ...]:
+def _unquantized(types: Sequence[TensorType]) -> tuple[TensorType, ...]:
     return tuple(TensorType(type_.shape, type_.dtype) for type_ in types)
 
 
@@ -390,7 +390,7 @@ def _check_closed(op: Op, graph: Graph) -> None:
 
 
 def _match(what: str, types: Sequence[TensorType], values: Sequence[Value]) -> None:
-    if _bare(types) != _bare(_types(values)):
+    if _unquantized(types) != _unquantized(_types(values)):
         raise ModelError(f"{what} {_list(types)}, which has {_list(_types(values))}")
 
 

@@ -22,7 +22,7 @@ class LoopForm:
 
     `test`, if any, is a graph that gets the carried values before each iteration; if its result is
     false, the loop ends. The inputs of `body` are `number` (the iteration's number) and `entries`.
-    Its outputs are `again` (whether there is another iteration) and `results`.
+    Its outputs are `continues` (whether there is another iteration) and `results`.
     """
 
     body: Graph
@@ -38,7 +38,7 @@ class LoopForm:
     stacks: tuple[Order, ...] = ()
     test: Graph | None = None
     number: Value | None = None
-    again: Value | None = None
+    continues: Value | None = None
 
     def handed_over(self, outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
         """Return pairs of values that pass data on, as `Op.handed_over`.

@@ -143,7 +143,7 @@ class MixingChannels(ProductChannels[OpT_contra]):
         assert mask is not None
         constant = np.where(mask, 0, given.low - x.type.zero_point)
         added = (self._taps(node).sum(axis=1) * constant).sum(axis=1)
-        return node.op, (x, self._left(weights, mask, to), *_bias(node, added, to))
+        return node.op, (x, self._kept_weights(weights, mask, to), *_bias(node, added, to))
 
     def _depth(self, node: Node[OpT_contra]) -> int:
         """Return the number of inputs that each output uses at a tap."""
@@ -163,7 +163,7 @@ class MixingChannels(ProductChannels[OpT_contra]):
         zero = node.input(0).type.zero_point
         return given.constant & ((given.low == zero) | (not self._pads(node)))
 
-    def _left(self, weights: Value, mask: Mask, to: Narrowing) -> Value:
+    def _kept_weights(self, weights: Value, mask: Mask, to: Narrowing) -> Value:
         """Return the weights of the inputs and outputs that are kept."""
         stored = weights.array.reshape(len(weights.array), -1, mask.size)[to.result][..., mask]
         shape = (int(to.result.sum()), *weights.array.shape[1:-1], -1)
@@ -180,7 +180,7 @@ class TransposedChannels(MixingChannels[OpT_contra]):
         weights = np.moveaxis(_centred(node.input(1)), -1, 0)
         return weights.reshape(len(weights), -1, channels(node.input(0).type))
 
-    def _left(self, weights: Value, mask: Mask, to: Narrowing) -> Value:
+    def _kept_weights(self, weights: Value, mask: Mask, to: Narrowing) -> Value:
         stored = weights.array[..., mask, :][..., to.result]
         return _picked(weights, stored, stored.ndim - 1, to)
 

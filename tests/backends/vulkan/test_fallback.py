@@ -25,7 +25,7 @@ from tests.support.vulkan_tools import Built, branches, build, requires_vulkan
 
 pytestmark = requires_vulkan
 
-SPARE = Options(target="vulkan", backends=("vulkan",), cpu_fallback=True)
+FALLBACK = Options(target="vulkan", backends=("vulkan",), cpu_fallback=True)
 NO_GPU = {"VK_ICD_FILENAMES": "/nonexistent"}
 A_GPU = {"LP_NUM_THREADS": "1"}
 
@@ -34,7 +34,7 @@ def check(artefact: Artefact, folder: Path, flags: str = "-O0") -> None:
     """Assert right outputs with a GPU, and without."""
     on_gpu = [s for s in artefact.schedule.calls if isinstance(s.call, ShaderCall)]
     assert on_gpu
-    assert all(step.spare is not None for step in on_gpu)
+    assert all(step.fallback is not None for step in on_gpu)
     samples = random_samples(artefact.graph, 2, 0)
     expected = [evaluate(artefact.graph, s).outputs for s in samples]
     built = build(artefact, folder, flags, flags)
@@ -53,13 +53,13 @@ def computes(built: Built, environment: Mapping[str, str]) -> bool:
 @pytest.mark.quick(every=3)
 @networks("mlperf_tiny/ic_*", "mlperf_tiny/kws_*")
 def test_networks(network: Network, tmp_path: Path) -> None:
-    check(compile_model(network.model, SPARE), tmp_path)
+    check(compile_model(network.model, FALLBACK), tmp_path)
 
 
 @pytest.mark.quick(every=2)
 @pytest.mark.parametrize("flags", ["-O2", SANITIZERS])
 def test_branches(flags: str, tmp_path: Path) -> None:
-    check(compile_graph(branches(), SPARE), tmp_path, flags)
+    check(compile_graph(branches(), FALLBACK), tmp_path, flags)
 
 
 def test_layers_stay_where_place_puts_them(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_layers_stay_where_place_puts_them(tmp_path: Path) -> None:
 def test_state(tmp_path: Path) -> None:
     """State is in the arena of the device that computes."""
     graph = counter()
-    artefact = compile_graph(graph, SPARE)
+    artefact = compile_graph(graph, FALLBACK)
     samples = random_samples(graph, 3, 0)
     found: list[list[list[bytes]]] = []
     built = build(artefact, tmp_path)
@@ -87,7 +87,7 @@ def test_state(tmp_path: Path) -> None:
 
 def test_without_a_fallback_a_gpu_is_needed(tmp_path: Path) -> None:
     artefact = compile_graph(branches(), Options(target="vulkan", backends=("vulkan",)))
-    assert all(step.spare is None for step in artefact.schedule.calls)
+    assert all(step.fallback is None for step in artefact.schedule.calls)
     built = build(artefact, tmp_path)
     with (
         pytest.raises(DeviceError, match="no driver for Vulkan is installed"),
