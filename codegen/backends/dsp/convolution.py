@@ -12,11 +12,10 @@ from functools import lru_cache
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
 from smelt.codegen.backends.dsp.pointwise import shared_pointwise
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact, with_addend
-from smelt.codegen.backends.dsp.tile_assembly import TileFunction, widening
+from smelt.codegen.backends.dsp.tile_assembly import tile_function, widening
 from smelt.codegen.backends.dsp.windows import WindowSizes, windows_loop
 from smelt.codegen.lower.kernel import (
     Input,
@@ -123,9 +122,11 @@ class DspDotParameters(Parameters):
 
     Attributes:
         title, note: of the comment.
-        tile: the function that is called for every group of pixels, after one that widens inputs.
         turns: the last argument of the function that widens inputs.
+        packed: words of packed weights.
+        words: words of the patch.
         pixels: of an output image.
+        group: pixels that are computed at once.
         last: the first pixel of the last group.
         depth, outputs: channels.
         inputs, targets: C of where the inputs and outputs of a group's pixels begin.
@@ -134,9 +135,11 @@ class DspDotParameters(Parameters):
 
     title: str
     note: str
-    tile: TileFunction
     turns: int
+    packed: int
+    words: int
     pixels: int
+    group: int
     last: int
     depth: int
     outputs: int
@@ -154,12 +157,15 @@ def _call(
     images = 1 if flat else y.shape[0]
     count = y.size // w.outputs // images
     last = count - tile.pixels
+    packed = with_addend(tile.packed(found.weights), scaling)
     parameters = DspDotParameters(
         title=f"{node.op.name}: {x} -> {y}, {w.text}",
         note=scaling.note,
-        tile=TileFunction.of(tile),
         turns=tile.widen_turns,
+        packed=packed.size,
+        words=tile.words * tile.pixels,
         pixels=count,
+        group=tile.pixels,
         last=last,
         depth=w.depth,
         outputs=w.outputs,
@@ -171,7 +177,7 @@ def _call(
     if w.padded:
         operands.append(Packed("padding", np.full(tile.run, x.zero_point, np.int8)))
     operands += [
-        Packed("weights", with_addend(tile.packed(found.weights), scaling)),
+        Packed("weights", packed),
         Scratch("patch", DType.INT32, tile.words * tile.pixels),
     ]
     if w.padded:
@@ -182,7 +188,7 @@ def _call(
         stem=stem,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
-        uses={"SMELT_DSP"} | when(flat, "SMELT_ARRAY"),
+        uses=when(flat, "SMELT_ARRAY"),
         summary=f"{tile.pixels} pixels x 2 channels",
         form=f"dsp_dot_{tile.pixels}x2" + ("_signed" if scaling.signed else ""),
         work={
@@ -195,7 +201,7 @@ def _call(
         },
         inner=(
             widening(tile),
-            PLAIN_PAIRS,
+            tile_function(tile),
             *(() if flat else (windows_loop(tile, padded=w.padded),)),
         ),
         shared=shared_pointwise(tile, stem, count, found.weights) if flat else None,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from smelt.codegen.backends.dsp.assembly import assembled, repeated, span
 from smelt.codegen.backends.dsp.tile import DspTile
 from smelt.codegen.backends.dsp.tile_assembly import (
-    TileFunction,
+    TileParameters,
     WideningParameters,
     accumulated,
     scaled_pair,
@@ -237,7 +237,7 @@ def _before(count: str, size: int, end: str, place: int) -> list[str]:
 def specialized_cost(tile: DspTile, pixels: int) -> BodyCost:
     """What the functions take that only layers of one size can use."""
     t, n = tile, tile.pixels
-    function, widening = TileFunction.of(t), WideningParameters.of(t)
+    function, widening = TileParameters.of(t), WideningParameters.of(t)
     tail = (0, n + 1, 3 * n + 1, 4 * n + 1)[t.tail]
     counted = 2 * t.widen_turns + (3 if n == 3 else 1) if t.quads else 0
     widened = t.quads * (3 * n + 1) + counted + tail + 2

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from smelt.codegen.backends.dsp.assembly import (
+    add,
     for_each,
     next_words,
     paired_products,
     repeated,
     span,
-    word,
 )
 from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
 from smelt.codegen.backends.dsp.scaling import ScalingStruct
@@ -19,71 +19,78 @@ from smelt.codegen.lower.kernel import InnerFunction, Parameters
 
 
 @dataclass(frozen=True)
-class TileFunction:
-    """The variables of the macro that writes a tile's function.
+class TileParameters(Parameters):
+    """Variables of `backends/dsp/tile.j2`: the function that computes a tile's channels.
+
+    The function gets the sizes of weights and patch as pointers to their ends, so that layers with
+    different numbers of channels, or of turns of the loop over a sum, share it.
 
     Attributes:
-        outputs, pixels: of the tile.
-        lower, upper, inputs: registers of the channels' sums and of inputs, in words.
-        looped: whether the end of the patch is on the stack.
-        sums, finish: instructions of sums, and of outputs.
-        again: those of an odd number of channels for the last pair.
-        last: the first channel of that pair; None where channels are even.
-        words: words of weights of a pair.
-        pair_words: words of weights and constants of a pair.
-        scaling: how plain C makes outputs of sums.
+        pixels: Pixels of the tile.
+        lower: Registers of the sums of the pair's first channel.
+        upper: Registers of the sums of the first channel plus 256 times those of the second.
+        inputs: Registers of a word of inputs of each pixel.
+        sums: Instructions up to the sums of a pair.
+        finish: Instructions from the sums to the stored outputs.
+        again: Instructions that begin the last pair of an odd number of channels; else empty.
+        pair_constants: Words of constants of a pair.
+        scaling: The struct from which plain C requantizes.
     """
 
-    outputs: int
     pixels: int
     lower: str
     upper: str
     inputs: str
-    looped: bool
     sums: tuple[str, ...]
     finish: tuple[str, ...]
     again: tuple[str, ...]
-    last: int | None
-    words: int
-    pair_words: int
+    pair_constants: int
     scaling: ScalingStruct
 
     @staticmethod
-    def of(tile: DspTile) -> TileFunction:
-        """Those of a tile."""
+    def of(tile: DspTile) -> TileParameters:
+        """Return the parameters for a tile."""
         n, signed = tile.pixels, tile.scaling.signed
         lower, upper, inputs = (f"r{first}-r{first + n - 1}" for first in (0, 3, 6))
-        return TileFunction(
-            outputs=tile.outputs,
+        return TileParameters(
             pixels=n,
             lower=lower,
             upper=upper,
             inputs=inputs,
-            looped=tile.turns > 0,
             sums=(*_enter(tile), "1:", *_sums(tile)),
             finish=tuple(_finish(tile)),
             again=tuple(_again(tile)) if tile.odd else (),
-            last=tile.outputs - 2 if tile.odd else None,
-            words=tile.words,
-            pair_words=tile.pair_words,
+            pair_constants=2 * tile.row,
             scaling=replace(tile.scaling.struct, addend="weights[0]" if signed else "0"),
         )
 
 
+def tile_function(tile: DspTile) -> InnerFunction:
+    """Return the function that computes the channels of a group of pixels."""
+    return InnerFunction(
+        template="backends/dsp/tile.j2",
+        stem=f"tile_{tile.pixels}" if tile.turns else f"tile_{tile.pixels}x{tile.words}",
+        parameters=TileParameters.of(tile),
+        uses={"SMELT_DSP"},
+        inner=(PLAIN_PAIRS,),
+    )
+
+
+_PATCH_END = 72
+"""Offset of the fifth C argument from the stack pointer: behind 36 bytes and nine registers."""
+
+
 def _enter(t: DspTile) -> list[str]:
-    """Instructions that put pointers and constants where the rest finds them."""
+    """Return instructions that move the C arguments to their registers and stack slots."""
     second, third = (4 if t.pixels > 1 else 0), (8 if t.pixels > 2 else 0)
     lines = ["push {r4-r11, lr}", "sub sp, sp, #36", "mov r11, r0", "mov r10, r1"]
     lines += ["ldr r6, [r2]", f"ldr r7, [r2, #{second}]", f"ldr r8, [r2, #{third}]"]
     lines.append("stm sp, {r6-r8, r11}")
     if t.scaling.signed:
         lines += ["ldr r0, [r10], #4", "str r0, [sp, #24]"]
-    lines += [*word("r0", t.looped_bytes), "add r0, r0, r10", "str r0, [sp, #16]"]
     if t.odd:
-        lines += [f"movw r1, #{t.pair_bytes}", "add r0, r0, r1", "str r0, [sp, #28]"]
-    if t.turns:
-        lines += [f"add r0, r11, #{t.patch_bytes}", "str r0, [sp, #20]"]
-    return lines
+        return [*lines, "str r3, [sp, #28]", *add("r3", -t.pair_bytes), "str r3, [sp, #16]"]
+    return [*lines, "str r3, [sp, #16]"]
 
 
 def _sums(t: DspTile) -> list[str]:
@@ -92,7 +99,7 @@ def _sums(t: DspTile) -> list[str]:
     lines = [*accumulated(t, t.first, first=True), *repeated(t.repeats, three)]
     if t.turns:
         turn = repeated(t.unrolled, three) if t.unrolled > 1 else three
-        lines += ["2:", *turn, "ldr r9, [sp, #20]", "cmp r11, r9", "bne 2b"]
+        lines += ["2:", *turn, f"ldr r9, [sp, #{_PATCH_END}]", "cmp r11, r9", "bne 2b"]
     return lines
 
 
