@@ -27,6 +27,7 @@ from smelt.codegen.backends.dsp.tile_assembly import (
     widening,
 )
 from smelt.codegen.lower.kernel import (
+    InnerFunction,
     Input,
     Kernel,
     KernelCall,
@@ -44,6 +45,9 @@ from smelt.ops.core.fully_connected import FullyConnected
 
 _STRAIGHT = {"speed": 36, "size": 8, "ram": 8}
 """Words of inputs up to this many are written out."""
+
+_PATCH_END = 64
+"""Offset of the fifth C argument from the stack pointer: behind 28 bytes and nine registers."""
 
 _LOOPED = {"speed": 8, "size": 1, "ram": 1}
 """Times four words in one turn of a loop."""
@@ -104,15 +108,14 @@ class Fours:
         lines += ["str r2, [sp]", "str r11, [sp, #4]"]
         if self.tile.scaling.signed:
             lines += ["ldr r0, [r10], #4", "str r0, [sp, #16]"]
-        lines += ["mov r0, r11", *add("r0", 4 * self.tile.words), "str r0, [sp, #8]"]
-        lines += ["mov r0, r10", *add("r0", self.tile.outputs // 4 * size), "str r0, [sp, #12]"]
         if self.overlap:
-            lines += [*add("r0", size), "str r0, [sp, #20]"]
+            lines += ["str r3, [sp, #20]", *add("r3", -size)]
+        lines.append("str r3, [sp, #12]")
         four = _chunk(4, first=False)
         lines += ["1:", *_chunk(self.first, first=True), *repeated(self.repeats, four)]
         if self.turns:
             lines += ["2:", *repeated(self.unrolled, four)]
-            lines += ["ldr r4, [sp, #8]", "cmp r11, r4", "bne 2b"]
+            lines += [f"ldr r4, [sp, #{_PATCH_END}]", "cmp r11, r4", "bne 2b"]
         return lines
 
     @property
@@ -173,35 +176,65 @@ def _chunk(count: int, *, first: bool) -> list[str]:
 
 
 @dataclass(frozen=True)
-class DspDenseParameters(Parameters):
-    """Of `backends/dsp/dense.j2`.
+class DenseOutputsParameters(Parameters):
+    """Variables of `backends/dsp/dense_outputs.j2`: the function that computes all outputs.
+
+    The function gets the sizes of weights and patch as pointers to their ends, so that layers of
+    different sizes share it.
 
     Attributes:
-        title, note: of the comment.
-        turns: the last argument of the function that widens inputs.
-        sums, finish, again: see `Fours`.
-        outputs: of the layer.
-        last: the first of the last four.
-        group_words: words of weights and constants of four outputs.
-        group_sums: those of weights alone.
-        row: words of constants of two outputs.
-        words: words of inputs.
-        scaling: how plain C makes outputs of sums.
+        sums: Instructions up to the sums of four outputs.
+        finish: Instructions from the sums to the stored outputs.
+        again: Instructions that begin the last four outputs if they overlap with those before.
+        overlap: Outputs that the last four have in common with those before.
+        four_constants: Words of constants of four outputs.
+        scaling: The struct from which plain C requantizes.
+    """
+
+    sums: tuple[str, ...]
+    finish: tuple[str, ...]
+    again: tuple[str, ...]
+    overlap: int
+    four_constants: int
+    scaling: ScalingStruct
+
+
+@dataclass(frozen=True)
+class DspDenseParameters(Parameters):
+    """Variables of `backends/dsp/dense.j2`.
+
+    Attributes:
+        title: The layer, for the comment.
+        note: How results are rounded, for the comment.
+        turns: The last argument of the function that widens inputs.
+        packed: Words of packed weights.
+        words: Words of the patch.
     """
 
     title: str
     note: str
     turns: int
-    sums: tuple[str, ...]
-    finish: tuple[str, ...]
-    again: tuple[str, ...]
-    outputs: int
-    last: int
-    group_words: int
-    group_sums: int
-    row: int
+    packed: int
     words: int
-    scaling: ScalingStruct
+
+
+def _outputs(fours: Fours) -> InnerFunction:
+    """Return the function that computes all outputs of a layer."""
+    scaling = fours.tile.scaling
+    return InnerFunction(
+        template="backends/dsp/dense_outputs.j2",
+        stem="dense" if fours.turns else f"dense_{fours.tile.words}",
+        parameters=DenseOutputsParameters(
+            sums=tuple(fours.sums),
+            finish=tuple(fours.finish),
+            again=tuple(fours.again),
+            overlap=fours.overlap,
+            four_constants=4 * fours.tile.row,
+            scaling=replace(scaling.struct, addend="weights[0]" if scaling.signed else "0"),
+        ),
+        uses={"SMELT_DSP"},
+        inner=(PLAIN_PAIRS,),
+    )
 
 
 def _covers(window: Window, node: Node) -> bool:
@@ -236,7 +269,8 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
         weights = found.weights.reshape(found.window.outputs, 1, -1)
         length, outputs = weights.shape[2], found.window.outputs
         tile = DspTile(1, outputs, 1, length, found.scaling, request.optimize)
-        fours, signed = Fours(tile), found.scaling.signed
+        fours = Fours(tile)
+        packed = with_addend(fours.packed(weights), found.scaling)
         return KernelCall(
             template="backends/dsp/dense.j2",
             stem="fully_connected",
@@ -244,25 +278,16 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
                 title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
                 note=found.scaling.note,
                 turns=tile.widen_turns,
-                sums=tuple(fours.sums),
-                finish=tuple(fours.finish),
-                again=tuple(fours.again),
-                outputs=outputs,
-                last=outputs - 4,
-                group_words=fours.group_words,
-                group_sums=2 * tile.words,
-                row=2 * tile.row,
+                packed=packed.size,
                 words=tile.words,
-                scaling=replace(found.scaling.struct, addend="weights[0]" if signed else "0"),
             ),
             operands=(
                 Input(0, "input"),
-                Packed("weights", with_addend(fours.packed(weights), found.scaling)),
+                Packed("weights", packed),
                 Scratch("patch", DType.INT32, tile.words),
                 Output(0, "output"),
             ),
-            uses={"SMELT_DSP"},
-            inner=(widening(tile), PLAIN_PAIRS),
+            inner=(widening(tile), _outputs(fours)),
             summary="4 outputs at a time",
             form="dsp_dense" + ("_signed" if found.scaling.signed else ""),
             work={
