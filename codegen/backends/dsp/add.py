@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.dsp.assembly import repeated, word
+from smelt.codegen.backends.dsp.assembly import repeated
 from smelt.codegen.backends.dsp.scaling import saturated
 from smelt.codegen.lower.additions import addition, refuse_addition
 from smelt.codegen.lower.kernel import (
@@ -21,12 +21,13 @@ from smelt.codegen.lower.kernel import (
     Kernel,
     KernelCall,
     Output,
+    Packed,
     Parameters,
     Refusal,
     Request,
 )
 from smelt.codegen.text.helpers import when
-from smelt.ir import Node
+from smelt.ir import Array, Node
 from smelt.ops.core.binary import Binary
 
 _SHIFTS = (22, 21, 20, 19, 18)
@@ -45,20 +46,27 @@ class SumScaling:
     low: int
     high: int
 
-    def lines(self, words: int, unrolled: int) -> list[str]:
-        """Instructions for so many words of four outputs.
+    def constants(self, count: int, unrolled: int) -> Array:
+        """Return int32 `[5]`: the factors, the addend, the turns of the loop, and `count`.
 
-        r0, r1: inputs; r2: outputs; r3, r4: factors; r5: addend; r6: mask; lr: turns.
+        Args:
+            count: Outputs of the layer.
+            unrolled: Words of four outputs in a turn.
         """
-        constants = *self.factors, self.addend, _MASK
-        lines = ["push {r4-r11, lr}"]
-        for i, number in enumerate(constants):
-            lines += word(f"r{3 + i}", number)
+        numbers = *self.factors, self.addend, count // 4 // unrolled, count
+        return np.array(numbers, np.int64).astype(np.int32)
+
+    def lines(self, words: int, unrolled: int) -> list[str]:
+        """Return instructions that compute so many words of four outputs.
+
+        r0, r1: inputs; r2: constants; r3: outputs. Then r2, r4: factors; r5: addend; r6: mask; lr:
+        turns.
+        """
         turns, rest = divmod(words, unrolled)
+        lines = ["push {r4-r11, lr}", "ldm r2, {r2, r4, r5, lr}", f"mov r6, #{_MASK}"]
         lines += repeated(rest, self._four())
         if turns:
-            lines += [*word("lr", turns), "1:", *repeated(unrolled, self._four())]
-            lines += ["subs lr, lr, #1", "bne 1b"]
+            lines += ["1:", *repeated(unrolled, self._four()), "subs lr, lr, #1", "bne 1b"]
         return [*lines, "pop {r4-r11, pc}"]
 
     def _four(self) -> list[str]:
@@ -68,31 +76,33 @@ class SumScaling:
         sources = ("b", "r8", "r9"), ("b", "r10", "r11"), ("t", "r8", "r9"), ("t", "r10", "r11")
         for i, (half, a, b) in enumerate(sources):
             total = "r7" if i else "r12"
-            lines += [f"smlaw{half} {total}, r3, {a}, r5", f"smlaw{half} {total}, r4, {b}, {total}"]
+            lines += [f"smlaw{half} {total}, r2, {a}, r5", f"smlaw{half} {total}, r4, {b}, {total}"]
             lines += saturated(total, self.right, self.low, self.high)
             lines += [f"bfi r12, r7, #{8 * i}, #8"] if i else []
-        return [*lines, "str r12, [r2], #4"]
+        return [*lines, "str r12, [r3], #4"]
 
 
-_MASK = 0xFF00FF00
+_MASK = "0xff00ff00"
 
 
 @dataclass(frozen=True)
 class DspAddParameters(Parameters):
-    """Of `backends/dsp/add.j2`.
+    """Variables of `backends/dsp/add.j2`; layers that differ in other numbers share the function.
 
     Attributes:
-        title: of the comment.
-        scaling: of the sums.
-        count: of outputs.
-        fours: how many of them are made four at a time.
-        lines: the instructions that make those.
+        title: What the function computes, for the comment.
+        right: Shift of the sums.
+        low: Smallest output.
+        high: Largest output.
+        tail: Some outputs remain after the words of four.
+        lines: Instructions for the words of four; empty if there are none.
     """
 
     title: str
-    scaling: SumScaling
-    count: int
-    fours: int
+    right: int
+    low: int
+    high: int
+    tail: bool
     lines: tuple[str, ...]
 
 
@@ -132,18 +142,24 @@ class DspAdd(Kernel[Binary]):
         scaling = sum_scaling(node)
         if scaling is None:
             return Refusal(f"{op.name} has scales for which no sum of two products was found.")
-        words = y.size // 4
+        words, unrolled = y.size // 4, _UNROLLED[request.optimize]
         return KernelCall(
             template="backends/dsp/add.j2",
             stem=op.kind,
             parameters=DspAddParameters(
-                title=f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
-                scaling=scaling,
-                count=y.size,
-                fours=4 * words,
-                lines=tuple(scaling.lines(words, _UNROLLED[request.optimize])),
+                title=f"{op.name} of int8 tensors.",
+                right=scaling.right,
+                low=scaling.low,
+                high=scaling.high,
+                tail=y.size % 4 > 0,
+                lines=tuple(scaling.lines(words, unrolled)) if words else (),
             ),
-            operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
+            operands=(
+                Input(0, "a"),
+                Input(1, "b"),
+                Packed("constants", scaling.constants(y.size, unrolled)),
+                Output(0, "output"),
+            ),
             in_place=((0, 0), (0, 1)),
             summary="two products an output, four outputs at a time",
             form="dsp_add",
