@@ -13,7 +13,14 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from smelt.codegen.lower.kernel import MOST_ENTRIES, ROOM, Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import (
+    DEFAULT_SCRATCH,
+    MOST_ENTRIES,
+    Kernel,
+    KernelCall,
+    Refusal,
+    Request,
+)
 from smelt.ir import DType, Node
 from smelt.targets import ExternalLibrary
 
@@ -56,7 +63,7 @@ class OfferCache:
 
     def ask(self, kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refusal:
         """Return the kernel's offer, from the cache if possible."""
-        scratch_limit = request.scratch_limit if kernel.uses_room else ROOM
+        scratch_limit = request.scratch_limit if kernel.uses_scratch_limit else DEFAULT_SCRATCH
         key = id(kernel), node, scratch_limit
         if key not in self._known:
             self._known[key] = ask(kernel, node, replace(request, scratch_limit=scratch_limit))

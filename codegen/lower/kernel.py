@@ -24,7 +24,7 @@ from smelt.targets import Optimize, Target
 MOST_ENTRIES = 1 << 22
 """Upper limit of a network's table entries that kernels compute from shapes and attributes."""
 
-ROOM = 4096
+DEFAULT_SCRATCH = 4096
 """Bytes of scratch that any call may use for speed, even if that makes the arena larger."""
 
 
@@ -53,7 +53,7 @@ class Request:
     target: Target
     optimize: Optimize = "speed"
     expand_weights: bool = False
-    scratch_limit: int = ROOM
+    scratch_limit: int = DEFAULT_SCRATCH
     tilings: Mapping[str, Tiling] = field(default_factory=dict[str, Tiling])
 
 
@@ -292,8 +292,8 @@ class Kernel(ABC, Generic[OpT_contra]):
     """The supported operator classes, the same as the type parameter."""
     floats: ClassVar[tuple[DType, ...]] = (DType.FLOAT32,)
     """The supported floating-point types; `offer` is not called for nodes with others."""
-    uses_room: ClassVar[bool] = False
-    """Whether the offer depends on `Request.scratch_limit`; if not, the limit is always `ROOM`."""
+    uses_scratch_limit: ClassVar[bool] = False
+    """Whether the offer depends on `Request.scratch_limit`; if not, that is `DEFAULT_SCRATCH`."""
 
     @abstractmethod
     def offer(self, node: Node[OpT_contra], request: Request) -> KernelCall | Refusal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from smelt.codegen.lower.kernel import ROOM
+from smelt.codegen.lower.kernel import DEFAULT_SCRATCH
 from smelt.codegen.passes.loops import root_of
 from smelt.ir import Graph, Node, Value
 
@@ -14,7 +14,7 @@ def scratch_limits(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
 
     Nodes run in the graph's order, each on whole tensors. Only convolutions and dense layers
     determine the peak, because other operators may be computed in place. States have memory of
-    their own. Nodes whose limit is not above the default `ROOM` are left out. If the graph has
+    their own. Nodes whose limit is not above `DEFAULT_SCRATCH` are left out. If the graph has
     branches or loops, the result is empty.
 
     Args:
@@ -42,7 +42,7 @@ def scratch_limits(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
         live[node] = total
         total -= sum(value.type.bytes for value in ending.pop(i, ()))
     most = max((size for node, size in live.items() if node.op.quantized_weights), default=0)
-    return {node: most - size for node, size in live.items() if most - size > ROOM}
+    return {node: most - size for node, size in live.items() if most - size > DEFAULT_SCRATCH}
 
 
 def _last_reads(graph: Graph) -> dict[Value, int]:

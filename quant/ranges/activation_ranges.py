@@ -65,8 +65,8 @@ def choose(views: Sequence[ReaderView], recipe: Recipe) -> Range:
         return min(float(below), 0.0), max(float(above), 0.0)
     if recipe.ranges == "entropy":
         return _entropy(elements, low, high)
-    rooms = [headroom(o) for o in observations]
-    below, above = max(room[0] for room in rooms), max(room[1] for room in rooms)
+    factors = [headroom(o) for o in observations]
+    below, above = max(f[0] for f in factors), max(f[1] for f in factors)
     low, high = low * below, high * above
     return _grid(elements, low, high) or _least_error([_Errors.of(v) for v in views], low, high)
 

@@ -183,10 +183,10 @@ def _is_suitable(
     scale, zero_point = quant.scalar
     # A fixed quantization's limit is one step below the real limit, so allow one step more.
     low, high = (-129 - zero_point) * scale, (128 - zero_point) * scale
-    rooms = [(o, *headroom(o)) for o in others]
+    factors = [(o, *headroom(o)) for o in others]
     within = all(
         float(o.low.min()) * below >= low and float(o.high.max()) * above <= high
-        for o, below, above in rooms
+        for o, below, above in factors
     )
     return within and 255 * scale < _WIDER * _width(group.values, seen)
 

@@ -309,9 +309,7 @@ def code_of_each_kind() -> dict[str, Assembler]:
             )
         ),
         "armv7m_dense": row(
-            RowSums(
-                outputs=5, blocks=9, loop=loop, offset=100, repaired=True, common=3, scaling=s
-            )
+            RowSums(outputs=5, blocks=9, loop=loop, offset=100, repaired=True, common=3, scaling=s)
         ),
         "armv7m_products": armv7m_products_assembly.block(
             PairsOfTaps(

@@ -62,7 +62,7 @@ def test_each_kernel_is_asked_once(
         offer = kernel.offer
 
         def counting(node: Node, request: Request) -> KernelCall | Refusal:
-            asked[id(kernel), node, request.scratch_limit if kernel.uses_room else 0] += 1
+            asked[id(kernel), node, request.scratch_limit if kernel.uses_scratch_limit else 0] += 1
             return offer(node, request)
 
         return counting

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from smelt.api.options import Options
-from smelt.codegen.lower.kernel import ROOM
+from smelt.codegen.lower.kernel import DEFAULT_SCRATCH
 from smelt.codegen.partition.scratch import scratch_limits
 from smelt.ir import (
     DType,
@@ -99,8 +99,8 @@ def test_nodes_with_a_small_limit_are_left_out() -> None:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_arena_does_not_grow(keep: bool) -> None:
-    """The second convolution takes the scratch that its limit allows, more than `ROOM`."""
+    """The second convolution takes what its limit allows, which exceeds `DEFAULT_SCRATCH`."""
     artefact = compile_graph(network(), Options("cortex-m3", keep_inputs=keep))
     calls = [step.call for step in artefact.schedule.calls if step.call]
-    assert calls[2].scratch_bytes > ROOM
-    assert artefact.plan.use("arena").bytes <= 2 * 24 * 24 * 24 + ROOM
+    assert calls[2].scratch_bytes > DEFAULT_SCRATCH
+    assert artefact.plan.use("arena").bytes <= 2 * 24 * 24 * 24 + DEFAULT_SCRATCH

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.shared import ROOT
 
-ROOMS = ("boards", "codegen", "frontend", "quant", "targets", "templates")
+FOLDERS = ("boards", "codegen", "frontend", "quant", "targets", "templates")
 BUILD_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
@@ -26,7 +26,7 @@ def tracked() -> list[PurePosixPath]:
         capture_output=True,
         text=True,
     ).stdout
-    links = {f"smelt/{room}" for room in ROOMS}
+    links = {f"smelt/{folder}" for folder in FOLDERS}
     return [
         PurePosixPath(name)
         for name in listed.split("\0")
@@ -39,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a wheel from the tracked files, without links, and one stale cache file."""
     source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for path in tracked():
-        if path.parts[0] in ("smelt", *ROOMS) or str(path) in BUILD_FILES:
+        if path.parts[0] in ("smelt", *FOLDERS) or str(path) in BUILD_FILES:
             (source / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / path, source / path)
     stale = source / "templates" / "c" / "__pycache__" / "stale.cpython-311.pyc"
@@ -58,8 +58,8 @@ def test_wheel_contains_the_tracked_files(wheel: Path) -> None:
         packed = {name for name in archive.namelist() if not name.endswith("/")}
     metadata = {name for name in packed if ".dist-info/" in name}
     package = {str(path) for path in tracked() if path.parts[0] == "smelt"}
-    rooms = {f"smelt/{path}" for path in tracked() if path.parts[0] in ROOMS}
-    assert packed - metadata == package | rooms
+    folders = {f"smelt/{path}" for path in tracked() if path.parts[0] in FOLDERS}
+    assert packed - metadata == package | folders
     assert {Path(name).name for name in metadata} >= {"METADATA", "entry_points.txt", "LICENSE"}
 
 
@@ -93,5 +93,5 @@ def test_the_command_is_installed(wheel: Path) -> None:
 
 def test_no_file_names_extras_of_the_unpublished_package() -> None:
     files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
-    files += [p for room in ROOMS for p in (ROOT / room).rglob("*") if p.is_file()]
+    files += [p for folder in FOLDERS for p in (ROOT / folder).rglob("*") if p.is_file()]
     assert [p for p in files if b"smelt-edge[" in p.read_bytes()] == []

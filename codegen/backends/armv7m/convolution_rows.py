@@ -150,7 +150,7 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
     """Convolutions with one group, three columns wide, with at least four outputs per row."""
 
     op = Conv2D
-    uses_room = True
+    uses_scratch_limit = True
 
     @override
     def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:

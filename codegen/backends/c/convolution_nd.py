@@ -148,7 +148,7 @@ class ConvTransposeKernel(Kernel[ConvTranspose]):
     """Transposed convolutions, phase by phase or tap by tap; taps without an input are skipped."""
 
     op = ConvTranspose
-    uses_room = True
+    uses_scratch_limit = True
 
     @override
     def offer(self, node: Node[ConvTranspose], request: Request) -> KernelCall | Refusal:

@@ -21,7 +21,7 @@ class CutProblem:
     SINK = 1
     _edges: list[list[int]] = field(default_factory=lambda: [[], []])
     _heads: list[int] = field(default_factory=list[int])
-    _room: list[int] = field(default_factory=list[int])
+    _capacity: list[int] = field(default_factory=list[int])
 
     def vertex(self) -> int:
         """Add a vertex and return its number."""
@@ -30,10 +30,10 @@ class CutProblem:
 
     def edge(self, tail: int, head: int, capacity: int) -> None:
         """Add a cost of `capacity` if `tail` is on the source side and `head` on the sink side."""
-        for start, end, room in ((tail, head, capacity), (head, tail, 0)):
+        for start, end, size in ((tail, head, capacity), (head, tail, 0)):
             self._edges[start].append(len(self._heads))
             self._heads.append(end)
-            self._room.append(room)
+            self._capacity.append(size)
 
     def sink_side(self) -> set[int]:
         """Return the sink side of a minimum cut: the smallest of all minimum cuts."""
@@ -45,7 +45,7 @@ class CutProblem:
         while pending:
             for edge in self._edges[pending.pop()]:
                 vertex = self._heads[edge]
-                if self._room[edge ^ 1] and vertex not in found:
+                if self._capacity[edge ^ 1] and vertex not in found:
                     found.add(vertex)
                     pending.append(vertex)
         return found
@@ -57,7 +57,7 @@ class CutProblem:
             vertex = pending.popleft()
             for edge in self._edges[vertex]:
                 head = self._heads[edge]
-                if self._room[edge] and head not in levels:
+                if self._capacity[edge] and head not in levels:
                     levels[head] = levels[vertex] + 1
                     pending.append(head)
         return levels
@@ -69,15 +69,15 @@ class CutProblem:
         while True:
             vertex = self._heads[path[-1]] if path else self.SOURCE
             if vertex == self.SINK:
-                amount = min(self._room[edge] for edge in path)
+                amount = min(self._capacity[edge] for edge in path)
                 for edge in path:
-                    self._room[edge] -= amount
-                    self._room[edge ^ 1] += amount
+                    self._capacity[edge] -= amount
+                    self._capacity[edge ^ 1] += amount
                 path.clear()
             elif untried[vertex]:
                 edge = untried[vertex][-1]
                 head = self._heads[edge]
-                if self._room[edge] and levels.get(head) == levels[vertex] + 1:
+                if self._capacity[edge] and levels.get(head) == levels[vertex] + 1:
                     path.append(edge)
                 else:
                     untried[vertex].pop()
