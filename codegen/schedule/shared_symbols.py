@@ -1,4 +1,4 @@
-"""The C functions and constant arrays of a network: equal ones are one."""
+"""The C functions and constant arrays of a network; equal ones are stored once."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from smelt.ir import Array, DType, Node
 
 
 class Functions:
-    """Collects C functions; those of one template, signature and parameters are one.
+    """Collects C functions; calls of equal template, signature and parameters share a function.
 
-    What an accelerator executes is collected by `device`.
+    `device` collects the code that an accelerator executes.
     """
 
     def __init__(self, prefix: str, device: DeviceFunctions[Any] | None = None) -> None:
@@ -44,7 +44,7 @@ class Functions:
         self._names = FunctionNames()
 
     def add(self, node: Node, call: KernelCall) -> str:
-        """The name of the C function, or of what an accelerator executes, for a call."""
+        """Return the name of the C function for a call, or of the accelerator's code."""
         if isinstance(call, DeviceCall) and self.device is not None:
             return self.device.add(str(node.origin), call)
         signature = _signature(node, call, self._prefix)
@@ -75,7 +75,10 @@ class Functions:
     def _called(
         self, functions: Sequence[InnerFunction]
     ) -> tuple[tuple[str, ...], list[_InnerDefinition]]:
-        """Return the names of static functions, and what must still be defined for them."""
+        """Return the names of static functions, and the definitions that are still missing.
+
+        Definitions of the functions that they call come first.
+        """
         missing: list[_InnerDefinition] = []
         for inner in functions:
             if inner.key not in self._inner:
@@ -86,19 +89,19 @@ class Functions:
         return tuple(self._inner[inner.key] for inner in functions), missing
 
     def all(self) -> tuple[Function, ...]:
-        """The distinct functions, rendered, in order of first use."""
+        """Return the distinct functions, rendered, in order of first use."""
         return tuple(found.function() for found in self._found.values())
 
 
 @dataclass(frozen=True)
 class FunctionParameters(Parameters):
-    """Variables of every kernel's template, beside those of its call.
+    """Variables of every kernel's template, in addition to the call's parameters.
 
     Attributes:
-        function: the function's name.
-        signature: its parameters.
-        layers: lines of its comment that say which layers it computes.
-        layer_type: the C type of its `LayerStruct`; empty where it has none.
+        function: name of the function.
+        signature: C parameters of the function.
+        layers: lines of the function's comment: the layers that it computes.
+        layer_type: C type of the function's `LayerStruct`; empty if it has none.
         inner: names of the static functions that it calls.
     """
 
@@ -111,10 +114,10 @@ class FunctionParameters(Parameters):
 
 @dataclass(frozen=True)
 class InnerParameters(Parameters):
-    """Variables of the template of a static function, beside its own.
+    """Variables of every static function's template, in addition to the function's parameters.
 
     Attributes:
-        function: its name.
+        function: name of the function.
         inner: names of the static functions that it calls.
     """
 
@@ -124,7 +127,7 @@ class InnerParameters(Parameters):
 
 @dataclass(frozen=True)
 class _InnerDefinition:
-    """A static function, its name, and the names of those that it calls."""
+    """A static function, its name, and the names of the static functions that it calls."""
 
     name: str
     inner: InnerFunction
@@ -138,11 +141,17 @@ class _InnerDefinition:
 
 @dataclass(frozen=True)
 class _SharedFunction:
-    """A function: its name, the first call that needs it, and the origins of all that do.
+    """A function that one or more calls need.
 
-    `floats`: whether an operand of it is a pointer to C's floating-point numbers. `layer_type`: see
-    `FunctionParameters`. `inner`: names of the static functions that it calls. `definitions`: those
-    of them that no function before it calls.
+    Attributes:
+        name: name of the function.
+        call: the first call that needs the function.
+        signature: C parameters of the function.
+        floats: whether an operand is a pointer to `float` or `double`.
+        layer_type: see `FunctionParameters`.
+        inner: names of the static functions that it calls.
+        definitions: static functions to define before it: those that no earlier function needed.
+        users: origins of all nodes that need the function, as keys in order of first use.
     """
 
     name: str
@@ -165,19 +174,22 @@ class _SharedFunction:
 
 
 def _layers(users: Iterable[str]) -> str:
-    """The line of a function's comment that says which layers it computes."""
+    """Return the line of a function's comment that names the layers that it computes."""
     return c_comment(" * Computes " + ", ".join(users))
 
 
 def struct_type(prefix: str, struct: LayerStruct) -> StructType:
-    """The C type of a struct, in a network of that prefix."""
+    """Return the C type of a struct in a network with the given prefix."""
     return StructType(f"{prefix}_{struct.kind}_layer_t", tuple(struct.numbers))
 
 
 class Constants:
     """Collects constant arrays; arrays of equal type and contents are stored once.
 
-    Structs are kept as arrays too, of int32, with their types in `structs`, by name.
+    Attributes:
+        arrays: the arrays by C name; structs are arrays of int32.
+        comments: comments by C name.
+        structs: types of those arrays that are structs, by C name.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -188,10 +200,10 @@ class Constants:
         self.structs: dict[str, StructType] = {}
 
     def add_struct(self, owner: str, origin: str, struct: LayerStruct) -> str:
-        """The C name of the struct that holds these numbers.
+        """Return the C name of the struct with these numbers.
 
         Raises:
-            ValueError: an earlier struct of this kind has other fields.
+            ValueError: An earlier struct of this kind has other fields.
         """
         kind = struct_type(self._prefix, struct)
         if any(t.name == kind.name and t != kind for t in self.structs.values()):
@@ -201,7 +213,7 @@ class Constants:
         return name
 
     def add(self, owner: str, role: str, origin: str, array: Array) -> str:
-        """The C name of the array that holds these constants."""
+        """Return the C name of the array with these constants."""
         return self._add(owner, role, f"{role} of {origin}", array, "")
 
     def _add(self, owner: str, role: str, comment: str, array: Array, type_: str) -> str:
@@ -228,7 +240,7 @@ def _parameter(operand: Operand, node: Node, prefix: str) -> str:
 
 
 def _element(operand: Operand, node: Node) -> DType:
-    """The type of what an operand points to."""
+    """Return the type of the elements that an operand points to."""
     match operand:
         case Input(index):
             return node.input(index).type.dtype
