@@ -1,7 +1,7 @@
 """int8 sums and differences of two tensors, on cores with the DSP extension.
 
-SMLAWB and SMLAWT multiply 16 by 32 bits and drop the lowest 16 of each product; that is part of the
-form that is proved for all pairs of inputs (see `additions`).
+SMLAWB and SMLAWT multiply 16 by 32 bits and drop the lowest 16 bits of each product. The results
+are checked for all pairs of inputs with these bits dropped (see `additions`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,23 @@ from smelt.ir import Node
 from smelt.ops.core.binary import Binary
 
 _SHIFTS = (22, 21, 20, 19, 18)
+"""Right shifts of the sums, in the order in which they are tried."""
+
 _STEPS = sorted(product(range(-2, 3), repeat=2), key=lambda step: abs(step[0]) + abs(step[1]))
+"""Differences from the nearest two factors, in the order in which they are tried."""
+
 _UNROLLED = {"speed": 4, "size": 1, "ram": 1}
 """Words of four outputs in one turn of the loop."""
 
 
 @dataclass(frozen=True)
 class SumScaling:
-    """`(256 a * factors[0] >> 16) + (256 b * factors[1] >> 16) + addend >> right`, clamped."""
+    """An addition as two products, a sum and a shift.
+
+    The output is limited to `low` ... `high`:
+
+        ((256 * a * factors[0] >> 16) + (256 * b * factors[1] >> 16) + addend) >> right
+    """
 
     factors: tuple[int, int]
     addend: int
@@ -46,9 +55,13 @@ class SumScaling:
     high: int
 
     def lines(self, words: int, unrolled: int) -> list[str]:
-        """Instructions for so many words of four outputs.
+        """Return the instructions for `words` words of four outputs.
 
-        r0, r1: inputs; r2: outputs; r3, r4: factors; r5: addend; r6: mask; lr: turns.
+        r0, r1: inputs; r2: outputs; r3, r4: factors; r5: addend; r6: mask; lr: turns left.
+
+        Args:
+            words: number of words.
+            unrolled: words in one turn of the loop.
         """
         constants = *self.factors, self.addend, _MASK
         lines = ["push {r4-r11, lr}"]
@@ -62,7 +75,10 @@ class SumScaling:
         return [*lines, "pop {r4-r11, pc}"]
 
     def _four(self) -> list[str]:
-        """Instructions for four outputs; every byte is taken for 256 times its value."""
+        """Return the instructions for four outputs.
+
+        Each input is masked into the upper byte of a halfword, which is 256 times its value.
+        """
         lines = ["ldr r8, [r0], #4", "ldr r9, [r1], #4", "and r10, r6, r8", "and r11, r6, r9"]
         lines += ["and r8, r6, r8, lsl #8", "and r9, r6, r9, lsl #8"]
         sources = ("b", "r8", "r9"), ("b", "r10", "r11"), ("t", "r8", "r9"), ("t", "r10", "r11")
@@ -75,18 +91,19 @@ class SumScaling:
 
 
 _MASK = 0xFF00FF00
+"""The upper bytes of both halfwords."""
 
 
 @dataclass(frozen=True)
 class DspAddParameters(Parameters):
-    """Of `backends/dsp/add.j2`.
+    """Variables of `backends/dsp/add.j2`.
 
     Attributes:
-        title: of the comment.
-        scaling: of the sums.
-        count: of outputs.
-        fours: how many of them are made four at a time.
-        lines: the instructions that make those.
+        title: text of the function's comment.
+        scaling: factors, addend, shift and limits of the sums.
+        count: number of outputs.
+        fours: number of outputs that are computed four at a time.
+        lines: instructions that compute these.
     """
 
     title: str
@@ -98,7 +115,7 @@ class DspAddParameters(Parameters):
 
 @lru_cache(maxsize=128)
 def sum_scaling(node: Node[Binary]) -> SumScaling | None:
-    """What gives the node's outputs for every pair of inputs; None if nothing was found."""
+    """Return a scaling that is exact for every pair of inputs; None if none is found."""
     pairs = addition(node)
     wanted, (low, high) = pairs.outputs, pairs.limits
     for right in _SHIFTS:
@@ -131,7 +148,7 @@ class DspAdd(Kernel[Binary]):
         op, y = node.op, node.output.type
         scaling = sum_scaling(node)
         if scaling is None:
-            return Refusal(f"{op.name} has scales for which no sum of two products was found.")
+            return Refusal(f"{op.name} has scales for which two products are never exact.")
         words = y.size // 4
         return KernelCall(
             template="backends/dsp/add.j2",
@@ -145,7 +162,7 @@ class DspAdd(Kernel[Binary]):
             ),
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=((0, 0), (0, 1)),
-            summary="two products an output, four outputs at a time",
+            summary="two products per output, four outputs at a time",
             form="dsp_add",
             work={"outputs": y.size, "calls": 1},
             uses=when(words, "SMELT_DSP", "SMELT_HAS_DSP"),
