@@ -1,4 +1,4 @@
-"""Assembly of tiles (see `tile`) and of what widens their inputs; what plain C has of both."""
+"""Assembly of tiles (see `tile`), and of the function that widens their inputs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ class TileFunction:
     """The variables of the macro that writes a tile's function.
 
     Attributes:
-        outputs, pixels: of the tile.
-        lower, upper, inputs: registers of the channels' sums and of inputs, in words.
-        looped: whether the end of the patch is on the stack.
-        sums, finish: instructions of sums, and of outputs.
-        again: those of an odd number of channels for the last pair.
-        last: the first channel of that pair; None where channels are even.
+        outputs, pixels: sizes of the tile.
+        lower: registers of sum0.
+        upper: registers of sum0 + 256 * sum1.
+        inputs: registers of inputs.
+        looped: whether sums have a loop, for which the end of the patch is on the stack.
+        sums: instructions that sum the products of a pair of channels.
+        finish: instructions that requantize the sums and store the outputs.
+        overlapping: instructions that go back once, for the last pair of an odd number of channels.
+        last: the first channel of that pair; None if the number of channels is even.
         words: words of weights of a pair.
         pair_words: words of weights and constants of a pair.
-        scaling: how plain C makes outputs of sums.
+        scaling: the requantization in plain C.
     """
 
     outputs: int
@@ -42,7 +45,7 @@ class TileFunction:
     looped: bool
     sums: tuple[str, ...]
     finish: tuple[str, ...]
-    again: tuple[str, ...]
+    overlapping: tuple[str, ...]
     last: int | None
     words: int
     pair_words: int
@@ -50,9 +53,9 @@ class TileFunction:
 
     @staticmethod
     def of(tile: DspTile) -> TileFunction:
-        """Those of a tile."""
+        """Return the variables for a tile."""
         n, signed = tile.pixels, tile.scaling.signed
-        lower, upper, inputs = (f"r{first}-r{first + n - 1}" for first in (0, 3, 6))
+        lower, upper, inputs = (span(first, n) for first in (0, 3, 6))
         return TileFunction(
             outputs=tile.outputs,
             pixels=n,
@@ -62,7 +65,7 @@ class TileFunction:
             looped=tile.turns > 0,
             sums=(*_enter(tile), "1:", *_sums(tile)),
             finish=tuple(_finish(tile)),
-            again=tuple(_again(tile)) if tile.odd else (),
+            overlapping=tuple(_overlapping(tile)) if tile.odd else (),
             last=tile.outputs - 2 if tile.odd else None,
             words=tile.words,
             pair_words=tile.pair_words,
@@ -71,7 +74,11 @@ class TileFunction:
 
 
 def _enter(t: DspTile) -> list[str]:
-    """Instructions that put pointers and constants where the rest finds them."""
+    """Return the instructions at the start: they store addresses and constants on the stack.
+
+    Stack: addresses of the three pixels' outputs, patch, end of whole pairs, end of the patch,
+    addend, end of all weights.
+    """
     second, third = (4 if t.pixels > 1 else 0), (8 if t.pixels > 2 else 0)
     lines = ["push {r4-r11, lr}", "sub sp, sp, #36", "mov r11, r0", "mov r10, r1"]
     lines += ["ldr r6, [r2]", f"ldr r7, [r2, #{second}]", f"ldr r8, [r2, #{third}]"]
@@ -87,7 +94,7 @@ def _enter(t: DspTile) -> list[str]:
 
 
 def _sums(t: DspTile) -> list[str]:
-    """Instructions that sum the products of a pair of channels."""
+    """Return the instructions that sum the products of a pair of channels."""
     three = accumulated(t, 3)
     lines = [*accumulated(t, t.first, first=True), *repeated(t.repeats, three)]
     if t.turns:
@@ -97,7 +104,7 @@ def _sums(t: DspTile) -> list[str]:
 
 
 def accumulated(t: DspTile, count: int, *, first: bool = False) -> list[str]:
-    """Instructions that load so many words of weights and add their products."""
+    """Return the instructions that load `count` words of weights and add their products."""
     weights = ["r9", "r12", "lr"][:count]
     lower, upper, inputs = ([f"r{i + p}" for p in range(t.pixels)] for i in (0, 3, 6))
     lines = [next_words(", ".join(weights), "r10")]
@@ -109,7 +116,7 @@ def accumulated(t: DspTile, count: int, *, first: bool = False) -> list[str]:
 
 
 def _finish(t: DspTile) -> list[str]:
-    """Instructions from the sums of a pair of channels to stored outputs."""
+    """Return the instructions that requantize a pair of channels and store the outputs."""
     lines = [*scaled_pair(t, 24), "ldm sp, {r6-r8, r11}"]
     for p in range(t.pixels):
         lines += [f"strb r{p}, [r{6 + p}], #1", f"strb r{3 + p}, [r{6 + p}], #1"]
@@ -117,9 +124,9 @@ def _finish(t: DspTile) -> list[str]:
 
 
 def scaled_pair(t: DspTile, addend: int) -> list[str]:
-    """Instructions from the sums of a pair of channels to outputs in the same registers.
+    """Return the instructions that requantize the sums of a pair of channels, in their registers.
 
-    The signed form's addend stands on the stack, `addend` bytes from its end.
+    The signed form's addend is on the stack, at offset `addend`.
     """
     lines = [f"sub r{3 + p}, r{3 + p}, r{p}" for p in range(t.pixels)]
     left = t.scaling.left
@@ -132,7 +139,7 @@ def scaled_pair(t: DspTile, addend: int) -> list[str]:
 
 
 def _scaled(t: DspTile, first: int, left: int, bias: str, multiplier: str) -> list[str]:
-    """Instructions from sums in registers from the first one on to outputs."""
+    """Return the instructions that requantize a channel's sums, in registers from `first` on."""
     found = [f"r{first + p}" for p in range(t.pixels)]
     lines = [f"add {r}, {bias}, {r}{shifted(left)}" for r in found]
     for r in found:
@@ -143,12 +150,12 @@ def _scaled(t: DspTile, first: int, left: int, bias: str, multiplier: str) -> li
 
 
 def shifted(left: int) -> str:
-    """What an operand is followed by that is to be shifted to the left, or to the right."""
+    """Return the suffix that shifts an instruction's last operand left (negative: right)."""
     return f", lsl #{left}" if left > 0 else f", asr #{-left}" if left else ""
 
 
-def _again(t: DspTile) -> list[str]:
-    """Instructions that go back for the last pair of channels once."""
+def _overlapping(t: DspTile) -> list[str]:
+    """Return the instructions that go back once, for the last pair of channels."""
     lines = ["ldr r0, [sp, #28]", "cmp r10, r0", "beq 3f", "str r0, [sp, #16]"]
     lines += [f"sub r{6 + p}, r{6 + p}, #1" for p in range(t.pixels)]
     return [*lines, "stm sp, {r6-r8}", "b 1b", "3:"]
@@ -156,18 +163,18 @@ def _again(t: DspTile) -> list[str]:
 
 @dataclass(frozen=True)
 class WideningParameters(Parameters):
-    """Of `backends/dsp/widen.j2`: the function that widens inputs of a few pixels.
+    """Variables of `backends/dsp/widen.j2`: the function that widens inputs of a few pixels.
 
     Attributes:
-        inputs: C names of the inputs, one a pixel.
-        parameters: all C parameters.
-        registers: those of the inputs.
-        patch: the register of the results.
-        turns: the register of the turns left.
-        lines: its instructions.
+        inputs: C names of the inputs, one for each pixel.
+        parameters: C parameters of the function.
+        registers: registers of the addresses of inputs.
+        patch: register of the address of the widened inputs.
+        turns: register of the number of turns left.
+        lines: instructions of the function.
         turn: inputs of a pixel in a turn of the loop; 0 without a loop.
         tail: inputs of a pixel after the loop.
-        count: C of the inputs of a pixel.
+        count: C expression of the number of inputs of a pixel.
     """
 
     inputs: tuple[str, ...]
@@ -182,7 +189,7 @@ class WideningParameters(Parameters):
 
     @staticmethod
     def of(tile: DspTile) -> WideningParameters:
-        """Those of a tile; tiles of other lengths may have the same."""
+        """Return the variables for a tile; tiles with runs of other lengths may have the same."""
         n, loops = tile.pixels, tile.quads > 0
         names = ("a", "b", "c")[:n]
         pointers = (*(f"const int8_t *{name}" for name in names), "int32_t *patch")
@@ -202,7 +209,7 @@ class WideningParameters(Parameters):
 
 
 def widening(tile: DspTile) -> InnerFunction:
-    """The function that widens the inputs of a tile's pixels, a run at a time."""
+    """Return the function that widens one run of each pixel of a tile."""
     return InnerFunction(
         template="backends/dsp/widen.j2",
         stem=f"widen_{tile.pixels}x{4 * tile.widen_unrolled or tile.tail}",
@@ -213,12 +220,12 @@ def widening(tile: DspTile) -> InnerFunction:
 
 
 def _turns(pixels: int) -> str:
-    """The register of the turns left while so many pixels are widened."""
+    """Return the register of the turns left while `pixels` pixels are widened."""
     return "r12" if pixels == 3 else f"r{pixels + 1}"
 
 
 def _widen(t: DspTile) -> list[str]:
-    """Instructions that widen a run of inputs of each pixel."""
+    """Return the instructions that widen a run of each pixel."""
     n, lines = t.pixels, list[str]()
     lower, upper = [f"r{4 + p}" for p in range(n)], [f"r{4 + n + p}" for p in range(n)]
     if t.quads:
