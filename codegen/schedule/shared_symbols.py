@@ -31,9 +31,9 @@ from smelt.ir import Array, DType, Node
 
 
 class Functions:
-    """Collects C functions; calls with equal template, signature and parameters share one.
+    """Collects C functions; calls of equal template, signature and parameters share a function.
 
-    `device` collects the functions that an accelerator executes.
+    `device` collects the code that an accelerator executes.
     """
 
     def __init__(self, prefix: str, device: DeviceFunctions[Any] | None = None) -> None:
@@ -44,7 +44,7 @@ class Functions:
         self._names = FunctionNames()
 
     def add(self, node: Node, call: KernelCall) -> str:
-        """Return the name of the C function, or of the accelerator's function, for a call."""
+        """Return the name of the C function for a call, or of the accelerator's code."""
         if isinstance(call, DeviceCall) and self.device is not None:
             return self.device.add(str(node.origin), call)
         signature = _signature(node, call, self._prefix)
@@ -75,7 +75,10 @@ class Functions:
     def _inner_functions(
         self, functions: Sequence[InnerFunction]
     ) -> tuple[tuple[str, ...], list[_InnerDefinition]]:
-        """Return the names of static functions, and the new definitions that they need."""
+        """Return the names of static functions, and the definitions that are still missing.
+
+        Definitions of the functions that they call come first.
+        """
         missing: list[_InnerDefinition] = []
         for inner in functions:
             if inner.key not in self._inner:
@@ -92,14 +95,14 @@ class Functions:
 
 @dataclass(frozen=True)
 class FunctionParameters(Parameters):
-    """Variables of every kernel's template, besides those of its call.
+    """Variables of every kernel's template, in addition to the call's parameters.
 
     Attributes:
-        function: The name of the function.
-        signature: Its parameters.
-        layers: The lines of its comment that list the layers that it computes.
-        layer_type: The C type of its `LayerStruct`; empty if it has none.
-        inner: The names of the static functions that it calls.
+        function: name of the function.
+        signature: C parameters of the function.
+        layers: lines of the function's comment: the layers that it computes.
+        layer_type: C type of the function's `LayerStruct`; empty if it has none.
+        inner: names of the static functions that it calls.
     """
 
     function: str
@@ -111,11 +114,11 @@ class FunctionParameters(Parameters):
 
 @dataclass(frozen=True)
 class InnerParameters(Parameters):
-    """Variables of every static function's template, besides its own.
+    """Variables of every static function's template, in addition to the function's parameters.
 
     Attributes:
-        function: The name of the function.
-        inner: Names of the static functions that it calls.
+        function: name of the function.
+        inner: names of the static functions that it calls.
     """
 
     function: str
@@ -124,7 +127,7 @@ class InnerParameters(Parameters):
 
 @dataclass(frozen=True)
 class _InnerDefinition:
-    """A static function, its name, and the names of those that it calls."""
+    """A static function, its name, and the names of the static functions that it calls."""
 
     name: str
     inner: InnerFunction
@@ -138,17 +141,17 @@ class _InnerDefinition:
 
 @dataclass(frozen=True)
 class _SharedFunction:
-    """A function that all calls with equal parameters share.
+    """A function that one or more calls need.
 
     Attributes:
-        name: The name of the function.
-        call: The first call that needs it.
-        signature: Its parameters.
-        floats: Whether an operand points to C's floating-point numbers.
-        layer_type: See `FunctionParameters`.
-        inner: The names of the static functions that it calls.
-        definitions: Those of the static functions that no earlier function calls.
-        users: The origins of the layers that it computes, as keys.
+        name: name of the function.
+        call: the first call that needs the function.
+        signature: C parameters of the function.
+        floats: whether an operand is a pointer to `float` or `double`.
+        layer_type: see `FunctionParameters`.
+        inner: names of the static functions that it calls.
+        definitions: static functions to define before it: those that no earlier function needed.
+        users: origins of all nodes that need the function, as keys in order of first use.
     """
 
     name: str
@@ -171,19 +174,22 @@ class _SharedFunction:
 
 
 def _layers(users: Iterable[str]) -> str:
-    """Return the line of a function's comment that lists the layers that it computes."""
+    """Return the line of a function's comment that names the layers that it computes."""
     return c_comment(" * Computes " + ", ".join(users))
 
 
 def struct_type(prefix: str, struct: LayerStruct) -> StructType:
-    """Return the C type of a struct in a network with that prefix."""
+    """Return the C type of a struct in a network with the given prefix."""
     return StructType(f"{prefix}_{struct.kind}_layer_t", tuple(struct.numbers))
 
 
 class Constants:
     """Collects constant arrays; arrays of equal type and contents are stored once.
 
-    Structs are stored as int32 arrays too; `structs` has their types by name.
+    Attributes:
+        arrays: the arrays by C name; structs are arrays of int32.
+        comments: comments by C name.
+        structs: types of those arrays that are structs, by C name.
     """
 
     def __init__(self, prefix: str) -> None:

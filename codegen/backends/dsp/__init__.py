@@ -1,7 +1,7 @@
-"""Backend `dsp`: kernels of SMLAD and its like, for cores with the DSP extension: M4, M7, M33.
+"""Backend `dsp`: kernels with SMLAD and similar instructions, for cores with the DSP extension.
 
-Each function in assembly has a definition in plain C beside it, so that the same kernels run on any
-machine.
+These cores are Cortex-M4, M7 and M33. Each function in assembly also has a definition in plain C,
+so that the same kernels run on any machine.
 May import `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`; nothing may import it, since
 targets name it.
 """

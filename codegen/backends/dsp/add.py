@@ -1,7 +1,7 @@
 """int8 sums and differences of two tensors, on cores with the DSP extension.
 
-SMLAWB and SMLAWT multiply 16 by 32 bits and drop the lowest 16 of each product; that is part of the
-form that is proved for all pairs of inputs (see `additions`).
+SMLAWB and SMLAWT multiply 16 by 32 bits and drop the lowest 16 bits of each product. The results
+are checked for all pairs of inputs with these bits dropped (see `additions`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,23 @@ from smelt.ir import Array, Node
 from smelt.ops.core.binary import Binary
 
 _SHIFTS = (22, 21, 20, 19, 18)
+"""Right shifts of the sums, in the order in which they are tried."""
+
 _STEPS = sorted(product(range(-2, 3), repeat=2), key=lambda step: abs(step[0]) + abs(step[1]))
+"""Differences from the nearest two factors, in the order in which they are tried."""
+
 _UNROLLED = {"speed": 4, "size": 1, "ram": 1}
 """Words of four outputs in one turn of the loop."""
 
 
 @dataclass(frozen=True)
 class SumScaling:
-    """`(256 a * factors[0] >> 16) + (256 b * factors[1] >> 16) + addend >> right`, clamped."""
+    """An addition as two products, a sum and a shift.
+
+    The output is limited to `low` ... `high`:
+
+        ((256 * a * factors[0] >> 16) + (256 * b * factors[1] >> 16) + addend) >> right
+    """
 
     factors: tuple[int, int]
     addend: int
@@ -70,7 +79,10 @@ class SumScaling:
         return [*lines, "pop {r4-r11, pc}"]
 
     def _four(self) -> list[str]:
-        """Instructions for four outputs; every byte is taken for 256 times its value."""
+        """Return the instructions for four outputs.
+
+        Each input is masked into the upper byte of a halfword, which is 256 times its value.
+        """
         lines = ["ldr r8, [r0], #4", "ldr r9, [r1], #4", "and r10, r6, r8", "and r11, r6, r9"]
         lines += ["and r8, r6, r8, lsl #8", "and r9, r6, r9, lsl #8"]
         sources = ("b", "r8", "r9"), ("b", "r10", "r11"), ("t", "r8", "r9"), ("t", "r10", "r11")
@@ -83,6 +95,7 @@ class SumScaling:
 
 
 _MASK = "0xff00ff00"
+"""The upper bytes of both halfwords."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +121,7 @@ class DspAddParameters(Parameters):
 
 @lru_cache(maxsize=128)
 def sum_scaling(node: Node[Binary]) -> SumScaling | None:
-    """What gives the node's outputs for every pair of inputs; None if nothing was found."""
+    """Return a scaling that is exact for every pair of inputs; None if none is found."""
     pairs = addition(node)
     wanted, (low, high) = pairs.outputs, pairs.limits
     for right in _SHIFTS:
@@ -141,7 +154,7 @@ class DspAdd(Kernel[Binary]):
         op, y = node.op, node.output.type
         scaling = sum_scaling(node)
         if scaling is None:
-            return Refusal(f"{op.name} has scales for which no sum of two products was found.")
+            return Refusal(f"{op.name} has scales for which two products are never exact.")
         words, unrolled = y.size // 4, _UNROLLED[request.optimize]
         return KernelCall(
             template="backends/dsp/add.j2",
@@ -161,7 +174,7 @@ class DspAdd(Kernel[Binary]):
                 Output(0, "output"),
             ),
             in_place=((0, 0), (0, 1)),
-            summary="two products an output, four outputs at a time",
+            summary="two products per output, four outputs at a time",
             form="dsp_add",
             work={"outputs": y.size, "calls": 1},
             uses=when(words, "SMELT_DSP"),

@@ -1,4 +1,4 @@
-"""Instructions of cores with the DSP extension that several kernels share, as lists of lines."""
+"""Assembly that several kernels for the DSP extension share, as lists of lines."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 
 def word(register: str, number: int) -> list[str]:
-    """Instructions that load the low 32 bits of a number into a register."""
+    """Return the instructions that load the low 32 bits of a number into a register."""
     lower, upper = number & 0xFFFF, number >> 16 & 0xFFFF
     return [f"movw {register}, #{lower}", *([f"movt {register}, #{upper}"] if upper else [])]
 
 
 def add(register: str, number: int, spare: str = "r9") -> list[str]:
-    """Instructions that add a number to a register; they may change the spare one."""
+    """Return the instructions that add a number to a register; they may change `spare`."""
     name, size = ("add", number) if number >= 0 else ("sub", -number)
     if size == 0:
         return []
@@ -24,29 +24,41 @@ def add(register: str, number: int, spare: str = "r9") -> list[str]:
 
 
 def span(first: int, count: int) -> str:
-    """So many registers from a numbered one on, as they are listed."""
+    """Return a list of `count` consecutive registers for an instruction, such as `r4-r7`."""
     return f"r{first}" if count == 1 else f"r{first}-r{first + count - 1}"
 
 
 def next_words(registers: str, base: str) -> str:
-    """The instruction that loads listed registers from where another points, and moves it on."""
+    """Return the instruction that loads registers from address `base` and advances `base`.
+
+    Args:
+        registers: one register, or a list as in LDM.
+        base: register of the address.
+    """
     return (
         f"ldr {registers}, [{base}], #4" if registers.isalnum() else f"ldm {base}!, {{{registers}}}"
     )
 
 
 def two_products(total: str, a: str, b: str, *, first: bool) -> str:
-    """The instruction that adds the products of two halfwords each to a sum, or begins the sum."""
+    """Return the instruction for `total += a[0] * b[0] + a[1] * b[1]`, with halfwords of `a`, `b`.
+
+    The first products set the sum.
+    """
     return f"smuad {total}, {a}, {b}" if first else f"smlad {total}, {a}, {b}, {total}"
 
 
 def paired_products(
     weights: str, inputs: Sequence[str], both: Sequence[str], lower: Sequence[str], *, first: bool
 ) -> list[str]:
-    """Instructions that multiply a word of paired weights with a word of each of some inputs.
+    """Return the instructions that add the products of a word of paired weights to sums.
 
-    The sums in `both` are those of the lower channel plus 256 times the other's, those in `lower`
-    the lower channel's alone (see `tile`). The weights are changed.
+    Args:
+        weights: register with two halfwords of `weight0 + 256 * weight1`; overwritten (see `tile`).
+        inputs: registers with one word of inputs for each pixel.
+        both: registers of the pixels' `sum0 + 256 * sum1`.
+        lower: registers of the pixels' `sum0`.
+        first: whether these are the first products of the sums.
     """
     sums, parts = (
         [two_products(s, weights, x, first=first) for s, x in zip(totals, inputs, strict=True)]
@@ -56,9 +68,9 @@ def paired_products(
 
 
 def for_each(name: str, registers: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """The lines once for each register, as the assembler repeats them.
+    r"""Return the lines once for each register, repeated by the assembler (`.irp`).
 
-    In the lines, a backslash and the name stand for the register.
+    The lines contain `\name` in place of the register.
     """
     if len(registers) == 1:
         return [line.replace(f"\\{name}", registers[0]) for line in lines]
@@ -66,7 +78,7 @@ def for_each(name: str, registers: Sequence[str], lines: Sequence[str]) -> list[
 
 
 def assembled(lines: Iterable[str]) -> int:
-    """How many instructions the assembler makes of the lines, with all repetitions."""
+    """Return the number of instructions that the lines assemble to, with all repetitions."""
     count, times = 0, [1]
     for line in lines:
         directive, _, rest = line.partition(" ")
@@ -82,7 +94,7 @@ def assembled(lines: Iterable[str]) -> int:
 
 
 def repeated(times: int, lines: Sequence[str]) -> list[str]:
-    """The lines so many times, as the assembler repeats them; nothing for no times."""
+    """Return the lines `times` times, repeated by the assembler (`.rept`)."""
     if times == 1:
         return [*lines]
     return [f".rept {times}", *lines, ".endr"] if times else []

@@ -1,7 +1,7 @@
 """int8 convolutions and dense layers of several rows, on cores with the DSP extension.
 
-The inputs of up to three output pixels are widened into a patch in working memory; one assembly
-function then makes all their output channels, two at a time (see `tile`).
+The inputs of up to three output pixels are widened to 16 bits into a patch in scratch. One function
+in assembly then computes all output channels of these pixels, two at a time (see `tile`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.dsp.pointwise import shared_pointwise
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
-from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact, with_addend
+from smelt.codegen.backends.dsp.tile import PATCH_BYTES, UNPAIRED, DspTile, pairs_exact, with_addend
 from smelt.codegen.backends.dsp.tile_assembly import tile_function, widening
 from smelt.codegen.backends.dsp.windows import WindowSizes, windows_loop
 from smelt.codegen.lower.kernel import (
@@ -46,7 +46,13 @@ from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scale
 
 @dataclass(frozen=True)
 class DspProducts:
-    """What a node sums: its geometry, its weights `[o, rows, run]`, how sums become outputs."""
+    """The products that a node sums: window, weights and scaling.
+
+    Attributes:
+        window: the window of inputs.
+        weights: int8 `[o, rows, run]`: the weights of a row of the window are one run.
+        scaling: the requantization of the sums.
+    """
 
     window: Window
     weights: Array
@@ -55,14 +61,16 @@ class DspProducts:
 
 @lru_cache(maxsize=128)
 def products(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> DspProducts | Refusal:
-    """The sums of a convolution of one group or a dense layer, or why they are not served."""
+    """Return the products of a convolution or dense layer, or why the kernels cannot sum them."""
     op, name = node.op, node.op.name
     axis = 3 if isinstance(op, DepthwiseConv2D) else 0
     if refusal := refuse_products(node, axis):
         return refusal
     x, w, y = node.input(0).type, node.input(1).type, node.output.type
     if y.dtype is not DType.INT8 or y.quant is None or not folds(node):
-        return Refusal(f"{name} is served for int8 with constant, symmetric weights.")
+        return Refusal(
+            f"{name} in assembly supports only quantized i8 and constant, symmetric weights."
+        )
     window = Window.of(node)
     if isinstance(op, FullyConnected):
         weights = node.input(1).array.reshape(window.outputs, 1, -1)
@@ -77,14 +85,15 @@ def products(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> DspProduc
         return Refusal(f"{name} has no quantized input.")
     scaling = dsp_scaling(Requantization.of(node, scales, op.activation, sums(node, axis)), bias)
     if scaling is None:
-        return Refusal(f"{name} has a requantization that one multiplication cannot replace.")
+        return Refusal(f"{name} has scales or sums for which one multiplication is never exact.")
     return DspProducts(window, weights, scaling)
 
 
 class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
-    """Sums of products over the inputs of several pixels, of one group.
+    """Convolutions of one group and dense layers of several rows, up to three pixels at a time.
 
-    A depthwise convolution is one where all outputs see its only input channel.
+    A depthwise convolution with one input channel is also served: its only channel is an input of
+    all outputs, as in a convolution of one group.
     """
 
     op = Conv2D | FullyConnected | DepthwiseConv2D
@@ -95,22 +104,22 @@ class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
     ) -> KernelCall | Refusal:
         op, name = node.op, node.op.name
         if isinstance(op, Conv2D) and op.groups > 1:
-            return Refusal(f"{name} is served for one group.")
+            return Refusal(f"{name} in assembly supports only one group.")
         if isinstance(op, DepthwiseConv2D) and node.input(0).type.shape[3] > 1:
-            return Refusal(f"{name} of several channels is not a convolution of one group.")
+            return Refusal(f"{name} equals a convolution only if it has one input channel.")
         found = products(node)
         if isinstance(found, Refusal):
             return found
         w = found.window
         if w.outputs < 2:
-            return Refusal(f"{name} of one output channel has none to pair it with.")
+            return Refusal(f"{name} in pairs of output channels needs at least two channels.")
         if w.kernel[1] > 1 and w.dilation[1] > 1:
-            return Refusal(f"{name} is not served for windows with gaps between columns.")
+            return Refusal(f"{name} in assembly does not support dilation of columns.")
         if not pairs_exact(found.weights):
-            return Refusal(f"{name} has weights too large to be paired.")
+            return Refusal(f"{name} {UNPAIRED}")
         pixels = _pixels(found, node)
         if pixels == 0:
-            return Refusal(f"{name} has windows of more than {PATCH_BYTES} bytes when widened.")
+            return Refusal(f"{name} has windows too large to widen into {PATCH_BYTES} bytes.")
         run = w.kernel[1] * w.depth
         tile = DspTile(pixels, w.outputs, w.kernel[0], run, found.scaling, request.optimize)
         return _call(node, found, tile)
@@ -118,19 +127,19 @@ class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
 
 @dataclass(frozen=True)
 class DspDotParameters(Parameters):
-    """Of `backends/dsp/convolution.j2`.
+    """Variables of `backends/dsp/convolution.j2`.
 
     Attributes:
-        title, note: of the comment.
+        title, note: texts of the function's comment.
         turns: the last argument of the function that widens inputs.
         packed: words of packed weights.
         words: words of the patch.
-        pixels: of an output image.
+        pixels: output pixels of an image; of all images if `windows` is None.
         group: pixels that are computed at once.
         last: the first pixel of the last group.
-        depth, outputs: channels.
-        inputs, targets: C of where the inputs and outputs of a group's pixels begin.
-        windows: None where every input pixel is a window.
+        depth, outputs: input and output channels.
+        inputs, targets: C expressions of the addresses of a group's inputs and outputs, per pixel.
+        windows: sizes for the loop over windows; None if every input pixel is a window.
     """
 
     title: str
@@ -209,7 +218,7 @@ def _call(
 
 
 def _steps(name: str, step: int, count: int) -> tuple[str, ...]:
-    """C of an address and others a step apart."""
+    """Return C expressions of `count` addresses that are `step` elements apart."""
     return (name, *(f"{name} + {i * step}" for i in range(1, count)))
 
 
@@ -220,7 +229,7 @@ def _stem(node: Node[Conv2D | FullyConnected | DepthwiseConv2D]) -> str:
 
 
 def _pixels(found: DspProducts, node: Node) -> int:
-    """The most pixels, up to three, whose patch is small enough; 0 if not even one's is."""
+    """Return how many pixels, up to three, a tile can have within `PATCH_BYTES`; 0 if not one."""
     w, y = found.window, node.output.type
     run = w.kernel[1] * w.depth
     size = w.kernel[0] * (4 * (2 * (run // 4) + (run % 4 + 1) // 2) + w.padded * run)

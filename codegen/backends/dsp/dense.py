@@ -1,7 +1,7 @@
 """int8 dense layers of one row, on cores with the DSP extension.
 
-The inputs are widened into working memory once; then one assembly function makes four outputs at a
-time, two in a halfword of weights (see `tile`).
+The inputs are widened to 16 bits into scratch once. Then one function in assembly computes four
+outputs at a time. A halfword of packed weights contains the weights of two of them (see `tile`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from smelt.codegen.backends.dsp.assembly import (
 from smelt.codegen.backends.dsp.convolution import products
 from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
 from smelt.codegen.backends.dsp.scaling import ScalingStruct
-from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact, with_addend
+from smelt.codegen.backends.dsp.tile import (
+    PATCH_BYTES,
+    UNPAIRED,
+    DspTile,
+    pairs_exact,
+    with_addend,
+)
 from smelt.codegen.backends.dsp.tile_assembly import (
     shifted,
     widening,
@@ -44,32 +50,35 @@ from smelt.ops.core.convolution import Conv2D
 from smelt.ops.core.fully_connected import FullyConnected
 
 _STRAIGHT = {"speed": 36, "size": 8, "ram": 8}
-"""Words of inputs up to this many are written out."""
+"""Sums of up to this many words of inputs are written out without a loop."""
 
 _PATCH_END = 64
 """Offset of the fifth C argument from the stack pointer: behind 28 bytes and nine registers."""
 
 _LOOPED = {"speed": 8, "size": 1, "ram": 1}
-"""Times four words in one turn of a loop."""
+"""Steps of four words in one turn of a loop."""
 
 
 @dataclass(frozen=True)
-class Fours:
-    """How four sums at a time are made.
+class FourOutputs:
+    """The assembly that computes the outputs of a dense layer, four at a time.
 
-    Registers: r0, r2: sums of the first and third output; r1, r3: 256 times the others' more;
-    r4-r7: inputs; r8, r9, r12, lr: weights; r10, r11: where weights and inputs are read. On the
-    stack: where outputs go, patch, its end, end of the weights, addend, end of all weights.
+    Registers:
+        r0: sum0; r1: sum0 + 256 * sum1; r2: sum2; r3: sum2 + 256 * sum3
+        r4-r7: inputs; r8, r9, r12, lr: weights
+        r10, r11: addresses of the next weights and inputs
+    Stack: address of the next outputs, patch, unused, end of the weights without the last
+    four outputs if they overlap, addend, end of all weights
 
     Attributes:
-        tile: inputs and scaling; its pairs of channels are what a word of weights holds.
+        tile: sizes and scaling; a word of packed weights is for two inputs and two channels.
     """
 
     tile: DspTile
 
     @property
     def first(self) -> int:
-        """Words of inputs of the first step, which need not be four."""
+        """Words of inputs in the first step, 1 to 4; all other steps have four."""
         return (self.tile.words - 1) % 4 + 1
 
     @property
@@ -79,7 +88,7 @@ class Fours:
 
     @property
     def turns(self) -> int:
-        """Of the loop; 0 where all is written out."""
+        """Turns of the loop; 0 if all steps are written out."""
         if self.tile.words <= _STRAIGHT[self.tile.optimize]:
             return 0
         turns = (self.tile.words - self.first) // 4 // self.unrolled
@@ -92,7 +101,7 @@ class Fours:
 
     @property
     def overlap(self) -> int:
-        """Outputs that the last four have in common with those before."""
+        """Number of outputs that the last four have in common with the four before."""
         return -self.tile.outputs % 4
 
     @property
@@ -102,7 +111,7 @@ class Fours:
 
     @property
     def sums(self) -> list[str]:
-        """Instructions that begin the function and sum the products of four outputs."""
+        """Instructions at the start of the function, then those that sum four outputs' products."""
         size = 4 * self.group_words
         lines = ["push {r4-r11, lr}", "sub sp, sp, #28", "mov r11, r0", "mov r10, r1"]
         lines += ["str r2, [sp]", "str r11, [sp, #4]"]
@@ -120,7 +129,7 @@ class Fours:
 
     @property
     def finish(self) -> list[str]:
-        """Instructions from sums to stored outputs."""
+        """Instructions that requantize the sums and store the outputs."""
         scaling = self.tile.scaling
         shifts = [shifted(scaling.left), shifted(scaling.left - 8)]
         lines = ["sub r1, r1, r0", "sub r3, r3, r2"]
@@ -142,15 +151,15 @@ class Fours:
         return [*lines, "bne 1b"]
 
     @property
-    def again(self) -> list[str]:
-        """Instructions that go back for the last four outputs, once, where they overlap."""
+    def overlapping(self) -> list[str]:
+        """Instructions that go back once, for the last four outputs if they overlap others."""
         if not self.overlap:
             return []
         lines = ["ldr r5, [sp, #20]", "cmp r10, r5", "beq 3f", "str r5, [sp, #12]"]
         return [*lines, f"sub r4, r4, #{self.overlap}", "str r4, [sp]", "b 1b", "3:"]
 
     def packed(self, weights: Array) -> Array:
-        """int32: weights `[o, 1, k]` and the scaling as the assembly reads them."""
+        """Return the weights `[o, 1, k]` and the scaling as int32, in the assembly's order."""
         starts = np.arange(0, self.tile.outputs - 3, 4)
         if self.overlap:
             starts = np.append(starts, self.tile.outputs - 4)
@@ -163,7 +172,12 @@ class Fours:
 
 
 def _chunk(count: int, *, first: bool) -> list[str]:
-    """Instructions that add the products of words of inputs with two words of weights each."""
+    """Return the instructions that multiply `count` words of inputs by two words of weights each.
+
+    Args:
+        count: number of words, 1 to 4.
+        first: whether the products are the first of the sums.
+    """
     lines = [next_words(span(4, count), "r11")]
     for i in range(count):
         if i % 2 == 0:
@@ -185,7 +199,7 @@ class DenseOutputsParameters(Parameters):
     Attributes:
         sums: Instructions up to the sums of four outputs.
         finish: Instructions from the sums to the stored outputs.
-        again: Instructions that begin the last four outputs if they overlap with those before.
+        overlapping: Instructions that begin the last four outputs if they overlap the four before.
         overlap: Outputs that the last four have in common with those before.
         four_constants: Words of constants of four outputs.
         scaling: The struct from which plain C requantizes.
@@ -193,7 +207,7 @@ class DenseOutputsParameters(Parameters):
 
     sums: tuple[str, ...]
     finish: tuple[str, ...]
-    again: tuple[str, ...]
+    overlapping: tuple[str, ...]
     overlap: int
     four_constants: int
     scaling: ScalingStruct
@@ -218,7 +232,7 @@ class DspDenseParameters(Parameters):
     words: int
 
 
-def _outputs(fours: Fours) -> InnerFunction:
+def _outputs(fours: FourOutputs) -> InnerFunction:
     """Return the function that computes all outputs of a layer."""
     scaling = fours.tile.scaling
     return InnerFunction(
@@ -227,7 +241,7 @@ def _outputs(fours: Fours) -> InnerFunction:
         parameters=DenseOutputsParameters(
             sums=tuple(fours.sums),
             finish=tuple(fours.finish),
-            again=tuple(fours.again),
+            overlapping=tuple(fours.overlapping),
             overlap=fours.overlap,
             four_constants=4 * fours.tile.row,
             scaling=replace(scaling.struct, addend="weights[0]" if scaling.signed else "0"),
@@ -238,7 +252,7 @@ def _outputs(fours: Fours) -> InnerFunction:
 
 
 def _covers(window: Window, node: Node) -> bool:
-    """Whether one window covers the whole input, so that every input is multiplied once."""
+    """Return whether one window covers the whole input, so that the node is a dense layer."""
     single = node.output.type.size == window.outputs
     return single and not window.padded and window.kernel == window.size
 
@@ -252,24 +266,26 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
     def offer(self, node: Node[FullyConnected | Conv2D], request: Request) -> KernelCall | Refusal:
         name = node.op.name
         if isinstance(node.op, Conv2D) and node.op.groups > 1:
-            return Refusal(f"{name} is served for one group.")
+            return Refusal(f"{name} in assembly supports only one group.")
         found = products(node)
         if isinstance(found, Refusal):
             return found
         w = found.window
         covered = w.size == (1, 1) if isinstance(node.op, FullyConnected) else _covers(w, node)
         if not covered:
-            return Refusal(f"{name} has more than one row of outputs.")
+            return Refusal(f"{name} in groups of four outputs supports only one row of outputs.")
         if w.outputs < 4:
-            return Refusal(f"{name} is served four outputs at a time.")
+            return Refusal(
+                f"{name} in groups of four outputs needs at least four, not {w.outputs}."
+            )
         if not pairs_exact(found.weights):
-            return Refusal(f"{name} has weights too large to be paired.")
+            return Refusal(f"{name} {UNPAIRED}")
         if found.weights[0].size > PATCH_BYTES // 2 - 8:
-            return Refusal(f"{name} has more inputs than {PATCH_BYTES} bytes hold when widened.")
+            return Refusal(f"{name} has too many inputs to widen into {PATCH_BYTES} bytes.")
         weights = found.weights.reshape(found.window.outputs, 1, -1)
         length, outputs = weights.shape[2], found.window.outputs
         tile = DspTile(1, outputs, 1, length, found.scaling, request.optimize)
-        fours = Fours(tile)
+        fours = FourOutputs(tile)
         packed = with_addend(fours.packed(weights), found.scaling)
         return KernelCall(
             template="backends/dsp/dense.j2",

@@ -1,8 +1,9 @@
 """int8 depthwise convolutions on cores with the DSP extension.
 
-Four channels at a time are widened into working memory, two rows of inputs a word; then one
-assembly function makes the outputs of each channel (see `depthwise_assembly`). Layers of one
-window, stride and requantization share these functions, which read a layer's sizes from a struct.
+Four channels at a time are widened into scratch: a word contains the inputs of a column in two
+rows. Then one function in assembly computes the outputs of each channel (see `depthwise_assembly`).
+Layers with equal window, stride, shifts and limits share these functions, which read the sizes of a
+layer from a struct.
 """
 
 from __future__ import annotations
@@ -33,27 +34,29 @@ from smelt.ops.core.convolution import DepthwiseConv2D
 
 @dataclass(frozen=True)
 class DspDepthwiseParameters(Parameters):
-    """Of `backends/dsp/depthwise.j2`.
+    """Variables of `backends/dsp/depthwise.j2`.
 
     Attributes:
-        window: in words.
-        note: of the comment.
-        images: the loop over them.
-        vertical: whether the image is one column, so that neighbouring outputs are two rows apart.
-        strip: rows of outputs that are made at once.
-        stride: rows of inputs from one row of outputs to the next.
+        window: text of the function's comment: size and stride of the window.
+        note: text of the function's comment: rounding.
+        images: the loop over images.
+        vertical: whether the image has one column; see `ChannelCode`.
+        strip: output rows that are computed together, 1 or 2.
+        stride: input rows from one output row to the next.
         step: words of a row of pairs from one output to the next.
         pairs_read: rows of pairs that a strip reads.
-        lines, columns, taps: of the window.
-        places: for each tap, row by row, the halfword of a channel's weights that holds it.
-        constants: words of a channel before its weights.
-        channel_words: with its weights.
+        lines, columns, taps: rows, columns and taps of the window.
+        places: for each tap, row by row, the index of the halfword with its weight in a channel's
+            weights.
+        constants: words of a channel's requantization constants, which precede its weights.
+        channel_words: words of a channel's constants and weights.
         shift: C operator and operand that are applied to a sum before its bias is added.
-        signed: whether negative sums are lowered; see `DspScaling`.
-        right: shift of the product.
-        limits: of the output.
+        signed: whether the scaling has the signed form; see `scaling`.
+        right: right shift of the product.
+        limits: smallest and largest output.
         widen: instructions that widen pairs of rows.
-        statements: those that make the outputs of a channel.
+        registers: text of a comment: contents of registers in `statements`.
+        statements: instructions that compute the outputs of channels, split into C statements.
     """
 
     window: str
@@ -75,6 +78,7 @@ class DspDepthwiseParameters(Parameters):
     right: int
     limits: tuple[int, int]
     widen: tuple[str, ...]
+    registers: str
     statements: tuple[tuple[str, ...], ...]
 
 
@@ -102,12 +106,13 @@ def _parameters(node: Node[DepthwiseConv2D], plan: DepthwisePlan) -> DspDepthwis
         right=scaling.right,
         limits=(scaling.low, scaling.high),
         widen=plan.widening,
+        registers=code.registers,
         statements=code.statements,
     )
 
 
 class DspDepthwise(Kernel[DepthwiseConv2D]):
-    """Depthwise convolutions of at least four channels, each with one output."""
+    """Depthwise convolutions of at least four channels, with a depth multiplier of 1."""
 
     op = DepthwiseConv2D
 
@@ -119,17 +124,20 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
             return found
         w = found.window
         if x.shape[3] != w.outputs:
-            return Refusal(f"{name} is served for one output a channel.")
+            return Refusal(f"{name} in pairs of rows supports only a depth multiplier of 1.")
         if w.outputs < 4:
-            return Refusal(f"{name} is served for four channels or more.")
+            return Refusal(f"{name} in pairs of rows needs at least four channels.")
         if w.dilation != (1, 1):
-            return Refusal(f"{name} is not served for windows with gaps.")
+            return Refusal(f"{name} in pairs of rows does not support dilation.")
         if w.stride[0] % 2 and w.stride[0] > 1 and output.shape[1] > 1:
-            return Refusal(f"{name} is served for vertical strides of 1 and of even numbers.")
+            return Refusal(
+                f"{name} in pairs of rows supports only vertical strides that are 1 or even, "
+                f"not {w.stride[0]}."
+            )
         plan = DepthwisePlan.of(found, x, output, request.optimize)
         if not plan.fits:
             return Refusal(
-                f"{name} has rows too long for {4 * SCRATCH_WORDS} bytes of working memory."
+                f"{name} has rows or windows too large to widen into {4 * SCRATCH_WORDS} bytes."
             )
         return KernelCall(
             template="backends/dsp/depthwise.j2",

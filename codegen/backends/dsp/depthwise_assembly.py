@@ -1,9 +1,9 @@
-"""Assembly of depthwise convolutions: the outputs of one channel, block by block.
+"""Assembly of depthwise convolutions: the outputs of a channel, block by block.
 
-The function reads all numbers that layers differ in from its arguments, so that layers of one
-window, stride and requantization share it. The inputs of a channel stand in working memory in rows
-of words (see `depthwise_products`), each input times 256. The weights are scaled too: a sum begins
-with the bias and needs no shift.
+The function takes all sizes of a layer as arguments, so that layers with equal window, stride,
+shifts and limits share it. The inputs of a channel are in scratch, in rows of words (see
+`depthwise_products`); each input is multiplied by 256. Weights are shifted to the left too, as far
+as 16 bits permit. If that replaces the whole left shift of sums, a sum starts with the bias.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from smelt.codegen.backends.dsp.assembly import span
 from smelt.codegen.backends.dsp.depthwise_products import BlockProduct, OutputBlock, neighbours
 from smelt.codegen.backends.dsp.depthwise_registers import (
     OutputSums,
@@ -21,34 +22,35 @@ from smelt.codegen.backends.dsp.depthwise_registers import (
 from smelt.codegen.backends.dsp.scaling import DspScaling
 
 INPUT_SHIFT = 8
-"""Inputs in working memory are shifted by so many bits, for which widening takes no instruction."""
+"""Left shift of inputs in scratch; widening shifts them without an additional instruction."""
 
 _HELD = 10
-"""Registers for weights, a pair of inputs and addresses of rows, beside those of four sums."""
+"""Number of registers for weights, two words of inputs and addresses; four more contain sums."""
 
 _FARTHEST = 1020
 """The largest offset of LDRD, in bytes."""
 
 _PIECE = 96
-"""Instructions of one assembly statement."""
+"""Instructions in one assembly statement."""
 
 _OUT, _ROW, _PIXEL, _END, _BIAS, _MULTIPLIER, _LOWER, _ADDEND = range(0, 32, 4)
 _STRIPS, _SINGLE, _NEXT_OUT, _NEXT_INPUTS, _SPAN, _SPILLED = range(32, 56, 4)
 _ALL_STRIPS, _FULL_ROW, _WEIGHTS, _PAIRS, _PLANE, _PAIR_ROW, _FIRST, _LEFT = range(64, 96, 4)
 _FRAME = 96
-"""Offsets of variables on the stack, and their size. Those loaded together are neighbours."""
+"""Offsets of variables on the stack, and their size in bytes. LDRD and STRD access two of them."""
 
 
 @dataclass(frozen=True)
 class ChannelCode:
-    """The function that makes the outputs of a channel.
+    """The function that computes the outputs of channels.
 
     Attributes:
-        block: outputs that are made at once.
-        scaling: how sums become outputs; only its form, its right shift and its limits are used.
-        rest: bits by which sums are still to be shifted, to the left or (below zero) to the right,
-            before the bias is added; at 0 they begin with the bias.
-        vertical: whether neighbouring outputs of a block are two rows apart instead of one column.
+        block: outputs that are computed together.
+        scaling: the requantization; only its form, right shift and limits are used.
+        rest: left shift (negative: right) of sums before the bias is added; if 0, sums start with
+            the bias.
+        vertical: whether the image has one column; the second column of a block is then the
+            outputs two rows below the first.
     """
 
     block: OutputBlock
@@ -64,7 +66,7 @@ class ChannelCode:
 
     @property
     def held(self) -> bool:
-        """Whether all weights stay in registers; else they are loaded where they are needed."""
+        """Whether all weights stay in registers; otherwise, they are loaded when needed."""
         return len(self.block.weights) + 2 + self.block.pairs <= _HELD
 
     @property
@@ -96,17 +98,28 @@ class ChannelCode:
 
     @property
     def statements(self) -> tuple[tuple[str, ...], ...]:
-        """The instructions in pieces: ISO C promises strings of 4095 characters."""
+        """The instructions, split into statements: ISO C guarantees strings of 4095 characters."""
         pieces: list[list[str]] = [[]]
         for line in self.lines:
-            # What is conditional stands in one statement with its IT.
+            # IT and the instruction that it makes conditional must be in the same statement.
             if len(pieces[-1]) >= _PIECE and not pieces[-1][-1].startswith("it "):
                 pieces.append([])
             pieces[-1].append(line)
         return tuple(map(tuple, pieces))
 
+    @property
+    def registers(self) -> str:
+        """The contents of registers while products are summed, for a comment."""
+        inputs = f"{', '.join(self._inputs)}: inputs"
+        if not self.held:
+            rows = "r11: bytes to the next row of pairs; r12: row of pairs; lr: all weights"
+            return f"r0-r3: sums; r4-r8: weights; {inputs}; {rows}"
+        weights = span(4, len(self.block.weights))
+        rows = f"{', '.join(self._rows)}: row{'s' * (self.block.pairs > 1)} of pairs"
+        return f"r0-r3: sums; {weights}: weights; {inputs}; {rows}"
+
     def instructions(self, strips: int, columns: int) -> int:
-        """How many instructions are executed for a channel, about."""
+        """Return approximately how many instructions are executed for a channel."""
         blocks = columns // 2 * len(self._block(2)) + columns % 2 * len(self._block(1))
         around = 1 + len(self._strip) + len(self._next_strip)
         once = len(self._prologue) // 4 + len(self._channel) + 8
@@ -114,20 +127,20 @@ class ChannelCode:
 
     @property
     def _inputs(self) -> tuple[str, str]:
-        """Registers of two words of inputs."""
+        """Registers for two words of inputs."""
         first = 4 + len(self.block.weights) if self.held else 9
         return f"r{first}", f"r{first + 1}"
 
     @property
     def _rows(self) -> tuple[str, ...]:
-        """Registers of the addresses of rows of pairs; of the first one only if not `held`."""
+        """Registers with the address of each row of pairs; if not `held`, one for all rows."""
         if not self.held:
             return ("r12",)
         return tuple(f"r{14 - i}" if i > 1 else "lr" for i in range(self.block.pairs, 0, -1))
 
     @cached_property
     def _prologue(self) -> list[str]:
-        """Instructions that lay out the variables of all channels."""
+        """Instructions at the start of the function that store variables on the stack."""
         lines = ["push {r4-r11, lr}", f"sub sp, sp, #{_FRAME}", f"add r12, sp, #{_FRAME + 36}"]
         lines += ["ldm r12, {r4-r6}", "ldm r3, {r7-r10}"]
         lines += ["ldr r3, [r3, #16]", f"str r3, [sp, #{_ADDEND}]"] if self.scaling.signed else []
@@ -147,7 +160,7 @@ class ChannelCode:
 
     @cached_property
     def _channel(self) -> list[str]:
-        """Instructions that begin a channel."""
+        """Instructions at the start of a channel."""
         lines = [f"ldrd r1, r0, [sp, #{_WEIGHTS}]", f"ldrd r2, r3, [sp, #{_PLANE}]"]
         lines.append("add r2, r0, r2")
         if self.scaling.signed:
@@ -170,10 +183,10 @@ class ChannelCode:
 
     @property
     def _strip(self) -> list[str]:
-        """Instructions that begin a strip.
+        """Instructions at the start of a strip.
 
-        Its blocks of two columns end where the first row of pairs reaches `_END`, or lies one byte
-        behind it if one more column follows.
+        They store `_END`: the address that the first row of pairs has after the last block of two
+        columns, minus 1 if a last single column follows.
         """
         return [
             f"ldr r0, [sp, #{_SPAN}]",
@@ -185,9 +198,10 @@ class ChannelCode:
 
     @property
     def _single_row(self) -> list[str]:
-        """Instructions that make a strip of a last row without a partner.
+        """Instructions that compute the last output row if the number of rows is odd.
 
-        The row below lies on it and is stored first.
+        The strip still computes two rows. Both are stored at the same address, because `_ROW`
+        becomes 0: first the lower row, then the upper one, which is right.
         """
         if self.block.rows == 1:
             return []
@@ -205,7 +219,10 @@ class ChannelCode:
 
     @property
     def _next_strip(self) -> list[str]:
-        """Instructions between two strips, and the branch back; a block leaves where outputs go."""
+        """Instructions between two strips, and the branch back.
+
+        The register of the first word of inputs contains the output address after the last block.
+        """
         out = self._inputs[0]
         return [
             f"ldrd r0, r1, [sp, #{_NEXT_OUT}]",
@@ -219,7 +236,7 @@ class ChannelCode:
         ]
 
     def _block(self, columns: int) -> list[str]:
-        """Instructions that make a block of one or two columns; after two, the branch back."""
+        """Return the instructions for a block of one column, or two with the branch back."""
         pairs = range(self.block.pairs)
         products = [self._ordered(pair, columns) for pair in pairs]
         starts = list(dict.fromkeys(p.output for row in products for p in row))
@@ -237,7 +254,11 @@ class ChannelCode:
         return [*lines, *self._finish(columns), *self._store(columns)]
 
     def _ordered(self, pair: int, columns: int) -> list[BlockProduct]:
-        """The products of a row of pairs: where loading its first columns moves on, those last."""
+        """Return the products of a row of pairs, in the order of computation.
+
+        If the row's address must advance, the first columns come last: their load has offset 0, so
+        it can advance the address.
+        """
         found = self.block.products(pair, columns)
         if not self.held or columns == 1 or not found:
             return found
@@ -252,7 +273,7 @@ class ChannelCode:
         sums: OutputSums,
         cache: WeightRegisters,
     ) -> list[str]:
-        """Instructions that load inputs of a row of pairs, and multiply them."""
+        """Return the instructions that load inputs of a row of pairs, and multiply them."""
         base = self._rows[pair] if self.held else "r12"
         moves = self.held and columns == 2
         step = 8 * self.block.stride[1]
@@ -272,7 +293,7 @@ class ChannelCode:
         return lines
 
     def _finish(self, columns: int) -> list[str]:
-        """Instructions from sums to outputs."""
+        """Return the instructions that requantize the sums of a block."""
         s, totals = self.scaling, [f"r{i}" for i in range(columns * self.block.rows)]
         x, y = self._inputs
         lines: list[str] = []
@@ -298,14 +319,14 @@ class ChannelCode:
         return lines
 
     def _free(self, totals: int) -> list[str]:
-        """Registers that hold nothing at the end of a block of so many sums."""
+        """Return the registers that are free after the products of a block of `totals` sums."""
         weights = len(self.block.weights) if self.held else 0
         sums = {f"r{i}" for i in range(totals)} | {f"r{4 + i}" for i in range(weights)}
         fixed = {*self._inputs, *self._rows, *(() if self.held else ("r11", "lr"))}
         return [r for r in (*(f"r{i}" for i in range(13)), "lr") if r not in sums | fixed]
 
     def _store(self, columns: int) -> list[str]:
-        """Instructions that store outputs: a lower row first, as it may lie on the upper one."""
+        """Return the instructions that store outputs, the lower row first (see `_single_row`)."""
         x, y = self._inputs
         pixel, end = ("r0", f"r{columns}") if self.block.rows == 2 else (y, "r0")
         lines = [f"ldrd {x}, {y}, [sp, #{_OUT}]"]
@@ -323,7 +344,7 @@ class ChannelCode:
 
 
 def _scaled(target: str, source: str, factor: int) -> list[str]:
-    """Instructions that multiply a register with a number."""
+    """Return the instructions that multiply a register by a number; they may change r3."""
     if factor & (factor - 1) == 0:
         return [f"lsl {target}, {source}, #{factor.bit_length() - 1}"]
     return [f"mov r3, #{factor}", f"mul {target}, {source}, r3"]

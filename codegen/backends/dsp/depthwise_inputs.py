@@ -1,4 +1,4 @@
-"""Assembly that widens the inputs of a depthwise convolution: four channels, pairs of rows."""
+"""Assembly that widens inputs of depthwise convolutions: four channels of pairs of rows."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ _COLUMN = (
     "str r5, [r1, r8]",
     "str r4, [r1], #4",
 )
-"""Widens a column of two rows of four channels; inputs become the upper bytes of halfwords."""
+"""Widens four channels of two inputs, one above the other, to the upper bytes of halfwords."""
 
 
 def widening(*, vertical: bool, unrolled: bool) -> tuple[str, ...]:
-    """The instructions of the function that widens pairs of rows.
+    """Return the instructions of the function that widens pairs of rows.
 
-    r0: inputs, r2 bytes before those of the row below; r1: pairs; r3: rows left; r9: turns left;
-    r10: bytes of a pixel; r11, r8: bytes from a channel's pairs to those of the first and the third
-    one after it; r12: columns; lr: a mask. On the stack: from the end of a row to the next one.
+    r0: inputs; r1: pairs; r2: bytes from an input to the one below; r3: pairs of rows left
+    r9: turns left; r10: bytes from a column of inputs to the next; r12: columns; lr: mask
+    r11, r8: bytes from a channel's pairs to those of the next channel and of the third next one
+    Stack: bytes from the end of a pair of rows to the next pair, of inputs and of pairs
 
     Args:
         vertical: whether columns are two rows of the image apart; see `ChannelCode`.
-        unrolled: whether to widen two columns in a turn.
+        unrolled: whether to widen two columns per turn.
     """
     turn = ["subs r9, r9, #1", "bne 2b"]
     columns = ["mov r9, r12", "2:", *_COLUMN, *turn]
@@ -66,5 +67,5 @@ def widening(*, vertical: bool, unrolled: bool) -> tuple[str, ...]:
 
 
 def widening_cost(rows: int, columns: int, *, unrolled: bool) -> int:
-    """Instructions that a call executes, about."""
+    """Return approximately how many instructions a call executes."""
     return 18 + rows * (columns * len(_COLUMN) + (columns if unrolled else 2 * columns) + 8)

@@ -1,6 +1,6 @@
-"""Plans of depthwise convolutions on cores with the DSP extension: what lies where, and when.
+"""Sizes, scratch and packed weights of depthwise convolutions on cores with the DSP extension.
 
-The inputs of four channels stand in working memory, as many rows as there is room for.
+Scratch holds the inputs of four channels, as many rows at once as fit.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from smelt.ir import Array, TensorType
 from smelt.targets import Optimize
 
 SCRATCH_WORDS = 1024
-"""What the inputs of four channels may take."""
+"""Upper limit of the scratch for the inputs of four channels, in words."""
 
 _MOST_TAPS = 511
-"""The sum of so many products of shifted inputs is a number of 32 bits."""
+"""The most taps for which sums of products with shifted inputs fit into 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class DepthwisePlan:
     """How a depthwise convolution is computed.
 
     Attributes:
-        found: its window, weights and scaling.
+        found: window, weights and scaling.
         size: height and width of the output.
-        zero_point: of the input.
-        optimize: what to weigh.
+        zero_point: zero point of the input.
+        optimize: goal of the optimization.
     """
 
     found: DspProducts
@@ -45,9 +45,9 @@ class DepthwisePlan:
     def of(
         found: DspProducts, x: TensorType, output: TensorType, optimize: Optimize
     ) -> DepthwisePlan:
-        """The plan for images of one type that become images of another.
+        """Return the plan for input `x` and an output.
 
-        An image of one row becomes one of one column, whose rows can be paired.
+        An image of one row is treated as an image of one column, whose rows can be paired.
         """
         w, size = found.window, output.shape[1:3]
         zero_point = x.zero_point
@@ -66,22 +66,22 @@ class DepthwisePlan:
 
     @property
     def window(self) -> Window:
-        """Its geometry."""
+        """The window, with rows and columns exchanged if the image is treated as one column."""
         return self.found.window
 
     @property
     def rows(self) -> int:
-        """Rows of outputs of a strip."""
+        """Output rows of a strip."""
         return min(self.size[0], 2)
 
     @property
     def vertical(self) -> bool:
-        """Whether the image is one column, so that blocks are four rows of it."""
+        """Whether the image has one column, so that a block is four output rows."""
         return self.rows == 2 and self.window.size[1] == self.window.kernel[1] == 1
 
     @cached_property
     def code(self) -> ChannelCode:
-        """The function for the outputs of a channel."""
+        """The function that computes the outputs of channels."""
         w = self.window
         block = OutputBlock(w.kernel, w.stride, self.rows)
         if self.vertical:
@@ -98,7 +98,7 @@ class DepthwisePlan:
 
     @property
     def strips(self) -> int:
-        """Strips whose inputs are in working memory at once, as many as there is room for."""
+        """Strips whose inputs are in scratch at once: as many as fit; 0 if none fits."""
         block = self.code.block
         spare_rows = SCRATCH_WORDS // 4 // self.pair_row - block.pairs
         most = -(-self.size[0] // self.rows)
@@ -106,19 +106,19 @@ class DepthwisePlan:
 
     @property
     def plane(self) -> int:
-        """Words of a channel's inputs."""
+        """Words of a channel's inputs in scratch."""
         block = self.code.block
         return ((self.strips - 1) * block.advance + block.pairs) * self.pair_row
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for the inputs of a strip, and sums that are shifted stay exact."""
+        """Whether a strip fits into scratch, offsets into instructions, and sums into 32 bits."""
         exact = self.code.rest >= 0 or self.window.taps <= _MOST_TAPS
         return self.strips > 0 and self.code.fits and exact
 
     @property
     def numbers(self) -> dict[str, int]:
-        """What the functions read of a layer; assembly reads the first five."""
+        """The fields of the layer's struct; assembly reads the first five by their offsets."""
         w = self.window
         return {
             "channels": w.outputs,
@@ -144,7 +144,7 @@ class DepthwisePlan:
 
     @property
     def cost(self) -> int:
-        """Instructions of one channel, about."""
+        """Approximate number of instructions for one channel of an image."""
         strips = -(-self.size[0] // self.rows)
         bands = -(-strips // self.strips)
         block = self.code.block
@@ -157,7 +157,7 @@ class DepthwisePlan:
 
     @property
     def packed(self) -> Array:
-        """int32: bias, multiplier and weights, channel after channel."""
+        """For each channel its requantization constants, then its weights; int32."""
         weights = self.found.weights.astype(np.int64) << self._weight_shift
         none = np.zeros(len(weights), np.int64)
         halves = [
@@ -174,13 +174,13 @@ class DepthwisePlan:
 
     @property
     def _columns(self) -> int:
-        """Columns of the image that are read."""
+        """Columns of the image under any window."""
         read = (self.size[1] - 1) * self.window.stride[1] + self.window.kernel[1]
         return max(min(read - self.window.padding[1][0], self.window.size[1]), 0)
 
     @property
     def _weight_shift(self) -> int:
-        """Bits by which the weights are shifted, of those by which sums are."""
+        """Left shift of the weights: the part of the sums' shift that 16 bits permit."""
         largest = int(np.abs(self.found.weights.astype(np.int64)).max(initial=1))
         free = 15 - largest.bit_length()
         return max(min(self.found.scaling.left - INPUT_SHIFT, free), 0)

@@ -1,8 +1,9 @@
-"""Which products make a block of outputs of a depthwise convolution: two rows of two columns.
+"""The products of a block of a depthwise convolution, which is two rows of two outputs.
 
-A word holds the inputs of a column in two rows, one above the other. SMLAD multiplies it with two
-taps of the window. Where the stride is 1, the second row of outputs begins with the lower half of a
-word: its taps are paired the other way, and what is left at either end is a product of halves.
+A word contains a pair of inputs, one above the other: the upper input in the lower halfword. SMLAD
+multiplies it by two taps of the window. With stride 1, the windows of the second output row start
+at the lower input of a pair. They need other pairs of taps, and taps without a partner at their
+ends, whose products are of single halfwords (SMLABB, SMLABT, SMLATB, SMLATT).
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from functools import cached_property
 from itertools import groupby
 
 TapPosition = tuple[int, int]
-"""Row and column of the window."""
+"""Row and column of a tap in the window."""
 
 WeightWord = tuple[TapPosition, TapPosition | None]
-"""The taps in the lower and in the upper half of a word of weights."""
+"""The taps whose weights are the lower and the upper halfword; the upper one may be unused."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class BlockProduct:
     """A product of a word of inputs and a word of weights.
 
     Attributes:
-        column: of the inputs, from the first that the block reads.
+        column: column of the inputs, relative to the first that the block reads.
         output: row and column of the output within the block.
-        halves: of the inputs and of the weights, as in SMLABT; "ad" for the sum of both products.
-        weights: the word of weights.
+        halves: halfwords of inputs and weights, "b" or "t" each as in SMLABT; "ad" for all (SMUAD).
+        weights: index of the word of weights.
     """
 
     column: int
@@ -38,12 +39,13 @@ class BlockProduct:
 
 @dataclass(frozen=True)
 class OutputBlock:
-    """The geometry of a block.
+    """The sizes of a block of outputs.
 
     Attributes:
         kernel: height and width of the window.
-        stride: rows of inputs, and words of a row of pairs, from one output to the next.
-        rows: of outputs, 1 or 2.
+        stride: input rows from one output row to the next, and words of a row of pairs from one
+            output column to the next.
+        rows: output rows, 1 or 2.
     """
 
     kernel: tuple[int, int]
@@ -52,23 +54,25 @@ class OutputBlock:
 
     @property
     def taps(self) -> int:
-        """Those of the window."""
+        """Taps of the window."""
         return self.kernel[0] * self.kernel[1]
 
     @property
     def pairs(self) -> int:
-        """Rows of input pairs that the block reads."""
+        """Rows of pairs that the block reads."""
         return ((self.rows - 1) * self.stride[0] + self.kernel[0] + 1) // 2
 
     @property
     def advance(self) -> int:
-        """Rows of input pairs from one block to the one below."""
+        """Rows of pairs from a block to the block below."""
         return max(self.rows * self.stride[0] // 2, 1)
 
     def row_taps(self, pair: int, row: int) -> tuple[int, int]:
-        """The rows of the window that the halves of a pair meet for a row of outputs.
+        """Return which rows of the window lie over the upper and the lower input of a pair.
 
-        Rows that the window does not have are -1.
+        Args:
+            pair: row of pairs.
+            row: output row. A row of the window is -1 if the input is outside of the window.
         """
         first = 2 * pair - row * self.stride[0]
         upper, lower = (tap if 0 <= tap < self.kernel[0] else -1 for tap in (first, first + 1))
@@ -76,7 +80,7 @@ class OutputBlock:
 
     @cached_property
     def weights(self) -> tuple[WeightWord, ...]:
-        """The words of weights of a channel."""
+        """The words of a channel's weights: those of two taps for SMLAD, then single taps."""
         duals: dict[WeightWord, None] = {}
         singles: dict[TapPosition, None] = {}
         for pair in range(self.pairs):
@@ -95,14 +99,14 @@ class OutputBlock:
 
     @property
     def places(self) -> list[int]:
-        """For each tap, row by row, the halfword of the weights that holds it."""
+        """For each tap, row by row, the index of a halfword with its weight."""
         found = {
             tap: 2 * i + h for i, word in enumerate(self.weights) for h, tap in enumerate(word)
         }
         return [found[y, x] for y in range(self.kernel[0]) for x in range(self.kernel[1])]
 
     def products(self, pair: int, columns: int) -> list[BlockProduct]:
-        """What is done with a row of input pairs for so many columns of outputs, in their order."""
+        """Return the products of row `pair` of pairs for `columns` output columns."""
         found: list[BlockProduct] = []
         step = self.stride[1]
         for x in range((columns - 1) * step + self.kernel[1]):
@@ -117,7 +121,7 @@ class OutputBlock:
         return found
 
     def _operands(self, rows: tuple[int, int], column: int) -> tuple[str, int]:
-        """Which halves are multiplied, and the word of weights."""
+        """Return `halves` and `weights` of the product with the given rows of the window."""
         upper, lower = rows
         if upper >= 0 and lower >= 0:
             return "ad", self.weights.index(((upper, column), (lower, column)))
@@ -127,7 +131,7 @@ class OutputBlock:
 
 
 def neighbours(columns: Sequence[int]) -> list[list[int]]:
-    """Columns in ascending order, in groups of one, or of two that lie side by side."""
+    """Return ascending columns in groups of one, or of two adjacent columns."""
     found: list[list[int]] = []
     for column, _ in groupby(columns):
         if found and len(found[-1]) == 1 and found[-1][0] + 1 == column:

@@ -1,4 +1,4 @@
-"""Which registers hold sums and weights while a block of a depthwise convolution is computed."""
+"""The registers of sums and weights while a block of a depthwise convolution is computed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from smelt.codegen.backends.dsp.depthwise_products import BlockProduct, OutputBl
 
 
 class OutputSums:
-    """Which sums of a block have begun; their registers, row by row, are r0 to r3."""
+    """The sums of a block, in registers r0 to r3 row by row.
+
+    Args:
+        columns: columns of the block.
+        bias: the output whose register contains the bias, with which every sum starts; that
+            output's sum must be the last to start. None if sums start with a product.
+    """
 
     def __init__(self, columns: int, bias: tuple[int, int] | None) -> None:
         self._columns = columns
@@ -16,12 +22,12 @@ class OutputSums:
         self._begun: set[tuple[int, int]] = set()
 
     def register(self, output: tuple[int, int]) -> str:
-        """Of the sum of an output."""
+        """Return the register of an output's sum."""
         row, column = output
         return f"r{row * self._columns + column}"
 
     def add(self, product: BlockProduct, x: str, w: str) -> str:
-        """The instruction that adds a product to its sum, or begins the sum with it."""
+        """Return the instruction that adds a product of registers `x` and `w` to its sum."""
         total, halves = self.register(product.output), product.halves
         before = total if product.output in self._begun else self._bias
         self._begun.add(product.output)
@@ -31,14 +37,19 @@ class OutputSums:
 
 
 class WeightRegisters:
-    """Which words of weights are in which registers, in the order of their last use."""
+    """The words of weights that are in registers, least recently used first.
+
+    Args:
+        block: the block of outputs.
+        held: whether all words stay in registers from r4 on; otherwise, r4-r8 hold five of them.
+    """
 
     def __init__(self, block: OutputBlock, held: bool) -> None:
         self._free = [] if held else [f"r{i}" for i in range(4, 9)]
         self.registers = {i: f"r{4 + i}" for i in range(len(block.weights))} if held else {}
 
     def load(self, words: Sequence[int]) -> list[str]:
-        """Instructions that load those words that are not there, over those used longest ago."""
+        """Return the instructions that load missing words over the least recently used ones."""
         missing = sorted({word for word in words if word not in self.registers})
         for word in words:
             if word in self.registers:
@@ -54,6 +65,6 @@ class WeightRegisters:
 
 
 def loaded_or_stored(name: str, registers: Sequence[str], address: str) -> list[str]:
-    """The instruction that loads ("ldr") or stores ("str") up to two registers, if any."""
+    """Return the instruction that loads ("ldr") or stores ("str") one or two registers, if any."""
     double = "d" if len(registers) == 2 else ""
     return [f"{name}{double} {', '.join(registers)}, {address}"] if registers else []

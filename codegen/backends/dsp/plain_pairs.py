@@ -1,6 +1,6 @@
 """The plain C that computes the same as the assembly for pairs of channels (see `tile`).
 
-It is compiled where the assembly is not: on other processors, and by compilers without GNU C.
+It is compiled if the assembly is not: for other processors, and by compilers without GNU C.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""1x1 convolutions by a body that layers of all sizes share, on cores with the DSP extension."""
+"""Shared bodies for 1x1 convolutions of all sizes, on cores with the DSP extension."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from smelt.ir import Array, DType
 
 @dataclass(frozen=True)
 class DspPointwiseParameters(Parameters):
-    """Of `backends/dsp/pointwise.j2`.
+    """Variables of `backends/dsp/pointwise.j2`.
 
     Attributes:
-        note: of the comment.
-        pieces: all instructions.
-        pixels: that are computed at a time.
-        scaling: how plain C makes outputs of sums.
+        note: text of the function's comment.
+        pieces: the instructions, split into C statements.
+        pixels: pixels that are computed together.
+        scaling: the requantization in plain C.
     """
 
     note: str
@@ -39,12 +39,12 @@ class DspPointwiseParameters(Parameters):
 
 
 def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> SharedBody:
-    """The body that computes a layer as others of its requantization.
+    """Return the body that a layer can share with layers of equal shifts and limits.
 
     Args:
-        tile: how the layer is computed.
-        stem: of the function's name.
-        pixels: of all its images.
+        tile: the tile of the layer.
+        stem: stem of the function's name.
+        pixels: pixels of all images.
         weights: int8 `[o, 1, depth]`.
     """
     body, signed = PointwiseBody(tile), tile.scaling.signed

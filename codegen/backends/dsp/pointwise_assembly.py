@@ -1,8 +1,8 @@
-"""Assembly of 1x1 convolutions whose sizes are read from the layer's struct, for any depth.
+"""Assembly of 1x1 convolutions that reads all sizes of a layer from a struct.
 
-One function does the whole layer: it widens the inputs of a few pixels, then makes all their output
-channels (see `tile`). What a loop would count is written out for the longest sum, and entered by a
-computed jump as far before its end as the layer needs, which costs one instruction.
+One function computes the whole layer. It widens the inputs of a few pixels, then computes all their
+output channels (see `tile`). Code for the longest sum is written out without a loop. A computed
+jump, which is one instruction, enters it as far before its end as the sums of the layer are long.
 """
 
 from __future__ import annotations
@@ -21,66 +21,67 @@ from smelt.codegen.backends.dsp.tile_assembly import (
 from smelt.codegen.lower.kernel import BodyCost
 
 FIELDS: tuple[str, ...] = ("pixels", "depth", "outputs")
-"""Of the struct; in the signed form `addend` follows."""
+"""Fields of the struct; in the signed form, `addend` follows."""
 
 _LONGEST = 20
-"""Groups of three words of a sum that are written out at most."""
+"""Upper limit of the groups of three words that are written out without a loop."""
 
 _LOOPED = {"speed": 6, "size": 1, "ram": 1}
-"""Those in a turn of the loop of longer sums, and of all where size counts."""
+"""Groups of three words in a turn of the loop: of longer sums, and without `speed` of all sums."""
 
 _WIDENED = {"speed": 3, "size": 0, "ram": 0}
 """Values of `PointwiseBody.log_widened`."""
 
 _FRAME = 92
-"""Bytes of the stack beside nine saved registers."""
+"""Bytes of variables on the stack; nine saved registers follow."""
 
 _OUT, _END, _PATCH, _HEAD, _CHAIN, _PAIRS_END, _ALL_END = 0, 12, 16, 20, 24, 28, 32
 _WEIGHTS, _DEPTH, _LAST_OUT, _OUT_END, _LAST_IN, _NEXT_IN = 36, 44, 52, 56, 60, 64
 _TURNS, _WIDEN, _TAIL, _PATCH_END, ADDEND = 68, 72, 76, 80, 84
-"""Where things stand on the stack. From `_OUT` to `_HEAD` they are loaded at once; behind
-`_WEIGHTS` stands the patch again, behind `_DEPTH` the number of outputs."""
+"""Offsets of variables on the stack. One instruction loads those from `_OUT` to `_HEAD`. The word
+after `_WEIGHTS` is the patch again, the word after `_DEPTH` the number of output channels."""
 
 
 @dataclass(frozen=True)
 class PointwiseBody:
-    """A body for all 1x1 convolutions of one requantization.
+    """A body for 1x1 convolutions with equal shifts and limits.
 
     Attributes:
-        tile: of the layer that it is made for; its sizes are not in the text.
+        tile: the tile of one layer; its sizes are not in the instructions, except that its sum is
+            the longest sum that the body can compute if it is not `looped`.
     """
 
     tile: DspTile
 
     @property
     def looped(self) -> bool:
-        """Whether sums are too long to be written out, or size counts."""
+        """Whether sums need a loop: they are too long to be written out, or flash is scarce."""
         return self.tile.optimize != "speed" or self.tile.words > 3 * _LONGEST
 
     @property
     def triples(self) -> int:
-        """Groups of three words of a sum that the text holds, beside those that begin it."""
+        """Groups of three words that are written out, after the first words of a sum."""
         return _LOOPED[self.tile.optimize] if self.looped else (self.tile.words - 1) // 3
 
     @property
     def family(self) -> tuple[int | bool, ...]:
-        """Equal for bodies of which the longest can serve the layers of all."""
+        """A key that is equal for bodies if the longest of them can compute all their layers."""
         t, s = self.tile, self.tile.scaling
         return t.pixels, s.signed, s.left, s.right, s.low, s.high, self.looped, self.log_widened
 
     @property
     def log_widened(self) -> int:
-        """The binary logarithm of how many words of inputs a turn of the widening loop takes."""
+        """Binary logarithm of the words of inputs that one turn of the widening loop reads."""
         return _WIDENED[self.tile.optimize]
 
     @property
     def pieces(self) -> tuple[tuple[str, ...], ...]:
-        """All instructions, in pieces of which none is longer than a C string may be."""
+        """The instructions, split so that no C string becomes too long."""
         whole = self._setup, self._group, self._heads, self._chain, self._finish, self._end
         return tuple(map(tuple, whole))
 
     def cost(self, pixels: int) -> BodyCost:
-        """What it takes for a layer of so many pixels."""
+        """Return the cost for a layer of the tile's sizes with `pixels` pixels."""
         t, n = self.tile, self.tile.pixels
         count = assembled(self._setup)
         widened = t.quads * (3 * n + 1) + 2 * max(1, -(-t.quads >> self.log_widened))
@@ -98,9 +99,10 @@ class PointwiseBody:
 
     @property
     def _setup(self) -> list[str]:
-        """What is computed once for a layer. r0: inputs, r1: weights, r2: patch, r3: layer.
+        """Instructions that compute sizes and addresses once for a layer.
 
-        Addresses of labels count in words from an aligned one, so that the function must be.
+        r0: inputs; r1: weights; r2: patch; r3: layer.
+        ADR counts from the program counter rounded down to a word: the function must be aligned.
         """
         t, n = self.tile, self.tile.pixels
         beyond = {
@@ -131,7 +133,10 @@ class PointwiseBody:
 
     @property
     def _measured(self) -> list[str]:
-        """Ends of weights, and where jumps go. r5: depth, r6: outputs."""
+        """Instructions that compute ends of weights and destinations of jumps.
+
+        r5: depth; r6: output channels.
+        """
         t, n = self.tile, self.tile.pixels
         lines = ["and r7, r5, #3", "lsr r8, r5, #2", "add r9, r7, #1", "lsr r9, r9, #1"]
         lines += ["add r9, r9, r8, lsl #1", f"add r10, r9, #{2 * t.row}", "lsr r11, r6, #1"]
@@ -163,7 +168,7 @@ class PointwiseBody:
 
     @property
     def _group(self) -> list[str]:
-        """What widens the inputs of a few pixels. r0: their inputs, r6: their outputs."""
+        """Instructions that widen the inputs of a group of pixels. r0: inputs; r6: outputs."""
         n = self.tile.pixels
         lower, upper = [f"r{4 + p}" for p in range(n)], [f"r{4 + n + p}" for p in range(n)]
         turn = [f"ldr {b}, [r{p}], #4" for p, b in enumerate(upper)]
@@ -174,7 +179,7 @@ class PointwiseBody:
         lines += ["2:", f"ldrd r4, r5, [sp, #{_DEPTH}]"]
         for p in range(1, n):
             lines += [f"add r{p}, r{p - 1}, r4", f"add r{6 + p}, r{5 + p}, r5"]
-        lines += [_stored(n), f"ldr r3, [sp, #{_PATCH}]", f"ldr r12, [sp, #{_TURNS}]"]
+        lines += [_store_targets(n), f"ldr r3, [sp, #{_PATCH}]", f"ldr r12, [sp, #{_TURNS}]"]
         lines += [f"ldr pc, [sp, #{_WIDEN}]", "3:", *repeated(1 << self.log_widened, turn)]
         lines += ["4:", "subs r12, r12, #1", "bne 3b", f"ldr pc, [sp, #{_TAIL}]"]
         both = [f"pkhbt {a}, {a}, {b}, lsl #16" for a, b in zip(lower, upper, strict=True)]
@@ -182,16 +187,16 @@ class PointwiseBody:
         two = [f"ldrsb {b}, [r{p}, #1]" for p, b in enumerate(upper)]
         three = [f"ldrsb {b}, [r{p}, #2]" for p, b in enumerate(upper)]
         move = f"add r{n - 1}, r{n - 1}, #"
-        lines += ["5:", *one, _kept(lower), f"{move}1", "b 8f"]
-        lines += ["6:", *one, *two, *both, _kept(lower), f"{move}2", "b 8f"]
-        lines += ["7:", *one, *three, *both, *two, _kept([*lower, *upper]), f"{move}3"]
+        lines += ["5:", *one, _store_widened(lower), f"{move}1", "b 8f"]
+        lines += ["6:", *one, *two, *both, _store_widened(lower), f"{move}2", "b 8f"]
+        lines += ["7:", *one, *three, *both, *two, _store_widened([*lower, *upper]), f"{move}3"]
         lines += ["8:", f"str r{n - 1}, [sp, #{_NEXT_IN}]", f"ldrd r10, r11, [sp, #{_WEIGHTS}]"]
         lines += [f"ldr r9, [sp, #{_PAIRS_END}]", f"str r9, [sp, #{_END}]"]
         return [*lines, f"ldr pc, [sp, #{_HEAD}]"]
 
     @property
     def _heads(self) -> list[str]:
-        """What begins the sums of two channels with one, two or three words."""
+        """Instructions that start the sums of two channels with one, two or three words."""
         jump = f"ldr pc, [sp, #{_CHAIN}]"
         lines: list[str] = []
         for count in (1, 2, 3):
@@ -200,7 +205,7 @@ class PointwiseBody:
 
     @property
     def _chain(self) -> list[str]:
-        """What adds to the sums, three words at a time."""
+        """Instructions that add the products of all further words, three at a time."""
         lines = ["13:", *repeated(self.triples, accumulated(self.tile, 3)), "14:"]
         if self.looped:
             lines += [f"ldr r9, [sp, #{_PATCH_END}]", "cmp r11, r9", "bne 13b"]
@@ -208,34 +213,41 @@ class PointwiseBody:
 
     @property
     def _finish(self) -> list[str]:
-        """What makes outputs of the sums of two channels, and begins the next two."""
+        """Instructions that requantize the sums of two channels and go on to the next two."""
         n = self.tile.pixels
         lines = [*scaled_pair(self.tile, ADDEND), "ldm sp, {r6-r9, r11, lr}"]
         for p in range(n):
             lines += [f"strb r{p}, [r{6 + p}], #1", f"strb r{3 + p}, [r{6 + p}], #1"]
-        return [*lines, _stored(n), "cmp r10, r9", "beq 15f", "bx lr"]
+        return [*lines, _store_targets(n), "cmp r10, r9", "beq 15f", "bx lr"]
 
     @property
     def _end(self) -> list[str]:
-        """What follows the last two channels, and the last pixels."""
+        """Instructions after the last whole pair of channels, and after the last whole group."""
         n = self.tile.pixels
         lines = ["15:", f"ldr r0, [sp, #{_ALL_END}]", "cmp r10, r0", "bne 16f"]
         lines += [f"mov r6, r{5 + n}"] * (n > 1)
         lines += [f"ldr r0, [sp, #{_NEXT_IN}]", "b 1b", "16:", f"str r0, [sp, #{_END}]"]
         lines += [f"sub r{6 + p}, r{6 + p}, #1" for p in range(n)]
-        lines += [_stored(n), "bx lr", "17:", f"ldr r4, [sp, #{_OUT_END}]", "cmp r6, r4"]
+        lines += [_store_targets(n), "bx lr", "17:", f"ldr r4, [sp, #{_OUT_END}]", "cmp r6, r4"]
         lines += ["beq 18f", "mov r6, r9", f"ldr r0, [sp, #{_LAST_IN}]", "b 2b"]
         return [*lines, "18:", f"add sp, sp, #{_FRAME}", "pop {r4-r11, pc}"]
 
 
 def _before(count: str, size: int, end: str, place: int) -> list[str]:
-    """Instructions that store the address which is so many times `size` bytes before a label."""
+    """Return the instructions that store a destination: `count` times `size` bytes before a label.
+
+    Args:
+        count: register of the number; overwritten.
+        size: bytes of one repetition of the code before the label.
+        end: the label.
+        place: offset on the stack.
+    """
     lines = [f"mov r11, #{size}", f"mul {count}, {count}, r11", f"adr r11, {end}"]
     return [*lines, f"sub r11, r11, {count}", "orr r11, r11, #1", f"str r11, [sp, #{place}]"]
 
 
 def specialized_cost(tile: DspTile, pixels: int) -> BodyCost:
-    """What the functions take that only layers of one size can use."""
+    """Return the cost of a layer's own functions, which contain its sizes."""
     t, n = tile, tile.pixels
     function, widening = TileParameters.of(t), WideningParameters.of(t)
     tail = (0, n + 1, 3 * n + 1, 4 * n + 1)[t.tail]
@@ -247,26 +259,26 @@ def specialized_cost(tile: DspTile, pixels: int) -> BodyCost:
     pairs = -(-t.outputs // 2)
     entered = function.sums.index("1:") + 2
     group = _GLUE + widened + entered + pairs * (sums + len(function.finish))
-    group += (len(function.again) + 2) * t.odd
-    lines = (*widening.lines, *function.sums, *function.finish, *function.again)
+    group += (len(function.overlapping) + 2) * t.odd
+    lines = (*widening.lines, *function.sums, *function.finish, *function.overlapping)
     return BodyCost(-(-pixels // n) * group, _bytes(lines) + _CALLING)
 
 
 _GLUE, _CALLING = 17, 88
-"""Instructions that compiled C takes around each group of pixels, and its bytes."""
+"""The C function that calls them: its instructions per group of pixels, and its bytes."""
 
 
-def _stored(pixels: int) -> str:
-    """The instruction that stores where the next outputs of pixels go."""
+def _store_targets(pixels: int) -> str:
+    """Return the instruction that stores the addresses of the pixels' next outputs."""
     return "str r6, [sp]" if pixels == 1 else f"stm sp, {{{span(6, pixels)}}}"
 
 
-def _kept(registers: Sequence[str]) -> str:
-    """The instruction that stores widened inputs."""
+def _store_widened(registers: Sequence[str]) -> str:
+    """Return the instruction that stores widened inputs."""
     listed = ", ".join(registers)
     return f"str {listed}, [r3]" if len(registers) == 1 else f"stm r3, {{{listed}}}"
 
 
 def _bytes(lines: Iterable[str]) -> int:
-    """The size of instructions; most of them have four bytes."""
+    """Return the approximate size of instructions: most have four bytes."""
     return 4 * assembled(lines)

@@ -1,7 +1,7 @@
 """int8 pools on cores with the DSP extension.
 
-Maxima compare four bytes at once (SSUB8, SEL); sums of four channels are two words of two halves
-(SXTAB16), of which each becomes an average by one product of 32 by 16 bits (SMLAWB).
+Maxima compare four bytes at once (SSUB8, SEL). The sums of four channels are the halfwords of two
+words (SXTAB16). One multiplication of 32 by 16 bits (SMLAWB) turns a sum into an average.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce
 
 _SHIFTS = 32, 30, 29
-"""The first leaves results in upper halves of words; the others serve windows of one pixel too."""
+"""Right shifts of the products, tried in order. With 32, results are in upper halfwords. The other
+two also serve windows of one pixel."""
 
 _HALF = 0x8000
-"""What makes sums of 16 bits positive."""
+"""Number by which 16-bit sums are increased, so that they are not negative."""
 
 
 @lru_cache(maxsize=64)
@@ -44,7 +45,7 @@ class DspPool(Kernel[Pool2D | Reduce]):
         if isinstance(p, Refusal):
             return p
         if p.channels < 4:
-            return Refusal(f"{node.op.name} is served in assembly for four channels or more.")
+            return Refusal(f"{node.op.name} in words needs at least four channels.")
         return pool_words(p, request, _CORE)
 
 

@@ -1,19 +1,22 @@
-"""From sums to int8 on cores with the DSP extension: one high multiply and one saturating shift.
+"""Requantization to int8 on cores with the DSP extension: a high multiply and a saturating shift.
 
-The forms, for a sum that still lacks its bias (shifting it costs nothing, that rides in the
-addition of the bias), `>> 32` rounding to nearest:
+The sum does not include its bias yet. There are two forms, in which `>> 32` rounds to nearest:
 
     plain:   a = (sum << left) + bias;  output = ssat8((a * multiplier >> 32) >> right)
-    signed:  a likewise;  h = (a * multiplier >> 32) + addend;
+    signed:  a as above;  h = (a * multiplier >> 32) + addend;
              output = ssat8((h - (lower & (a >> 31))) >> right)
 
-Both rise with the sum, so each is exact if, and only if, every stored value is first reached by the
-same sum as by the rounding of the model (`Requantization.thresholds`). For a given multiplier
-either side of a threshold bounds the bias, which counts in fractions (2^-left) of a sum: the bias
-is right if it lies within all these bounds. The signed form lowers negative numbers by one unit of
-gemmlowp's first product, which turns its ties away from zero into ties upwards; the plain form does
-without wherever few enough sums lie at a tie, which is so for most layers behind a ReLU, and where
-the zero point, counted in sums, is a number of 32 bits.
+The left shift is free: the instruction that adds the bias also shifts the sum.
+
+In both forms, outputs rise with the sum. A form is therefore exact if, and only if, it first
+reaches every stored value at the same sum as the model's rounding (`Requantization.thresholds`).
+For a given multiplier, the sums on both sides of each threshold bound the bias, whose unit is
+2^-left of a sum. A bias within all these bounds is exact.
+
+gemmlowp rounds ties away from zero. The signed form subtracts one unit of gemmlowp's first product
+from negative numbers, after which ties must round up, as for positive numbers. The plain form has
+fewer instructions. It is exact if few enough sums are ties, as in most layers with a ReLU, and if
+the zero point, in units of a sum, fits into 32 bits.
 """
 
 from __future__ import annotations
@@ -30,28 +33,30 @@ _PREFERRED = 12, 11, 10, 13, 14, 9, 15
 """Right shifts in the order in which they are tried: layers of equal shifts share functions."""
 
 _MOST_RIGHT = 20
-"""Numerators of thresholds stay within int64."""
+"""Largest right shift: numerators of thresholds must fit into int64."""
 
 _LEFT = 10
-"""The same for the shift of sums. Thresholds of 255 values leave a bias 1/255 of a sum or less."""
+"""Preferred left shift. The thresholds of 255 values leave an interval of 1/255 of a sum or less
+for the bias, so the bias needs a unit much smaller than a sum."""
 
 _NEIGHBOURS = 24
-"""How far from the nearest multiplier others are tried: where sums are too large to be shifted far,
-the biases that are right for one may lie between two integers, and for the next one not."""
+"""Multipliers at most this far from the nearest one are tried. If sums are too large to be shifted
+far, the interval of exact biases may contain an integer for only some multipliers."""
 
 _FAR = np.int64(1) << 62
+"""A bound that is larger than any bias."""
 
 
 @dataclass(frozen=True)
 class ScalingStruct:
-    """The struct from which plain C reads how sums become outputs (see `plain_pairs`).
+    """The struct from which plain C reads the requantization (see `plain_pairs`).
 
     Attributes:
         left: Shift of the sums.
         right: Shift of the products.
         low: Smallest output.
         high: Largest output.
-        addend: C of the signed form's addend; 0 in the plain form.
+        addend: C expression of the signed form's addend; 0 in the plain form.
         constants: Words of a channel's constants: 3 in the signed form, 2 in the plain one.
     """
 
@@ -68,14 +73,14 @@ class DspScaling:
     """A requantization in one of the forms above.
 
     Attributes:
-        left: shift of the sums.
-        right: shift of the products, 1 to 20.
-        multipliers: int64 `[o]`, within int32.
-        biases: int64 `[o]`, within int32; they hold the zero point in the plain form.
-        lowers: int64 `[o]`, the signed form's; None in the plain one.
-        addend: the signed form's, from the zero point; 0 in the plain one.
+        left: left shift of the sums.
+        right: right shift of the products, 1 to 20.
+        multipliers: int64 `[o]`, values within int32.
+        biases: int64 `[o]`, values within int32; they include the zero point in the plain form.
+        lowers: int64 `[o]`, numbers subtracted if `a` is negative; None in the plain form.
+        addend: zero point and rounding of the signed form; 0 in the plain form.
         low: smallest stored output; -128 needs no instruction.
-        high: largest stored output; 127 needs none either.
+        high: largest stored output; 127 needs no instruction.
     """
 
     left: int
@@ -89,26 +94,28 @@ class DspScaling:
 
     @property
     def signed(self) -> bool:
-        """Whether negative sums are lowered."""
+        """Whether this is the signed form."""
         return self.lowers is not None
 
     @property
     def rows(self) -> Array:
-        """int64 `[o, 2 or 3]`: bias, multiplier and what negative sums are lowered by."""
+        """Constants of the channels, int64 `[o, 2 or 3]`: bias, multiplier, `lower` if signed."""
         columns = [self.biases, self.multipliers]
         return np.stack(columns if self.lowers is None else [*columns, self.lowers], axis=1)
 
     def product(
         self, register: str, multiplier: str, lower: str = "", spare: str = "", addend: str = ""
     ) -> list[str]:
-        """Instructions that multiply a shifted sum with its bias, and keep the upper half.
+        """Return the instructions that turn `a` into the number before `>> right`.
+
+        The last three arguments are for the signed form only.
 
         Args:
-            register: of the sum and of the result.
-            multiplier: the register that holds it.
-            lower: the register of what negative sums are lowered by, in the signed form.
-            spare: what may be changed in that form.
-            addend: the register of that form's addend.
+            register: register of `a` (the shifted sum plus the bias) and of the result.
+            multiplier: register of the multiplier.
+            lower: register of the number to subtract if `a` is negative.
+            spare: a register that may be overwritten; may be that of `lower`.
+            addend: register of the addend.
         """
         if not self.signed:
             return [f"smmulr {register}, {register}, {multiplier}"]
@@ -119,12 +126,12 @@ class DspScaling:
         ]
 
     def saturated(self, register: str) -> list[str]:
-        """Instructions that shift a product and bring it within the limits of outputs."""
+        """Return the instructions that shift a product and clamp it to the limits of outputs."""
         return saturated(register, self.right, self.low, self.high)
 
     @property
     def struct(self) -> ScalingStruct:
-        """The struct for plain C."""
+        """The same requantization for plain C."""
         addend = c_int(self.addend) if self.signed else "0"
         return ScalingStruct(
             left=self.left,
@@ -137,12 +144,12 @@ class DspScaling:
 
     @property
     def note(self) -> str:
-        """How results are rounded, for a function's comment."""
+        """The rounding, for a function's comment."""
         return "Results: one rounding, proved equal to the model's for every sum that can occur."
 
 
 def saturated(register: str, right: int, low: int, high: int) -> list[str]:
-    """Instructions that shift a number in a register to the right, and clamp it."""
+    """Return the instructions that shift a register right and clamp it to `low` ... `high`."""
     lines = [f"ssat {register}, #8, {register}, asr #{right}"]
     for limit, condition, narrower in ((low, "lt", low > -128), (high, "gt", high < 127)):
         if narrower:
@@ -152,11 +159,11 @@ def saturated(register: str, right: int, low: int, high: int) -> list[str]:
 
 
 def dsp_scaling(requantization: Requantization, bias: Array) -> DspScaling | None:
-    """The cheapest exact form; None where neither is.
+    """Return the cheapest exact form; None if none is found.
 
     Args:
-        requantization: its sums hold the bias.
-        bias: int64 `[o]`, what the form adds to sums.
+        requantization: the model's rounding, for sums that include the bias.
+        bias: int64 `[o]`: the part of these sums that the form adds.
     """
     q = requantization
     ends = np.abs(np.stack([q.lowest, q.highest, q.lowest - bias, q.highest - bias]))
@@ -187,7 +194,7 @@ def dsp_scaling(requantization: Requantization, bias: Array) -> DspScaling | Non
 def _fit(
     q: Requantization, bias: Array, thresholds: Array, shifts: tuple[int, int], *, signed: bool
 ) -> DspScaling | None:
-    """The form with these shifts, if there are multipliers and biases for every channel."""
+    """Return the form with the given shifts, if every channel has an exact multiplier and bias."""
     left, right = shifts
     exact = np.ldexp(_real(q), 32 + right - left)
     if (exact >= 2.0**31 - 4).any():
@@ -197,7 +204,7 @@ def _fit(
         unit = right + q.shifts
         lowers = np.where((q.multipliers == 0) | (unit < 0), 0, np.int64(1) << unit.clip(0, 30))
     if not signed:
-        # A channel without a scale is a constant: any multiplier does that makes its bias small.
+        # A channel with only one possible sum: any multiplier works; large ones have a small bias.
         exact = np.where(q.highest == q.lowest, np.maximum(exact, 2.0**30), exact)
     goals = _goals(q, right, lowers, signed=signed)
     multipliers, biases = np.zeros_like(lowers), np.zeros_like(lowers)
@@ -233,13 +240,13 @@ def _fit(
 
 
 def _goals(q: Requantization, right: int, lowers: Array, *, signed: bool) -> Array:
-    """int64 `[o, values]`: what `a * multiplier` must reach for each stored value above `low`."""
+    """Return the least `a * multiplier` for each stored value above `low`: int64 `[o, values]`."""
     values = np.arange(q.low + 1, q.high + 1)
     if not signed:
         return np.broadcast_to((values << (right + 32)) - (1 << 31), (len(lowers), len(values)))
     centred = values - q.zero_point
     heights = (centred << right) - (1 << right >> 1)
-    # Up to the zero point sums below zero are to reach the value less what they are lowered by.
+    # Negative sums reach values up to the zero point; `lowers` is subtracted from them afterwards.
     lowered = np.minimum(heights + lowers[:, None], 0)
     return (np.where(centred <= 0, lowered, heights) << 32) - (1 << 31)
 
@@ -247,12 +254,15 @@ def _goals(q: Requantization, right: int, lowers: Array, *, signed: bool) -> Arr
 def _bounds(
     lowest: Array, highest: Array, thresholds: Array, goals: Array, multipliers: Array, left: int
 ) -> tuple[Array, Array]:
-    """int64 `[o]` each: least and largest right bias, beside that which the sums hold."""
+    """Return the least and the largest exact bias, int64 `[o]` each.
+
+    They are in addition to the bias that the sums include, and in units of 2^-left of a sum.
+    """
     lowest, highest = lowest[:, None], highest[:, None]
     divisor = np.maximum(multipliers, 1)[:, None]
     needed = -(-goals // divisor)
     still = multipliers[:, None] == 0
-    # A product that is always 0 reaches every goal that is not above 0, at once.
+    # With multiplier 0, the product is always 0: every sum reaches goals up to 0, none the others.
     needed = np.where(still, np.where(goals <= 0, -_FAR >> 1, _FAR >> 1), needed)
     reached = np.clip(thresholds, lowest, highest + 1)
     least = np.where(thresholds <= highest, needed - (reached << left), -_FAR)
@@ -261,7 +271,7 @@ def _bounds(
 
 
 def _thresholds(q: Requantization) -> Array:
-    """int64 `[o, values]`: `Requantization.thresholds`, also of channels that are constants."""
+    """Return `Requantization.thresholds`, int64 `[o, values]`, also for constant channels."""
     first = q.outputs(q.lowest)
     moves = first != q.outputs(q.highest)
     values = np.arange(q.low + 1, q.high + 1)
@@ -272,7 +282,7 @@ def _thresholds(q: Requantization) -> Array:
 
 
 def _real(q: Requantization) -> Array:
-    """float64 `[o]`: what sums are multiplied by."""
+    """Return the real factors of the sums, float64 `[o]`."""
     if q.reals is not None:
         return q.reals.astype(np.float64)
     return np.ldexp(q.multipliers.astype(np.float64), (q.shifts - 31).astype(np.int32))

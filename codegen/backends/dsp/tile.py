@@ -1,10 +1,12 @@
-"""The tile that multiplies patches with weights: two products an instruction, two outputs a word.
+"""Tiles: up to three pixels, whose patches are multiplied by the weights of two channels at a time.
 
-SMLAD adds two products of halfwords. A halfword of packed weights is one output channel's weight A
-plus 256 times another's, B: the sum of the products with it is that of A's plus 256 times that of
-B's, and SXTB16 makes A's weights of it, so that one load and one widening serve two channels. The
-sum of B's products is the difference of the two sums, if 256 times it fits into 32 bits, as it does
-wherever B's weights have a norm of less than 65536.
+SMLAD adds two products of halfwords to a sum. A halfword of packed weights contains the weights of
+two output channels, weight0 + 256 * weight1, so one load serves both channels:
+
+1. SMLAD with the packed weights adds up to sum0 + 256 * sum1.
+2. SXTB16 extracts weight0 of both halfwords, and SMLAD with these adds up to sum0.
+3. The difference is 256 * sum1. It is exact if it fits into 32 bits, so the magnitudes of a
+   channel's weights must add up to less than 65536.
 """
 
 from __future__ import annotations
@@ -18,26 +20,32 @@ from smelt.ir import Array
 from smelt.targets import Optimize
 
 PATCH_BYTES = 4096
-"""What the inputs of a tile may take."""
+"""Upper limit of the scratch for the widened inputs of a tile."""
+
+UNPAIRED = (
+    "has weights that cannot be paired: one is -128, or the magnitudes of a channel's weights "
+    "add up to 65,536 or more."
+)
+"""End of the refusal of weights that are not `pairs_exact`."""
 
 _STRAIGHT = {"speed": 48, "size": 9, "ram": 9}
-"""Words of a sum up to this many are written out."""
+"""Sums of up to this many words are written out without a loop."""
 
 _LOOPED = {"speed": 6, "size": 1, "ram": 1}
-"""Triples of words in one turn of a loop."""
+"""Steps of three words in one turn of a loop."""
 
 
 @dataclass(frozen=True)
 class DspTile:
-    """A tile.
+    """The sizes and the scaling of a tile.
 
     Attributes:
-        pixels: at a time, 1 to 3.
-        outputs: channels, at least 2.
-        rows: runs of inputs that a sum goes over.
-        run: inputs in a run, which stand together.
-        scaling: how sums become outputs.
-        optimize: what to weigh.
+        pixels: pixels that are computed together, 1 to 3.
+        outputs: output channels, at least 2.
+        rows: runs of a pixel: rows of the window.
+        run: inputs of a run, which are contiguous.
+        scaling: the requantization.
+        optimize: goal of the optimization.
     """
 
     pixels: int
@@ -49,88 +57,88 @@ class DspTile:
 
     @property
     def quads(self) -> int:
-        """Whole words of inputs in a run."""
+        """Whole groups of four inputs in a run."""
         return self.run // 4
 
     @property
     def tail(self) -> int:
-        """Inputs of a run after its whole words."""
+        """Inputs of a run after its whole groups of four."""
         return self.run % 4
 
     @property
     def run_words(self) -> int:
-        """Words of two widened inputs of a run."""
+        """Words of a widened run; a word contains two inputs."""
         return 2 * self.quads + (self.tail + 1) // 2
 
     @property
     def words(self) -> int:
-        """Words of two widened inputs of a pixel."""
+        """Words of the widened inputs of a pixel."""
         return self.rows * self.run_words
 
     @property
     def patch_bytes(self) -> int:
-        """Size of the inputs of all pixels."""
+        """Bytes of the widened inputs of all pixels."""
         return 4 * self.words * self.pixels
 
     @property
     def first(self) -> int:
-        """Words of the first step, which need not be three."""
+        """Words of a sum's first step, 1 to 3; all other steps have three."""
         return (self.words - 1) % 3 + 1
 
     @property
     def unrolled(self) -> int:
-        """Triples of words in a turn of the loop."""
+        """Steps of three words in a turn of the loop."""
         return _LOOPED[self.optimize]
 
     @property
     def turns(self) -> int:
-        """Of the loop; 0 where all is written out."""
+        """Turns of the loop; 0 if all steps are written out."""
         triples = self.words // 3 - (self.first == 3)
         return 0 if self.words <= _STRAIGHT[self.optimize] else triples // self.unrolled
 
     @property
     def repeats(self) -> int:
-        """Triples of words between the first step and the loop."""
+        """Steps of three words between the first step and the loop."""
         return (self.words - self.first) // 3 - self.turns * self.unrolled
 
     @property
     def odd(self) -> bool:
-        """Whether the last channel has no partner of its own."""
+        """Whether the number of channels is odd, so that the last pair overlaps the one before."""
         return self.outputs % 2 == 1
 
     @property
     def row(self) -> int:
-        """Words that requantize a channel."""
+        """Words of a channel's requantization constants."""
         return 3 if self.scaling.signed else 2
 
     @property
     def pair_words(self) -> int:
-        """Words of a pair of channels."""
+        """Words of weights and constants of a pair of channels."""
         return self.words + 2 * self.row
 
     @property
     def pair_bytes(self) -> int:
-        """Bytes of a pair of channels."""
+        """Bytes of weights and constants of a pair of channels."""
         return 4 * self.pair_words
 
     @property
     def looped_bytes(self) -> int:
-        """Bytes of all pairs that overlap with no other one."""
+        """Bytes of weights and constants of all pairs but an overlapping last one."""
         return self.outputs // 2 * self.pair_bytes
 
     @property
     def widen_unrolled(self) -> int:
-        """Words of inputs in a turn of the widening loop; 0 where inputs fill no word."""
+        """Groups of four inputs in a turn of the widening loop; 0 if a run has no whole group."""
         most = min(self.quads, 4 if self.optimize == "speed" else 1)
         return max((n for n in range(1, most + 1) if self.quads % n == 0), default=0)
 
     @property
     def widen_turns(self) -> int:
-        """Of the widening loop."""
+        """Turns of the widening loop."""
         return self.quads // self.widen_unrolled if self.quads else 0
 
     def packed(self, weights: Array) -> Array:
-        """int32: weights `[o, rows, run]`, int8, and the scaling as the tile reads them."""
+        """Return int8 weights `[o, rows, run]` and the scaling as int32, in the tile's order."""
         starts = np.arange(0, self.outputs - 1, 2)
         if self.odd:
             starts = np.append(starts, self.outputs - 2)
@@ -140,7 +148,7 @@ class DspTile:
         return whole.astype(np.uint64).astype(np.uint32).view(np.int32).ravel()
 
     def pairs(self, weights: Array) -> Array:
-        """int64 `[o / 2, words]`: weights `[o, rows, run]`, int8, of two channels in a halfword."""
+        """Return int8 weights `[o, rows, run]` in pairs of channels, as int64 `[o / 2, words]`."""
         words = _halves(weights.astype(np.int64)).reshape(len(weights), -1, 2)
         halves = (words[::2] + 256 * words[1::2]) & 0xFFFF
         return halves[..., 0] | halves[..., 1] << 16
@@ -155,14 +163,14 @@ def with_addend(packed: Array, scaling: DspScaling) -> Array:
 
 
 def pairs_exact(weights: Array) -> bool:
-    """Whether pairs of int8 weights `[o, ...]` fit into halfwords, and the sums into 32 bits."""
+    """Return whether pairs of int8 weights `[o, ...]` fit into halfwords, and sums into 32 bits."""
     rows = weights.astype(np.int64).reshape(len(weights), -1)
-    norms = np.abs(rows).sum(axis=1)
-    return bool((norms < 65536).all() and ((rows > -128).all() or len(rows) == 1))
+    magnitudes = np.abs(rows).sum(axis=1)
+    return bool((magnitudes < 65536).all() and ((rows > -128).all() or len(rows) == 1))
 
 
 def _halves(weights: Array) -> Array:
-    """`[o, rows, run]` as `[o, rows, words, 2]` in the order in which inputs are widened."""
+    """Return weights `[o, rows, run]` in the order of widened inputs, `[o, rows, words, 2]`."""
     outputs, rows, run = weights.shape
     quads, tail = run // 4, run % 4
     first = weights[..., : 4 * quads].reshape(outputs, rows, quads, 2, 2).swapaxes(3, 4)

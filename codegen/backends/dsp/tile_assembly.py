@@ -1,4 +1,4 @@
-"""Assembly of tiles (see `tile`) and of what widens their inputs; what plain C has of both."""
+"""Assembly of tiles (see `tile`), and of the function that widens their inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TileParameters(Parameters):
         inputs: Registers of a word of inputs of each pixel.
         sums: Instructions up to the sums of a pair.
         finish: Instructions from the sums to the stored outputs.
-        again: Instructions that begin the last pair of an odd number of channels; else empty.
+        overlapping: Instructions that begin the last pair of an odd number of channels; else empty.
         pair_constants: Words of constants of a pair.
         scaling: The struct from which plain C requantizes.
     """
@@ -43,7 +43,7 @@ class TileParameters(Parameters):
     inputs: str
     sums: tuple[str, ...]
     finish: tuple[str, ...]
-    again: tuple[str, ...]
+    overlapping: tuple[str, ...]
     pair_constants: int
     scaling: ScalingStruct
 
@@ -59,7 +59,7 @@ class TileParameters(Parameters):
             inputs=inputs,
             sums=(*_enter(tile), "1:", *_sums(tile)),
             finish=tuple(_finish(tile)),
-            again=tuple(_again(tile)) if tile.odd else (),
+            overlapping=tuple(_overlapping(tile)) if tile.odd else (),
             pair_constants=2 * tile.row,
             scaling=replace(tile.scaling.struct, addend="weights[0]" if signed else "0"),
         )
@@ -94,7 +94,7 @@ def _enter(t: DspTile) -> list[str]:
 
 
 def _sums(t: DspTile) -> list[str]:
-    """Instructions that sum the products of a pair of channels."""
+    """Return the instructions that sum the products of a pair of channels."""
     three = accumulated(t, 3)
     lines = [*accumulated(t, t.first, first=True), *repeated(t.repeats, three)]
     if t.turns:
@@ -104,7 +104,7 @@ def _sums(t: DspTile) -> list[str]:
 
 
 def accumulated(t: DspTile, count: int, *, first: bool = False) -> list[str]:
-    """Instructions that load so many words of weights and add their products."""
+    """Return the instructions that load `count` words of weights and add their products."""
     weights = ["r9", "r12", "lr"][:count]
     lower, upper, inputs = ([f"r{i + p}" for p in range(t.pixels)] for i in (0, 3, 6))
     lines = [next_words(", ".join(weights), "r10")]
@@ -116,7 +116,7 @@ def accumulated(t: DspTile, count: int, *, first: bool = False) -> list[str]:
 
 
 def _finish(t: DspTile) -> list[str]:
-    """Instructions from the sums of a pair of channels to stored outputs."""
+    """Return the instructions that requantize a pair of channels and store the outputs."""
     lines = [*scaled_pair(t, 24), "ldm sp, {r6-r8, r11}"]
     for p in range(t.pixels):
         lines += [f"strb r{p}, [r{6 + p}], #1", f"strb r{3 + p}, [r{6 + p}], #1"]
@@ -124,9 +124,9 @@ def _finish(t: DspTile) -> list[str]:
 
 
 def scaled_pair(t: DspTile, addend: int) -> list[str]:
-    """Instructions from the sums of a pair of channels to outputs in the same registers.
+    """Return the instructions that requantize the sums of a pair of channels, in their registers.
 
-    The signed form's addend stands on the stack, `addend` bytes from its end.
+    The signed form's addend is on the stack, at offset `addend`.
     """
     lines = [f"sub r{3 + p}, r{3 + p}, r{p}" for p in range(t.pixels)]
     left = t.scaling.left
@@ -139,7 +139,7 @@ def scaled_pair(t: DspTile, addend: int) -> list[str]:
 
 
 def _scaled(t: DspTile, first: int, left: int, bias: str, multiplier: str) -> list[str]:
-    """Instructions from sums in registers from the first one on to outputs."""
+    """Return the instructions that requantize a channel's sums, in registers from `first` on."""
     found = [f"r{first + p}" for p in range(t.pixels)]
     lines = [f"add {r}, {bias}, {r}{shifted(left)}" for r in found]
     for r in found:
@@ -150,12 +150,12 @@ def _scaled(t: DspTile, first: int, left: int, bias: str, multiplier: str) -> li
 
 
 def shifted(left: int) -> str:
-    """What an operand is followed by that is to be shifted to the left, or to the right."""
+    """Return the suffix that shifts an instruction's last operand left (negative: right)."""
     return f", lsl #{left}" if left > 0 else f", asr #{-left}" if left else ""
 
 
-def _again(t: DspTile) -> list[str]:
-    """Instructions that go back for the last pair of channels once."""
+def _overlapping(t: DspTile) -> list[str]:
+    """Return the instructions that go back once, for the last pair of channels."""
     lines = ["ldr r0, [sp, #28]", "cmp r10, r0", "beq 3f", "str r0, [sp, #16]"]
     lines += [f"sub r{6 + p}, r{6 + p}, #1" for p in range(t.pixels)]
     return [*lines, "stm sp, {r6-r8}", "b 1b", "3:"]
@@ -163,18 +163,18 @@ def _again(t: DspTile) -> list[str]:
 
 @dataclass(frozen=True)
 class WideningParameters(Parameters):
-    """Of `backends/dsp/widen.j2`: the function that widens inputs of a few pixels.
+    """Variables of `backends/dsp/widen.j2`: the function that widens inputs of a few pixels.
 
     Attributes:
-        inputs: C names of the inputs, one a pixel.
-        parameters: all C parameters.
-        registers: those of the inputs.
-        patch: the register of the results.
-        turns: the register of the turns left.
-        lines: its instructions.
+        inputs: C names of the inputs, one for each pixel.
+        parameters: C parameters of the function.
+        registers: registers of the addresses of inputs.
+        patch: register of the address of the widened inputs.
+        turns: register of the number of turns left.
+        lines: instructions of the function.
         turn: inputs of a pixel in a turn of the loop; 0 without a loop.
         tail: inputs of a pixel after the loop.
-        count: C of the inputs of a pixel.
+        count: C expression of the number of inputs of a pixel.
     """
 
     inputs: tuple[str, ...]
@@ -189,7 +189,7 @@ class WideningParameters(Parameters):
 
     @staticmethod
     def of(tile: DspTile) -> WideningParameters:
-        """Those of a tile; tiles of other lengths may have the same."""
+        """Return the variables for a tile; tiles with runs of other lengths may have the same."""
         n, loops = tile.pixels, tile.quads > 0
         names = ("a", "b", "c")[:n]
         pointers = (*(f"const int8_t *{name}" for name in names), "int32_t *patch")
@@ -209,7 +209,7 @@ class WideningParameters(Parameters):
 
 
 def widening(tile: DspTile) -> InnerFunction:
-    """The function that widens the inputs of a tile's pixels, a run at a time."""
+    """Return the function that widens one run of each pixel of a tile."""
     return InnerFunction(
         template="backends/dsp/widen.j2",
         stem=f"widen_{tile.pixels}x{4 * tile.widen_unrolled or tile.tail}",
@@ -220,12 +220,12 @@ def widening(tile: DspTile) -> InnerFunction:
 
 
 def _turns(pixels: int) -> str:
-    """The register of the turns left while so many pixels are widened."""
+    """Return the register of the turns left while `pixels` pixels are widened."""
     return "r12" if pixels == 3 else f"r{pixels + 1}"
 
 
 def _widen(t: DspTile) -> list[str]:
-    """Instructions that widen a run of inputs of each pixel."""
+    """Return the instructions that widen a run of each pixel."""
     n, lines = t.pixels, list[str]()
     lower, upper = [f"r{4 + p}" for p in range(n)], [f"r{4 + n + p}" for p in range(n)]
     if t.quads:

@@ -1,7 +1,7 @@
 """The loop over the windows of a convolution, on cores with the DSP extension.
 
-All convolutions of a network share its text. With `--optimize speed`, compilers inline it and know
-all sizes; otherwise layers of different sizes share the machine code too.
+All convolutions of a network share its source code. With `--optimize speed`, compilers inline it,
+so that all sizes are constants. Otherwise, layers of different sizes share the machine code too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class WindowSizes:
         stride: Strides of rows and columns.
         before: Padding above and to the left.
         dilation: Dilation of rows.
-        inside: Windows that begin before this row and column, and not before 0, lie in the image.
+        inside: Windows whose first row and column are at least 0 and below these are in the image.
         padded: Some windows may lie partly outside of the image.
     """
 
@@ -80,7 +80,7 @@ class WindowsParameters(Parameters):
 
 
 def windows_loop(tile: DspTile, *, padded: bool) -> InnerFunction:
-    """Return the function that goes over the windows of all convolutions with such tiles."""
+    """Return the loop over windows for all convolutions with tiles of equally many pixels."""
     inlined = tile.optimize == "speed"
     return InnerFunction(
         template="backends/dsp/windows.j2",

@@ -1,8 +1,8 @@
 """int8 3x3 convolutions of stride 1 by minimal filtering, on cores with the DSP extension.
 
-Winograd's F(2x2, 3x3) makes 2x2 outputs of 4x4 inputs with 16 products a channel instead of 36.
-Transformed inputs need 11 bits. The transform of the weights has halves, which are left out:
-transformed weights are integers of 12 bits, sums are four times as large, everything stays exact.
+Winograd's F(2x2, 3x3) computes 2x2 outputs from 4x4 inputs with 16 products per channel instead of
+36. Transformed inputs need 11 bits. The transform of the weights has factors of 1/2, which are left
+out: transformed weights are integers of 12 bits, and sums are four times as large, so all is exact.
 
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2016), section 4.1.
 """
@@ -41,37 +41,41 @@ from smelt.ops.core.convolution import Conv2D, Pair
 
 @dataclass(frozen=True)
 class DspWinogradParameters(Parameters):
-    """Of `backends/dsp/winograd.j2`.
+    """Variables of `backends/dsp/winograd.j2`.
+
+    A position is one of the 16 elements of a transformed tile.
 
     Attributes:
-        title, note: of the comment.
-        frame: images.
-        tiles: at a time.
+        title, note: texts of the function's comment.
+        frame: the loop over images.
+        tiles: tiles that are computed together, 1 or 2.
         size: height and width of the image.
-        depth, outputs: channels.
-        padded: whether tiles may lie partly outside of the image.
-        inner: the last row and column of tiles that do not; None where all may.
+        depth, outputs: input and output channels.
+        padded: whether tiles may be partly outside of the image.
+        inner: the last row and column at which the inputs of tiles in the image may start; None if
+            no tile fits into the image.
         output_size: height and width of the output.
-        last: the first row and column of the last tiles in it.
-        columns: outputs of tiles side by side.
-        origin: C of a tile's first row and column of inputs.
-        rows: where the four rows of a tile's inputs begin.
-        transform_start, transforms, transform_end: the instructions that transform inputs.
-        row_order: of the positions of a column.
-        words, second: words of a position; inputs from one tile to the next.
+        last: the first row and column of the last tiles in the output.
+        columns: output columns of the tiles that are computed together.
+        origin: C expressions of a tile's first row and column of inputs.
+        rows: C expressions of the addresses of the four rows of a tile's inputs.
+        transform_start, transforms, transform_end: instructions that transform inputs.
+        row_order: order of the positions of a column.
+        words: words of a position for four input channels of all tiles.
+        tile_step: inputs from one tile to the next.
         stride: words from a position of transformed inputs to the next.
-        sums: of a position.
-        registers: that hold them.
+        sums: sums of a position.
+        registers: text of a comment: registers of the sums.
         start, inner_rows, outer_rows, channels, end: see `TileOutputs`.
-        output: what makes outputs of sums.
-        pairs: of a channel's products at a position.
+        scaling: the requantization in plain C.
+        pairs: pairs of input channels.
         pair_words: words of weights and constants of two output channels.
-        pair_sums: those of weights alone.
-        constants: words of constants of a channel.
+        pair_sums: words of weights of two output channels.
+        constants: words of constants of an output channel.
         across, below: outputs from a tile to the next, and from a row to the next.
-        factor: what four times a sum is multiplied by before its bias is added.
-        input, weight: C index of word `k` of a position.
-        border: how inputs are gathered that lie partly outside of the image.
+        factor: factor of four times a sum before its bias is added.
+        input, weight: C expressions of the index of word `k` of a position.
+        border: sizes for copying inputs of tiles that are partly outside of the image.
     """
 
     title: str
@@ -93,7 +97,7 @@ class DspWinogradParameters(Parameters):
     transform_end: tuple[str, ...]
     row_order: tuple[int, ...]
     words: int
-    second: int
+    tile_step: int
     stride: int
     sums: int
     registers: str
@@ -117,15 +121,15 @@ class DspWinogradParameters(Parameters):
 
 @dataclass(frozen=True)
 class TileBorder:
-    """Inputs of tiles at a border.
+    """Sizes for copying inputs of tiles partly outside of the image, four channels at a time.
 
     Attributes:
-        pixels: of all tiles.
-        columns: of them.
-        row: bytes from a row of four channels to the next.
-        bytes: of four channels.
-        rows: where the rows begin.
-        half: whether positions have half as many words as channels.
+        pixels: input pixels of the tiles that are computed together.
+        columns: columns of these pixels.
+        row: bytes from a row of the copy to the next.
+        bytes: bytes of the copy.
+        rows: C expressions of the addresses of the copy's rows.
+        half: whether a position has one word for each two channels, not one for each.
     """
 
     pixels: int
@@ -168,7 +172,7 @@ def _parameters(node: Node[Conv2D], found: DspProducts, grid: Grid) -> DspWinogr
         transform_end=inputs.end,
         row_order=ROW_ORDER,
         words=2 * tiles,
-        second=2 * w.depth,
+        tile_step=2 * w.depth,
         stride=inputs.stride,
         sums=2 * tiles,
         registers=f"r0-r{2 * tiles - 1}",
@@ -192,12 +196,12 @@ def _parameters(node: Node[Conv2D], found: DspProducts, grid: Grid) -> DspWinogr
 
 
 def _rows(name: str, step: int) -> tuple[str, ...]:
-    """C of where four rows begin."""
+    """Return C expressions of the addresses of four rows."""
     return (name, *(f"{name} + {i * step}" for i in range(1, 4)))
 
 
 class DspWinograd(Kernel[Conv2D]):
-    """3x3 convolutions of stride 1, tiles of 2x2 outputs at a time."""
+    """3x3 convolutions of stride 1, in tiles of 2x2 outputs."""
 
     op = Conv2D
 
@@ -205,24 +209,31 @@ class DspWinograd(Kernel[Conv2D]):
     def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
         name, y = node.op.name, node.output.type
         if node.op.groups > 1:
-            return Refusal(f"{name} is served for one group.")
+            return Refusal(f"{name} in assembly supports only one group.")
         w, size = Window.of(node), (y.shape[1], y.shape[2])
         if (w.kernel, w.stride, w.dilation) != ((3, 3), (1, 1), (1, 1)):
-            return Refusal(f"{name} is served by minimal filtering for 3x3 windows of stride 1.")
+            return Refusal(
+                f"{name} by minimal filtering supports only 3x3 taps, stride 1 and no dilation."
+            )
         if w.depth % 4 or w.outputs % 2:
             return Refusal(
-                f"{name} is served by minimal filtering for multiples of four input channels."
+                f"{name} by minimal filtering supports only multiples of four input channels and "
+                f"of two output channels, not {w.depth} and {w.outputs}."
             )
         tiles = _tiles(w, size)
         if tiles == 0 or 4 * w.outputs > 4096:
             return Refusal(
-                f"{name} has too few pixels, or channels too many for {PATCH_BYTES} bytes."
+                f"{name} by minimal filtering has too few pixels, or too many channels for "
+                f"{PATCH_BYTES} bytes of scratch."
             )
         found = products(node)
         if isinstance(found, Refusal):
             return found
         if found.scaling.left < 2:
-            return Refusal(f"{name} has sums that four times do not fit into 32 bits.")
+            return Refusal(
+                f"{name} by minimal filtering has sums so large that four times a sum could "
+                f"exceed 32 bits."
+            )
         return _call(node, found, Grid(w, found.scaling, size, InputTransform(tiles, w.depth)))
 
 
@@ -258,7 +269,7 @@ def _call(node: Node[Conv2D], found: DspProducts, grid: Grid) -> KernelCall:
 
 
 def _tiles(window: Window, size: tuple[int, ...]) -> int:
-    """How many tiles at a time fit into working memory and the output, 0 to 2."""
+    """Return how many tiles, up to two, fit side by side into scratch and the output."""
     for tiles in (2, 1):
         fits = size[0] >= 2 and size[1] >= 2 * tiles and 32 * window.depth * tiles <= PATCH_BYTES
         if fits and window.depth % (8 // tiles) == 0:

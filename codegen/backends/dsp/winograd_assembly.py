@@ -1,8 +1,8 @@
-"""Assembly that makes outputs of transformed inputs (see `winograd`).
+"""Assembly that computes outputs from transformed inputs (see `winograd`).
 
-While products are summed, r0-r3 hold sums, r4-r7 inputs, r8, r9, r12 and lr weights, r10 and r11
-where inputs and weights are. On the stack: end of the inputs, inputs, output, end of the weights,
-addend.
+Registers while products are summed:
+    r0-r3: sums; r4-r7: inputs; r8, r9, r12, lr: weights; r10, r11: next inputs and weights
+Stack: end of the inputs, inputs, next output, end of the weights, addend
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _WEIGHTS = ("r8", "r9", "r12", "lr")
 
 @dataclass(frozen=True)
 class TileOutputs:
-    """Assembly for all outputs of the tiles whose transformed inputs are in working memory.
+    """Assembly for all outputs of the tiles whose transformed inputs are in scratch.
 
     Attributes:
-        inputs: how inputs are transformed.
-        scaling: how sums become outputs.
-        outputs: channels.
-        pair_words: words of two output channels.
+        inputs: the transform of the inputs.
+        scaling: the requantization.
+        outputs: output channels.
+        pair_words: words of weights and constants of two output channels.
         row_bytes: bytes of an output row.
     """
 
@@ -38,7 +38,7 @@ class TileOutputs:
 
     @property
     def start(self) -> tuple[str, ...]:
-        """Instructions up to the first column of positions of two channels."""
+        """Instructions before the first column of positions of two channels."""
         lines = ["push {r4-r11, lr}", "sub sp, sp, #20", "mov r11, r1", "str r2, [sp, #8]"]
         lines += ["str r0, [sp, #4]", *add("r0", 64 * self.inputs.stride), "str r0, [sp, #0]"]
         lines += [*add("r1", 2 * self.outputs * self.pair_words), "str r1, [sp, #12]"]
@@ -48,15 +48,21 @@ class TileOutputs:
 
     @property
     def inner(self) -> tuple[str, ...]:
-        """Instructions for the positions of a column that both rows of outputs need."""
+        """Instructions for rows 1 and 2 of a column of positions: they push m1, then m1 + m2.
+
+        m0 to m3 are the sums of the products at the column's four positions.
+        """
         push = f"push {{r0-r{self._sums - 1}}}"
         return ("2:", *self._position(start=True), push, *self._position(start=False), push)
 
     @property
     def outer(self) -> tuple[str, ...]:
-        """Instructions for the other positions, and from a column to the next.
+        """Instructions for rows 0 and 3 of a column of positions, with the branch back.
 
-        The upper sums are added up; the lower ones start with twice the first less that of both.
+        They replace m1 and m1 + m2 on the stack by the sums of both output rows:
+
+            upper = m1 + m2 + m0
+            lower = 2 * m1 - (m1 + m2) + m3 = m1 - m2 + m3
         """
         push = f"push {{r0-r{self._sums - 1}}}"
         both, first = ("r4", "r5", "r6", "r7"), _WEIGHTS
@@ -68,7 +74,7 @@ class TileOutputs:
         return (*lines, "bne 2b")
 
     def channel(self, o: int) -> tuple[str, ...]:
-        """Instructions for the outputs of one of the two channels."""
+        """Return the instructions that compute the outputs of channel `o`, 0 or 1, of a pair."""
         tiles, scaling = self.inputs.tiles, self.scaling
         found = ("r0", "r1", "r4", "r5", "r2", "r3", "r8", "r9")[: 4 * tiles]
         lines = self._tile(o * tiles, ("r0", "r1", "r2", "r3"), ("r4", "r5", "r6", "r7"))
@@ -100,23 +106,27 @@ class TileOutputs:
 
     @property
     def _sums(self) -> int:
-        """Sums of a position: of two output channels of each tile."""
+        """Sums of a position: one for each tile and each of two output channels."""
         return 2 * self.inputs.tiles
 
     @property
     def _column(self) -> int:
-        """Bytes on the stack for a column: the end of inputs, the sums of both rows of outputs."""
+        """Bytes of a column on the stack: the end of the inputs and the sums of two output rows."""
         return 4 + 8 * self._sums
 
     def _position(self, *, start: bool) -> list[str]:
-        """Instructions that add the products of one position, or begin the sums with them."""
+        """Return the instructions that sum the products of one position.
+
+        Args:
+            start: whether the sums start with these products; otherwise, they are added.
+        """
         rest = self.inputs.depth * self.inputs.tiles // 8 - start
         lines = self._products(first=True) if start else []
         more = self._products(first=False)
         return lines + (repeated(rest, more) if rest != 1 else more)
 
     def _products(self, *, first: bool) -> list[str]:
-        """Instructions that load four words of inputs, and add their products."""
+        """Return the instructions that load four words of inputs and add their products."""
         lines = ["ldm r10!, {r4-r7}"]
         weights = f"ldm r11!, {{{', '.join(_WEIGHTS)}}}"
         if self.inputs.tiles == 1:
@@ -133,14 +143,17 @@ class TileOutputs:
         return lines
 
     def _tile(self, total: int, upper: Sequence[str], lower: Sequence[str]) -> list[str]:
-        """Instructions for the four sums of a tile.
+        """Return the instructions that compute a tile's four sums from those of its columns.
 
-        They end up in the first two registers of either row of outputs.
+        Args:
+            total: number of the sum at each position.
+            upper: four registers for the upper output row; its sums are then in the first two.
+            lower: four registers for the lower output row, likewise.
         """
         lines: list[str] = []
         for row, names in enumerate((upper, lower)):
             for column, name in enumerate(names):
-                # Every column pushed the upper row of outputs first.
+                # Each column pushed the sum of the upper output row first.
                 at = (3 - column) * self._column + 4 + 4 * ((1 - row) * self._sums + total)
                 lines.append(f"ldr {name}, [sp, #{at}]")
         for a, b, c, d in (upper, lower):

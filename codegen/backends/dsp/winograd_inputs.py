@@ -4,8 +4,8 @@ A tile of 4x4 inputs is transformed along its columns, then along its rows, each
 
     d0 - d2, d1 + d2, d2 - d1, d1 - d3
 
-for two channels at once in the halves of a word. Of two tiles side by side the second begins with
-the last two columns of the first. Results go to where the products of their position are summed.
+for two channels at once, in the halfwords of a word. The last two columns of a tile are the first
+two of the tile beside it. Results are stored position by position, in the order of summation.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 ROW_ORDER = 1, 2, 0, 3
-"""Of the positions of a column: the first two enter both rows of outputs."""
+"""Order of the rows of a column of positions: both output rows need the sums of the first two."""
 
 
 def position(row: int, column: int) -> int:
-    """The place of a position among the sixteen."""
+    """Return the index of a position: column by column, with rows in `ROW_ORDER`."""
     return 4 * column + ROW_ORDER.index(row)
 
 
 @dataclass(frozen=True)
 class TransformStep:
-    """Lines of assembly, and what they do."""
+    """Lines of assembly, and a title for their comment."""
 
     title: str
     lines: tuple[str, ...]
@@ -31,11 +31,11 @@ class TransformStep:
 
 @dataclass(frozen=True)
 class InputTransform:
-    """The transformation of four channels of one or two tiles.
+    """The transform of the inputs of one tile, or of two side by side.
 
     Attributes:
-        tiles: side by side, 1 or 2.
-        depth: channels.
+        tiles: number of tiles, 1 or 2.
+        depth: input channels.
     """
 
     tiles: int
@@ -43,19 +43,22 @@ class InputTransform:
 
     @property
     def columns(self) -> int:
-        """Columns of inputs."""
+        """Columns of inputs under all tiles."""
         return 2 * self.tiles + 2
 
     @property
     def stride(self) -> int:
-        """Words of a position: two channels each, four channels of every tile in turn."""
+        """Words of a position.
+
+        For each four channels, there are two words of two channels for each tile.
+        """
         return self.depth // 2 * self.tiles
 
     @property
     def start(self) -> tuple[str, ...]:
-        """Instructions up to the first four channels.
+        """Instructions before the first four channels.
 
-        r0-r3: rows; r4: results. On the stack: the results' end.
+        r0-r3: rows of inputs; r4: results. Stack: end of the first position's results.
         """
         end = f"add r2, r1, r2, lsl #{self.tiles}"
         return "push {r4-r11, lr}", end, "push {r2}", "mov r4, r1", "ldm r0, {r0-r3}", "1:"
@@ -68,18 +71,35 @@ class InputTransform:
         return (*lines, "pop {r4}", "pop {r4-r11, pc}")
 
     def at(self, row: int, column: int, tile: int, word: int) -> int:
-        """Words from the first result of four channels to that at a position."""
+        """Return the offset, in words, of a result of four channels at a position.
+
+        Args:
+            row: row of the position.
+            column: column of the position.
+            tile: number of the tile.
+            word: 0 for the first and third channel, 1 for the second and fourth.
+        """
         return position(row, column) * self.stride + 2 * tile + word
 
     @property
     def steps(self) -> list[TransformStep]:
-        """The first and third of four channels, then the second and fourth."""
-        return [step for word in (0, 1) for step in _Half(self, word).steps()]
+        """Instructions for the first and third of four channels, then the second and fourth."""
+        return [step for word in (0, 1) for step in _ChannelPair(self, word).steps()]
 
 
 @dataclass
-class _Half:
-    """Two of four channels. r0-r3 point to rows of inputs, r4 to results."""
+class _ChannelPair:
+    """The transform of two of four channels.
+
+    Registers:
+        r0-r3: rows of inputs; r4: results; r5-r12 and lr: columns of a tile, and one spare register
+
+    Attributes:
+        transform: the transform of all channels.
+        word: 0 for the first and third channel, 1 for the second and fourth.
+        spare: the register that is free.
+        lines: instructions of the current step.
+    """
 
     transform: InputTransform
     word: int
@@ -87,7 +107,7 @@ class _Half:
     lines: list[str] = field(default_factory=list[str])
 
     def steps(self) -> list[TransformStep]:
-        """In an order in which two columns at a time are in registers."""
+        """Return the steps, ordered so that only two columns at a time are in registers."""
         first, third = ["r5", "r6", "r7", "r8"], ["r9", "r10", "r11", "r12"]
         self._load(0, first)
         self._load(2, third)
@@ -101,7 +121,7 @@ class _Half:
             fourth = self._column(3, third)
             self._results(0, 3, "ssub16", second, fourth)
             return [*steps, self._step("columns 1 and 3")]
-        # The last column of the first tile comes when there is room for it.
+        # Keep column 1 in place of the first tile's last results, until registers are free.
         kept = [f"[r4, #{4 * self.transform.at(i, 3, 0, self.word)}]" for i in range(4)]
         self.lines += [f"str {r}, {place}" for r, place in zip(second, kept, strict=True)]
         steps.append(self._step("column 1"))
@@ -132,7 +152,7 @@ class _Half:
         self.lines += [f"ldr {r}, [r{i}, #{at}]" for i, r in enumerate(registers)]
 
     def _along(self, registers: list[str]) -> list[str]:
-        """Widens a column and transforms it; the registers where it then is."""
+        """Widen a column and transform it; return the registers that then contain it."""
         turn = ", ror #8" if self.word else ""
         self.lines += [f"sxtb16 {r}, {r}{turn}" for r in registers]
         a, b, c, d = registers
@@ -149,7 +169,7 @@ class _Half:
     def _results(
         self, tile: int, column: int, operation: str, left: list[str], right: list[str]
     ) -> None:
-        """Makes and stores a column of results."""
+        """Compute and store a column of results."""
         for row, (a, b) in enumerate(zip(left, right, strict=True)):
             at = 4 * self.transform.at(row, column, tile, self.word)
             self.lines.append(f"{operation} {self.spare}, {a}, {b}")

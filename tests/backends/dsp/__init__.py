@@ -1,1 +1,1 @@
-"""Tests of kernels for cores with the DSP extension, as plain C on the host and under QEMU."""
+"""Tests of kernels for the DSP extension: plain C on the host, assembly under QEMU."""

@@ -1,8 +1,7 @@
-"""Kernels for the DSP extension, against the reference.
+"""Tests of kernels for the DSP extension against the reference.
 
-Plain C definitions run on the host under sanitizers. Assembly runs under QEMU, with guard bytes
-around all buffers that it writes, and with inputs at the end of a memory, where accesses beyond
-fault.
+The plain C definitions run on the host with sanitizers. The assembly runs under QEMU. Guard bytes
+surround all buffers that it writes. Inputs are at the end of a memory, so reading too far faults.
 """
 
 from __future__ import annotations
@@ -94,7 +93,17 @@ class Case:
 def case(op: Op, shape: tuple[int, ...], weights: tuple[int, ...],
          points: Pair = (-128, -128), *, extreme: bool = False, spread: float = 2.5,
          optimize: Optimize = "speed") -> Case:  # fmt: skip
-    """Return a node with constant weights whose outputs fill their range."""
+    """Return a node with constant weights whose outputs fill their range.
+
+    Args:
+        op: The operator.
+        shape: Shape of the input.
+        weights: Shape of the weights.
+        points: Zero points of input and output.
+        extreme: Weights are -127 or 127, and biases large.
+        spread: Largest factor between a channel's scale and the usual one, up or down.
+        optimize: Goal of the optimization.
+    """
     rng = np.random.default_rng(sum(shape) + sum(weights))
     axis = 3 if isinstance(op, DepthwiseConv2D) else 0
     outputs = weights[axis]
@@ -144,7 +153,7 @@ def dense(rows: int, depth: int, outputs: int, activation: Activation = FREE,
 
 
 def deep(depth: int, outputs: int) -> Case:
-    """Return two pixels with so many inputs that patch and weights have their largest sizes."""
+    """Return a convolution of two pixels whose many inputs make patch and weights very large."""
     rng = np.random.default_rng(depth)
     x = Value("x", TensorType((1, 1, 2, depth), DType.INT8, Quant.per_tensor(0.5, -128)))
     values = rng.integers(-20, 21, (outputs, 1, 1, depth)).astype(np.int8)
@@ -173,8 +182,11 @@ def binary(kind: str, count: int, scales: tuple[float, float, float], points: tu
 
 
 def depthwise_of_one_body(stride: int) -> tuple[Case, ...]:
-    """Depthwise convolutions of a stride that differ in sizes only: one group of channels, channels
-    in part of a second group, odd and even sizes, one row, one column, several bands of rows."""
+    """Return depthwise convolutions of one stride that differ only in sizes.
+
+    They have one group of channels or parts of further groups, odd and even sizes, one row of
+    outputs, one column of outputs, or several bands of rows.
+    """
     padding = SAME if stride == 1 else HALF
     sizes = ((7, 5, 4), (6, 6, 9), (3, 3, 31), (4, 9, 6), (5, 2, 4), (9, 3, 4), (9, 60, 4))
     return tuple(
@@ -271,13 +283,13 @@ def cases() -> tuple[Case, ...]:
 
 @cache
 def calls() -> tuple[tuple[Case, KernelCall], ...]:
-    """Every case by its own body, and by the body that it shares with all that it can."""
+    """Return every case with its own body, and with its shared body if it has one."""
     own = [(case, case.call()) for case in cases()]
     return (*own, *((case, call) for case, call in shared(own)))
 
 
 def shared(own: Sequence[tuple[Case, KernelCall]]) -> Iterator[tuple[Case, KernelCall]]:
-    """The calls of shared bodies, of which the longest of each family serves all of it."""
+    """Yield the calls of shared bodies; the longest body of a family computes all its cases."""
     bodies = [(case, call.shared) for case, call in own if call.shared is not None]
     longest: dict[Hashable, SharedBody] = {}
     for _, body in bodies:
@@ -289,7 +301,7 @@ def shared(own: Sequence[tuple[Case, KernelCall]]) -> Iterator[tuple[Case, Kerne
 
 
 def outputs(scaling: DspScaling, sums: Array) -> Array:
-    """Return what the assembly computes from sums `[o, n]` without bias."""
+    """Return the outputs that the assembly computes from sums `[o, n]` without bias."""
     row = scaling.rows[:, :, None]
     a = (sums << scaling.left) + row[:, 0]
     high = (a * row[:, 1] + (1 << 31)) >> 32
@@ -313,7 +325,7 @@ def test_scaling_equals_the_models_rounding(q: Requantization, start: int) -> No
 
 @pytest.mark.parametrize(("zero_point", "signed"), [(-128, False), (0, True), (37, True)])
 @pytest.mark.parametrize("shifts", [(-7, -7), (-6, -9), (-3, -8)])
-def test_channels_of_any_shifts_are_scaled(
+def test_channels_with_different_shifts_are_scaled_exactly(
     zero_point: int, *, signed: bool, shifts: tuple[int, int]
 ) -> None:
     multipliers = np.asarray([1_518_500_250, 2_147_000_001], np.int64)
@@ -357,7 +369,7 @@ def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
     ],
     ids=["clang", "g++"],
 )
-def test_compilers_give_no_warnings(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_other_compilers_give_no_warnings(command: tuple[str, ...], tmp_path: Path) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]}")
     (tmp_path / "k.c").write_text(source_of([Entry(case.node, call) for case, call in calls()]))
@@ -369,7 +381,7 @@ def test_depthwise_layers_of_one_window_share_a_body(stride: int) -> None:
     assert len({case.call().key for case in depthwise_of_one_body(stride)}) == 1
 
 
-def test_working_memory_is_small() -> None:
+def test_scratch_is_within_the_limit() -> None:
     assert max(call.scratch_bytes for _, call in calls()) <= SCRATCH_LIMIT
 
 
@@ -393,7 +405,7 @@ def random_winograd(rng: np.random.Generator) -> Graph:
 @pytest.mark.thorough
 @pytest.mark.qemu
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])
-def test_random_nodes(seed: int, tmp_path: Path) -> None:
+def test_random_nodes_equal_the_reference(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
     graphs = [random_graph(rng) for _ in range(120)] + [random_winograd(rng) for _ in range(25)]
     runs = runs_of(ALL, "cortex-m4", graphs, rng)
@@ -415,7 +427,7 @@ def test_random_nodes(seed: int, tmp_path: Path) -> None:
 def test_instructions_of_bodies_are_counted_correctly(
     served: Case, monkeypatch: pytest.MonkeyPatch, *, alone: bool
 ) -> None:
-    """Which decides whether layers share them."""
+    """The counts decide whether layers share a body."""
     monkeypatch.setattr(sharing, "_specialized_bytes", Mock(return_value=0 if alone else 1 << 20))
     monkeypatch.setattr(sharing, "MOST_SLOWDOWN", 1.0)
     options = Options(board="mps2-an386", optimize=served.optimize, backends=("dsp",))
