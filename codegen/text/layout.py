@@ -91,7 +91,7 @@ def _put_back(following: list[str], rest: str, pad: str) -> None:
         pad: indentation.
     """
     next_line = following[-1].strip().removeprefix("* ") if following else "*/"
-    new = next_line in ("*", "*/") or _SENTENCE.match(next_line) or rest.endswith(".")
+    new = next_line in ("*", "*/") or _SENTENCE.match(next_line) or rest.endswith((".", "*/"))
     if not new:
         following.pop()
         rest = f"{rest} {next_line}"

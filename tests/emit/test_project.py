@@ -112,6 +112,12 @@ def test_only_projects_for_a_board_have_firmware(target: str, tmp_path: Path) ->
     assert not [name for name in with_board if "mlperf" in name]
 
 
+def test_the_kernels_of_digits_are_short() -> None:
+    """Nine layers on a Cortex-M4 take at most 1,100 lines, comments and plain C included."""
+    files = digits(Options(target="cortex-m4")).project.files
+    assert files["digits_int8_net_kernels.c"].count("\n") <= 1100
+
+
 @pytest.mark.qemu
 def test_compiling_a_library_measures_it(tmp_path: Path) -> None:
     """Its objects contain weights and code, so its flash can be measured without a board."""

@@ -41,6 +41,10 @@ BROKEN = {
         f"    {LONG} = 1; /* {LONG} {LONG} {LONG} */",
         f"    /* {LONG} {LONG} {LONG} */\n    {LONG} = 1;",
     ),
+    "a comment before text between quotes": (
+        f'    /* {LONG}\n     * {LONG} {LONG} {LONG} {LONG} */\n    "x"',
+        f'    /* {LONG}\n     * {LONG} {LONG} {LONG}\n     * {LONG} */\n    "x"',
+    ),
     "a sentence that goes on": (
         f"/*\n * Of {LONG} {LONG} {LONG} {LONG},\n * the rest.\n */",
         f"/*\n * Of {LONG} {LONG} {LONG}\n * {LONG}, the rest.\n */",

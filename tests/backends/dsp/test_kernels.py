@@ -381,6 +381,26 @@ def test_depthwise_layers_of_one_window_share_a_body(stride: int) -> None:
     assert len({case.call().key for case in depthwise_of_one_body(stride)}) == 1
 
 
+SIZES: dict[str, tuple[Case, Case]] = {
+    "outputs of a convolution": (conv((1, 5, 5, 4), 6, (3, 3)), conv((1, 5, 5, 4), 10, (3, 3))),
+    "outputs of a dense layer": (dense(1, 24, 8), dense(1, 24, 12)),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_layers_of_different_sizes_share_their_assembly(name: str) -> None:
+    first, second = (case.call().inner[1].key for case in SIZES[name])
+    assert first == second
+
+
+def test_additions_of_different_sizes_and_scales_share_a_function() -> None:
+    sums = (
+        binary("add", 64, (0.1, 0.07, 0.12), (-128, 4, -128)),
+        binary("add", 128, (0.1, 0.05, 0.12), (3, -9, -100)),
+    )
+    assert len({case.call().key for case in sums}) == 1
+
+
 def test_scratch_is_within_the_limit() -> None:
     assert max(call.scratch_bytes for _, call in calls()) <= SCRATCH_LIMIT
 
