@@ -395,8 +395,8 @@ def test_layers_of_different_sizes_share_their_assembly(name: str) -> None:
 
 def test_additions_of_different_sizes_and_scales_share_a_function() -> None:
     sums = (
-        binary("add", 64, (0.1, 0.07, 0.12), (-128, 4, -128)),
-        binary("add", 128, (0.1, 0.05, 0.12), (3, -9, -100)),
+        binary("add", 64, (0.02, 0.03, 0.04), (-128, 4, -128), RELU),
+        binary("add", 128, (0.021, 0.03, 0.04), (-127, 9, -128), RELU),
     )
     assert len({case.call().key for case in sums}) == 1
 
