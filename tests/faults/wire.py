@@ -42,7 +42,7 @@ FAULTS = (
         "templates/emit/project/text.c",
         '    smelt_put("\\r\\n");\n    check = 0;',
         '    smelt_put("\\r\\n");',
-        ("tests/devices/test_wire.py", "-k", "host and computes"),
+        ("tests/devices/test_wire.py", "-k", "host and inferences_return"),
     ),
     _of(
         "a command while a step waits may name any step",
@@ -63,7 +63,7 @@ FAULTS = (
         "templates/emit/project/text.c",
         "        crc ^= *byte++;\n        crc = (crc >> 4) ^ table[crc & 15u];\n",
         "        crc ^= *byte++;\n",
-        ("tests/devices/test_wire.py", "-k", "host and computes"),
+        ("tests/devices/test_wire.py", "-k", "host and inferences_return"),
     ),
     _of(
         "the host does not compare the CRC of a line",
@@ -77,7 +77,7 @@ FAULTS = (
         "boards/transport.py",
         "if found[: len(numbers)] != list(map(str, numbers)) or len(found)",
         "if len(found)",
-        (*_LINE[:2], "something_else"),
+        (*_LINE[:2], "another_command"),
     ),
     _of(
         "the host does not compare the CRC of an output",
@@ -91,6 +91,6 @@ FAULTS = (
         "boards/wire.py",
         'if last["count"] != self._count + 1:',
         'if last["count"] == self._count:',
-        (*_LINE[:2], "another_count"),
+        (*_LINE[:2], "unexpected_count"),
     ),
 )
