@@ -108,6 +108,11 @@ class Assembler:
         return tuple("\n".join(lines) for lines in found)
 
     @property
+    def size(self) -> int:
+        """Bytes of code so far."""
+        return self._size
+
+    @property
     def instructions(self) -> tuple[Instruction, ...]:
         """All instructions in memory order, with repetitions expanded."""
         ends = accumulate((size for size, _, _ in self._code), initial=0)

@@ -31,6 +31,7 @@ from smelt.codegen.lower.halfword_parameters import (
     SlideTap,
     StretchText,
 )
+from smelt.codegen.lower.halfword_pointwise import PIXELS, PointwiseAssembly, PointwiseLayer
 from smelt.codegen.lower.image_product import Footprint, ImageProduct
 from smelt.codegen.lower.kernel import (
     Input,
@@ -41,6 +42,7 @@ from smelt.codegen.lower.kernel import (
     Refusal,
     Request,
     Scratch,
+    SharedBody,
 )
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.requantization_32bit import ShortScaling
@@ -65,6 +67,7 @@ class HalfwordCore:
         form: The name in the price tables.
         interleaves: Whether weights are interleaved to have the same distance as the taps' inputs.
         saturates: Whether the core has an instruction that saturates signed numbers to 8 bits.
+        pointwise: Returns the assembly of a body that 1x1 convolutions share, if there is one.
     """
 
     condition: str
@@ -72,6 +75,7 @@ class HalfwordCore:
     form: str
     interleaves: bool
     saturates: bool
+    pointwise: PointwiseAssembly | None = None
 
     def apart(self, words: int) -> int:
         """Return the bytes from one weight of a channel to the next."""
@@ -151,7 +155,31 @@ def halfword_convolution(
             "blocks": blocks,
             "calls": 1,
         },
+        shared=_shared(product, weights.taps, scaling, words, request, core),
     )
+
+
+def _shared(
+    product: ImageProduct,
+    taps: tuple[Taps, ...],
+    scaling: ShortScaling,
+    words: int,
+    request: Request,
+    core: HalfwordCore,
+) -> SharedBody | None:
+    """Return the body that the layer can share, if there is one.
+
+    Plain C is fast only if the sizes of groups are constants.
+    """
+    dense = product.window.pointwise and product.place.pixels >= PIXELS
+    slow = request.target.is_riscv and request.optimize == "speed"
+    if core.pointwise is None or not dense or words != 2 or len(taps) != 1 or slow:
+        return None
+    own = BlockSums(taps[0], scaling, words, product.window.outputs, state=False, ends=True)
+    layer = PointwiseLayer(
+        product, own, core.condition, core.pointwise, interleaved, core.apart(words)
+    )
+    return layer.shared(small=request.optimize == "size")
 
 
 @dataclass(frozen=True)

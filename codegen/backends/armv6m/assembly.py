@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from smelt.codegen.backends.armv6m.instructions import Armv6m
 from smelt.codegen.lower.assembly_builder import Label
-from smelt.codegen.lower.registers import LR, R0, R2, R3, R4, R5, R6, R7, R10, Register
+from smelt.codegen.lower.registers import LR, R0, R2, R3, R4, R5, R6, R7, R10, Low, Register
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 
@@ -27,28 +27,53 @@ def load_row(a: Armv6m, s: ShortScaling, others: Sequence[Register]) -> None:
         a.ldmia(R2, [R0]).movs(R6, s.lift)
 
 
-def requantize(a: Armv6m, s: ShortScaling) -> None:
-    """Compute the stored output of the sum in r4 in r3; r2 and r4 may change."""
+def scale(a: Armv6m, s: ShortScaling, drop: Low | int) -> None:
+    """Scale the sum in r4 and add its offset; r2 and r3 may change.
+
+    Args:
+        a: The assembly to append to.
+        s: The requantization.
+        drop: The bits that the total loses before each further product, or a register with them.
+    """
     if s.count == 1:
         a.muls(R4, R5)
     else:
-        a.movs(R3, R4).muls(R3, R7).asrs(R3, R3, s.drop)
+        a.movs(R3, R4).muls(R3, R7)
+        _drop(a, drop)
         if s.count == 3:
-            a.mov(R2, R10).muls(R2, R4).adds(R3, R3, R2).asrs(R3, R3, s.drop)
+            a.mov(R2, R10).muls(R2, R4).adds(R3, R3, R2)
+            _drop(a, drop)
         a.muls(R4, R5).adds(R4, R4, R3)
     a.add(R4, LR)
+
+
+def _drop(a: Armv6m, bits: Low | int) -> None:
+    if isinstance(bits, int):
+        a.asrs(R3, R3, bits)
+    else:
+        a.asrs(R3, bits)
+
+
+def requantize(a: Armv6m, s: ShortScaling) -> None:
+    """Compute the stored output of the sum in r4 in r3; r2 and r4 may change."""
+    scale(a, s, s.drop)
     if s.nudges is not None:
         a.asrs(R3, R4, 31).ands(R3, R0).subs(R4, R4, R3).asrs(R3, R4, s.shift)
         a.adcs(R3, R6)
     else:
         a.asrs(R3, R4, s.shift)
+    clamp(a, s, R3)
+
+
+def clamp(a: Armv6m, s: ShortScaling, total: Low) -> None:
+    """Clamp a scaled sum to the stored output; r2 may change."""
     inside = Label(9)
-    a.cmp(R3, s.span).b(inside, "ls")
-    a.asrs(R3, R3, 31).mvns(R3, R3)
+    a.cmp(total, s.span).b(inside, "ls")
+    a.asrs(total, total, 31).mvns(total, total)
     if s.span < 255:
-        a.movs(R2, s.span).ands(R3, R2)
+        a.movs(R2, s.span).ands(total, R2)
     a.place(inside)
     if s.low < 0:
-        a.subs(R3, -s.low)
+        a.subs(total, -s.low)
     elif s.low:
-        a.adds(R3, s.low)
+        a.adds(total, s.low)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from smelt.codegen.backends.armv6m.assembly import load_row, requantize
 from smelt.codegen.backends.armv6m.instructions import Armv6m
 from smelt.codegen.lower.assembly_builder import Label
+from smelt.codegen.lower.halfword_pointwise import BlockCost
 from smelt.codegen.lower.registers import LR, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R11, R12, SP
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Taps
@@ -12,12 +13,37 @@ from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Taps
 _PATCH, _DISTANCE, _ROW, _CHANNEL, _TOTALS, _ROOM = 16, 20, 24, 28, 32, 36
 """Offsets on the stack, after the addresses of the pixels' outputs."""
 
+_ONCE = 28
+"""Instructions for each block of pixels."""
+
 _REGISTERS = """\
 r0: next inputs; r1: distance from r0 to the next weight; r2: weight; r4, r5: inputs
 r6, r7: sums of a group of taps; r8, r9: totals of words
 r3, r11: totals of upper halves; r12: 2^15 (rounding); lr: end of the loop over taps
 Stack: addresses of the pixels' outputs, `patch`, distance to the channel's weights,
 next row of constants, channel%s"""
+
+
+def block_cost(sums: BlockSums) -> BlockCost:
+    """Return the cost of the function for a window in one slice."""
+    a, once, each = block(sums), 0, 0
+    for stretch in sums.taps.stretches:
+        groups = len(stretch.groups) * group_instructions(stretch.groups[0], sums.words)
+        once += groups
+        each += groups * stretch.turns + 3 * (stretch.turns - 1)
+    block_end = len(Armv6m().constant(R3, (sums.taps.length - 1) * 8).instructions) + 1
+    channel = len(a.instructions) - once - _ONCE - unexecuted(sums.scaling) - block_end + each
+    return BlockCost(_ONCE, channel, a.size)
+
+
+def unexecuted(s: ShortScaling) -> int:
+    """Return the instructions that a channel's outputs in a block skip, unless they saturate."""
+    return 4 * (2 if s.span == 255 else 4)
+
+
+def group_instructions(size: int, words: int) -> int:
+    """Return the instructions for a group of taps."""
+    return 6 * size + 5 if words == 2 else 4 * size + 2
 
 
 def block(sums: BlockSums) -> Armv6m:
@@ -86,14 +112,14 @@ def _products(a: Armv6m, taps: Taps, words: int) -> None:
             a.mov(LR, R2)
             a.place(loop)
         with a.repeat(len(stretch.groups)):
-            _group(a, stretch.groups[0], words)
+            group(a, stretch.groups[0], words)
         if stretch.turns > 1:
             a.cmp(R0, LR).b(done, "eq")
             a.b(loop)
             a.place(done)
 
 
-def _group(a: Armv6m, size: int, words: int) -> None:
+def group(a: Armv6m, size: int, words: int) -> None:
     """Sum a group of taps in r6 and r7, and add that to the totals."""
     sums = (R6, R7)[:words]
     for tap in range(size):

@@ -72,8 +72,9 @@ def _left(d: Low, m: Low, shift: int) -> str:
     return _low(d, m, immediate(shift, 31))
 
 
-def _right(d: Low, m: Low, shift: int) -> str:
-    return _low(d, m, immediate(shift, 32, least=1))
+def _right(d: Low, m: Low, shift: int | None = None) -> str:
+    """Return the operands: `d` is `m` shifted by an immediate, or itself by the register `m`."""
+    return _low(d, m) if shift is None else _low(d, m, immediate(shift, 32, least=1))
 
 
 def _word(d: Low, base: Register, offset: int) -> str:

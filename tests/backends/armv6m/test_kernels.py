@@ -10,18 +10,25 @@ from __future__ import annotations
 import shutil
 from functools import cache
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
+from smelt.codegen.lower.kernel import KernelCall, LayerStruct, Request
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.requantization_32bit import short_scaling
 from smelt.codegen.lower.tap_groups import LARGEST_GROUP, grouped
+from smelt.codegen.partition import sharing
+from smelt.frontend import Imported
 from smelt.ir import Rounding
 from smelt.ops.core.convolution import Pair
-from smelt.targets import Optimize
+from smelt.proof.profile import executed, profile_model
+from smelt.targets import Optimize, get
 from tests.support.cortexm_cases import (
     AFTER,
     BACKENDS,
@@ -52,6 +59,8 @@ def cases() -> tuple[Case, ...]:
         *(convolution((1, 1, p, 9), 3, points=(3, -7), activation=FREE) for p in (1, 2, 3, 4, 6)),
         convolution((2, 3, 3, 6), 9, activation=FREE, points=(-3, 100)),
         convolution((1, 4, 4, 130), 300, activation=NARROW),
+        *(convolution((2, 3, 3, k), 17, optimize="size") for k in (1, 2, 5, 12, 16, 33)),
+        *(convolution((2, 3, 3, k), 17, largest=60) for k in (1, 6, 13, 20)),
         convolution((1, 5, 7, 3), 8, (3, 3), (2, 2), AFTER),
         convolution((1, 6, 6, 5), 4, (3, 3), (1, 1), SAME, FREE, points=(9, 4)),
         convolution((1, 9, 6, 1), 7, (4, 3), (2, 1), ((1, 2), (1, 1)), points=(40, -128)),
@@ -103,7 +112,9 @@ def cases() -> tuple[Case, ...]:
 def entries(target: str) -> tuple[tuple[Case, Entry], ...]:
     """Return the cases that a target's kernels serve."""
     calls = ((case, case.call(target)) for case in cases())
-    return tuple((case, Entry(case.node, call)) for case, call in calls if call is not None)
+    own = [(case, call) for case, call in calls if call is not None]
+    shared = [(case, call.shared.call) for case, call in own if call.shared is not None]
+    return tuple((case, Entry(case.node, call)) for case, call in (*own, *shared))
 
 
 def runs_of(target: str) -> list[Run]:
@@ -126,6 +137,57 @@ def test_most_cases_are_served(target: str) -> None:
 def test_working_memory_is_small(target: str) -> None:
     for case, entry in entries(target):
         assert entry.call.scratch_bytes <= SCRATCH_LIMIT, case.name
+
+
+@pytest.mark.parametrize(("optimize", "largest"), [("speed", 60), ("size", 120)])
+def test_layers_of_different_sizes_share_a_body(optimize: Optimize, largest: int) -> None:
+    shapes = ((6, 6, 8), 13), ((5, 5, 12), 9), ((4, 4, 20), 10)
+    offers = [
+        convolution((1, *shape), outputs, optimize=optimize, largest=largest).call("cortex-m0")
+        for shape, outputs in shapes
+    ]
+    bodies = [call.shared for call in offers if call is not None]
+    assert len(bodies) == len(shapes)
+    assert len({body.key for body in bodies if body is not None}) == 1
+
+
+def test_risc_v_keeps_groups_of_constant_size_for_speed() -> None:
+    node = convolution((1, 6, 6, 8), 13, largest=60).node
+    for target, shares in (("cortex-m0", True), ("rv32imac", False)):
+        call = BACKENDS["cortex-m0"].find(node, Request(get(target)))
+        assert isinstance(call, KernelCall)
+        assert (call.shared is not None) is shares
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(
+    "case",
+    [
+        convolution((1, 4, 4, 16), 12, largest=60),
+        convolution((1, 5, 5, 30), 9, optimize="size", largest=120),
+    ],
+    ids=["speed", "size"],
+)
+def test_instructions_of_bodies_are_counted(
+    case: Case, monkeypatch: pytest.MonkeyPatch, *, alone: bool
+) -> None:
+    """The counts decide whether layers share a body."""
+    monkeypatch.setattr(sharing, "_specialized_bytes", Mock(return_value=0 if alone else 1 << 20))
+    monkeypatch.setattr(sharing, "MOST_SLOWDOWN", 1.0)
+    options = Options(
+        board="mps2-an385", target="cortex-m0", optimize=case.optimize, backends=("armv6m",)
+    )
+    artefact = compile_model(Imported(case.graph), options)
+    (step,) = artefact.schedule.calls
+    assert any(isinstance(o, LayerStruct) for o in step.call.operands) is not alone
+    (counts,) = profile_model(artefact, case.samples[0]).steps
+    offered = case.call("cortex-m0")
+    assert counts is not None
+    assert offered is not None
+    assert offered.shared is not None
+    counted = (offered.shared.specialized if alone else offered.shared.cost).instructions
+    assert executed(counts) == pytest.approx(counted, rel=0.02)
 
 
 @pytest.mark.quick(target=("cortex-m0",))
