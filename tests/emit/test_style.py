@@ -18,7 +18,9 @@ _ONE_BYTE = re.compile(r"mem(?:cpy|move|set)\([^;]*, 1\);")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _PROTOTYPE = re.compile(r"^static [^;{}]*?(\w+)\([^;{}]*\);\n+static [^;{}]*?\1\(", re.MULTILINE)
 _MACRO = re.compile(r"^ *# *define \w+(?:\([^)]*\))? +(?P<value>.*)$", re.MULTILINE)
-_SAFE = re.compile(r"[({\"].*|do \{ .*|_Pragma.*|__\w+__.*|SMELT_NAKED|\\|\w+_t|float|double|\w+\(.*\)")
+_SAFE = re.compile(
+    r"[({\"].*|do \{ .*|_Pragma.*|__\w+__.*|SMELT_NAKED|\\|\w+_t|float|double|\w+\(.*\)"
+)
 """Macro values that need no parentheses: bracketed, strings, statements, attributes, types."""
 
 NETWORKS: dict[str, Callable[[], Artefact]] = {
