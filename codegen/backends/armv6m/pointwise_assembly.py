@@ -65,7 +65,7 @@ next row of constants, channel; of `layer`: from `outputs` on"""
 
 
 @dataclass(frozen=True)
-class _Marks:
+class _CodeMarks:
     """Positions in the code.
 
     Attributes:
@@ -103,7 +103,7 @@ def pointwise(sums: PointwiseSums, groups: tuple[int, ...], own: BlockSums) -> P
     return PointwiseBlock(a.statements, numbers, BlockCost(once, channel, a.size), block_cost(own))
 
 
-def _jumps(sums: PointwiseSums, groups: tuple[int, ...], marks: _Marks) -> list[int]:
+def _jumps(sums: PointwiseSums, groups: tuple[int, ...], marks: _CodeMarks) -> list[int]:
     """Return the distance of each jump, 0 for those that are not reached."""
     jumps, link = [0] * _MOST_CHAINS, 0
     for i, (n, chain) in enumerate(zip(groups, sums.chains, strict=True)):
@@ -117,7 +117,7 @@ def _jumps(sums: PointwiseSums, groups: tuple[int, ...], marks: _Marks) -> list[
     return jumps
 
 
-def _code(sums: PointwiseSums) -> tuple[Armv6m, _Marks]:
+def _code(sums: PointwiseSums) -> tuple[Armv6m, _CodeMarks]:
     """Return the code of the function."""
     a, links, ends = Armv6m(), list[int](), list[int]()
     channel, last, same_block = Label(1), Label(5), Label(4)
@@ -147,7 +147,7 @@ def _code(sums: PointwiseSums) -> tuple[Armv6m, _Marks]:
         links.insert(0, _jump(a, 0))
         a.place(last)
         end = a.size
-    return a, _Marks(first, tuple(links), tuple(ends), outputs, end)
+    return a, _CodeMarks(first, tuple(links), tuple(ends), outputs, end)
 
 
 def _prologue(a: Armv6m, sums: PointwiseSums) -> None:
