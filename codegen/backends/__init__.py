@@ -1,7 +1,7 @@
-"""The backends, a folder each: which nodes they serve, with which code, scratch and constants.
+"""The backends, one folder each: the nodes that they serve, with code, scratch and constants.
 
-Each module of a backend has a tuple `KERNELS`. A backend knows no other one. Only those that drive
-an accelerator know the first four of these.
+A backend's modules list their kernels in a tuple `KERNELS`. Backends do not import each other. Only
+those that drive an accelerator import the first four of the following packages.
 May import `codegen.accelerator`, `codegen.schedule`, `codegen.partition`, `codegen.passes`,
 `codegen.arena`, `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`; `api` may
 import it.

@@ -103,7 +103,7 @@ class PlainAdd(Kernel[Binary]):
             ),
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=((0, 0), (0, 1)),
-            summary="two products an output",
+            summary="two products per output",
             form="plain_add",
             work={"outputs": y.size, "calls": 1},
         )
