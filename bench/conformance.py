@@ -44,8 +44,8 @@ class CaseVerdict:
         kind: Its set.
         operator: The operator that it tests.
         status: How it ended.
-        counted: Whether it counts as correct. A case that only ONNX Runtime's outputs confirm does
-            if its status would otherwise be one of `COUNTED`.
+        counted: Whether the case counts as correct. If only ONNX Runtime's outputs confirm it, this
+            is whether its status without the difference would be one of `COUNTED`.
         reason: Why it did not pass; empty if it passed.
     """
 
@@ -105,7 +105,7 @@ def _run(batch: Sequence[_PreparedCase]) -> Iterator[CaseVerdict]:
         if len(counts) > 1:
             raise ToolError("numbers of samples differ")
         found = run_combined(members, _on_the_host)
-    except Exception as error:  # noqa: BLE001 - see above
+    except Exception as error:  # noqa: BLE001 - any error may be one network's: see below
         if len(batch) == 1:
             yield _verdict(batch[0].case, "failed", f"{type(error).__name__}: {error}")
             return
@@ -263,7 +263,7 @@ makes up to half a gigabyte, which Smelt normally refuses. The limit is raised h
 
 
 def _chosen(wanted: str | None, sets: Sequence[str]) -> list[SuiteCase]:
-    """Return the cases of an operator, or else those with `wanted` in their names; None: all.
+    """Return the cases of an operator, else those with `wanted` in their names; all if None.
 
     Raises:
         typer.BadParameter: There is no such set, or no such case.
@@ -297,7 +297,7 @@ def main(
         bool, typer.Option("--markdown", help="Print docs/conformance.md.")
     ] = False,
     execute: Annotated[
-        bool, typer.Option(help="Compile and run the cases, or only import them.")
+        bool, typer.Option(help="Run the generated C, or only import the cases and generate C.")
     ] = True,
 ) -> None:
     """Run the ONNX backend suite through generated C on the host."""

@@ -2,7 +2,7 @@
 
 Cycles are estimated from Arm's published timings. The peer's figures (TFLite Micro with CMSIS-NN,
 see `bench/peers.py`) were counted with the same compiler and simulator. The bound of the arena is
-the smallest that any placement of whole tensors can reach.
+the size below which no placement of whole tensors can go.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ GOALS = {
     **dict.fromkeys(("m4", "m7", "m33"), (0.38, 0.22, 0.38, 0.46, 0.42)),
     "m55": (0.35, 0.20, 0.42, 0.33, 0.42),
 }
-"""Goals: largest ratios of instructions for kws, vww, ic, ad and sww; for cycles, 1.1 times these.
+"""Goals by core: the largest ratio of instructions to the peer's for kws, vww, ic, ad and sww.
 
 Cores for which there are no figures of the peer are missing.
 """
 FLASH_GOALS = {"kws": 0.38, "vww": 0.35, "ic": 0.65}
 """Goals: largest ratios of flash on M4 with `--optimize size`."""
 PEER_NETWORK = {random_weights.NAME: "vww"}
-"""Networks compared with the peer's figures for another file of the same layers and shapes."""
+"""Networks compared with the peer's figures for another file with equal layers and shapes."""
 NETWORKS = (*LIVE_BYTES_BOUND, random_weights.NAME)
 WINOGRAD = 0.26
 """Goal: the ratio for `ic` with `--expand-weights` on cores with the DSP extension."""
@@ -119,7 +119,9 @@ def main(
 ) -> None:
     """Measure instructions, cycles, arena and flash on each core, beside TFLM with CMSIS-NN."""
     if write and networks:
-        raise typer.BadParameter("a record contains all networks: name none with --write")
+        raise typer.BadParameter(
+            "a record contains all networks: with --write, omit the names of networks"
+        )
     console = Console(width=180)
     rows: list[IntegerInference] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -179,7 +181,7 @@ def _write(
     expand: bool,
     note: str,
 ) -> None:
-    """Store a record for each core; its command measures this core only."""
+    """Store a record for each core; the command in a record measures that core only."""
     compiler = records.version("arm-none-eabi-gcc")
     simulator = records.version("qemu-system-arm")
     options = [f" --compare {names}" for names in kernels] + [" --expand-weights"] * expand

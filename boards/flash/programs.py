@@ -159,7 +159,7 @@ PROGRAMS: dict[str, Program] = {
         hint=_GDB_HINT,
         asks=_GDB_ASKS,
     ),
-    # `load` also sets the program counter.
+    # `load` also sets the program counter, so the script sets only the stack pointer.
     "gdb-cortexm": Program(
         _GDB_ARM,
         "apt-get install gdb-multiarch",
@@ -181,4 +181,4 @@ PROGRAMS: dict[str, Program] = {
         asks=_GDB_ASKS,
     ),
 }
-"""Programs by runner; runner `gdb` selects one of three."""
+"""Programs by runner. Runner `gdb` selects `gdb-probe`, `gdb-cortexm` or `gdb-riscv`."""

@@ -1,14 +1,15 @@
 """An assembler in Python: each instruction is a method that checks its operands.
 
 A subclass of `Assembler` is an instruction set. Each instruction is an attribute of type `Opcode`,
-whose form checks the operands. A call of it appends a line to a C statement with inline assembly.
+whose form checks the operands. Calling the attribute appends a line to a C statement with inline
+assembly.
 The builder knows the size of each instruction, so it also checks the distance of branches, and that
 stack accesses stay within the function's own stack frame.
 
-It does not track which registers are in use. Functions are naked (`SMELT_NAKED`): they save and
-restore registers themselves, as the procedure call standard requires. The builder does not estimate
-the cost of kernels, which is measured. `instructions` is for tests, which compare them with the
-output of a real assembler for the same text.
+The builder does not track which registers are in use. Functions are naked (`SMELT_NAKED`): they
+save and restore registers themselves, as the procedure call standard requires. The builder does not
+estimate the cost of kernels: the cost is measured. The property `instructions` is for tests: they
+compare it with the output of a real assembler for the same text.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Opcode(Generic[P]):
 
 
 class Label:
-    """A position in the code. Branches refer to the next or the last label with its digit."""
+    """A position in the code. A branch names the nearest label with this digit, before or after."""
 
     def __init__(self, digit: int) -> None:
         self.digit = digit
@@ -90,7 +91,7 @@ class Assembler:
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """The lines of one C statement, or of several if a string would be too long.
+        """The lines of one C statement, or of several if its string would exceed `LONGEST`.
 
         The statements follow each other in a function with no other code (`naked`), so that the
         compiler inserts nothing between them.

@@ -208,7 +208,7 @@ class Constants:
         kind = struct_type(self._prefix, struct)
         if any(t.name == kind.name and t != kind for t in self.structs.values()):
             raise ValueError(f"structs of kind '{struct.kind}' have different fields")
-        name = self._add(owner, struct.name, f"numbers of {origin}", struct.array, kind.name)
+        name = self._add(owner, struct.name, f"parameters of {origin}", struct.array, kind.name)
         self.structs[name] = kind
         return name
 

@@ -1,4 +1,4 @@
-"""Runs for `tests/support/guarded.py` of every kernel that serves a random node."""
+"""Kernel calls for random nodes, as runs for `tests/support/guarded.py`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.library_nodes import samples_of
 def runs_of(
     backend: Backend, target: str, graphs: Iterable[Graph], rng: np.random.Generator
 ) -> list[Run]:
-    """Return a run for each graph of one node and each body of each kernel that serves it.
+    """Return a run for each call that kernels offer for each node, shared bodies included.
 
     Args:
         backend: the kernels.
         target: target of the generated code.
-        graphs: of one node each.
-        rng: for the inputs.
+        graphs: graphs with one node each.
+        rng: random generator for the inputs.
     """
     described, runs = get(target), list[Run]()
     for i, graph in enumerate(graphs):

@@ -21,7 +21,7 @@ class _Maker:
         self.constants: dict[str, Array] = {}
 
     def conv(self, x: str, y: str, depth: int, outputs: int, size: int = 3, stride: int = 1) -> str:
-        """Add a convolution, padded to keep the size (divided by the stride), and ReLU."""
+        """Add a convolution and ReLU; padding keeps the image's size, divided by the stride."""
         self._weights(y, (outputs, depth, size, size), outputs, depth * size**2)
         pads = [size // 2] * 4
         self._add("Conv", f"{x} {y}_w {y}_b", f"{y}_s", strides=[stride] * 2, pads=pads)

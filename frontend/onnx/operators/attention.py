@@ -124,9 +124,9 @@ def _cached(operation: Operation, heads: Heads, past: int) -> Heads:
 
 
 def _bias(operation: Operation, q: Heads, k: Heads) -> Array | None:
-    """Return what the masks add to the scores; None for nothing.
+    """Return the bias that the masks add to the scores; None if it is 0 everywhere.
 
-    It is 0 or -inf, except for a mask of floats.
+    Its elements are 0 or -inf, unless the mask has float elements.
     """
     queries, keys = q.size(_SEQUENCE), k.size(_SEQUENCE)
     past = operation.optional(4)

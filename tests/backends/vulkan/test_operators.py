@@ -64,7 +64,7 @@ pytestmark = requires_vulkan
 
 ON_GPU = SETUPS["vulkan"]
 MOST_INVOCATIONS = 65535 * 64
-"""Invocations of the 65,535 workgroups, of 64 each, that every device can dispatch in a row."""
+"""Invocations that every device can dispatch along one axis: 65,535 workgroups of 64."""
 
 
 def one_node(
@@ -144,7 +144,7 @@ def test_float_functions_keep_their_precision() -> None:
 
 
 def _keeps_what_is_no_number(op: Op) -> bool:
-    """Return whether an operator keeps NaN: not clamps, and of a maximum C takes the number."""
+    """Return whether a NaN input must give NaN; C's comparison of a maximum pool drops NaN."""
     clamps = getattr(op, "activation", Activation.NONE) is not Activation.NONE
     maximum = isinstance(op, Pool2D) and op.kind == "max"
     return isinstance(op, Unary | Softmax | LogSoftmax) or (clamps and not maximum)
@@ -171,7 +171,7 @@ def test_nan_stays_nan() -> None:
         np.testing.assert_array_equal(np.isnan(found), np.isnan(expected), repr(member))
 
 
-ANGLES = {
+DOMAINS = {
     "asin": (-1, 1),
     "acos": (-1, 1),
     "atan": (-1e4, 1e4),
@@ -181,13 +181,13 @@ ANGLES = {
     "acosh": (1, 1e6),
     "atanh": (-1, 1),
 }
-"""Domains of functions whose results may be off by 4e-7, relative, plus 3e-7."""
+"""Domains of functions whose results may have a relative error of 4e-7 plus 3e-7 absolute."""
 
 
-def test_angles_keep_their_precision() -> None:
+def test_inverse_and_hyperbolic_functions_keep_precision() -> None:
     rng = np.random.default_rng(8)
     members: list[Member] = []
-    for kind, (low, high) in ANGLES.items():
+    for kind, (low, high) in DOMAINS.items():
         near = np.clip(rng.normal(size=2000) + low * (kind == "acosh"), low, high)
         x = np.concatenate([near, rng.uniform(low, high, 2000) * 0.9999]).astype(np.float32)
         x = np.clip(x, low, None).astype(np.float32)
@@ -210,7 +210,7 @@ def test_sines_of_any_angle(kind: str) -> None:
 
 
 def between() -> Iterator[tuple[Graph, Sample]]:
-    """Return numbers at, and next to, the midpoint of two stored ones."""
+    """Yield Quantize graphs with inputs at, below and above the midpoints of stored integers."""
     for scale, zero_point, rounding in ((0.1, -3, None), (0.37, 5, Rounding.ONNX)):
         y = TensorType((1203,), DType.INT8, Quant.per_tensor(scale, zero_point))
         middle = ((np.arange(-200, 201) + 0.5) * np.float32(scale)).astype(np.float32)
@@ -298,7 +298,7 @@ def test_layers_left_to_the_cpu(dtype: DType) -> None:
 
 
 def _turned(x: Value, name: str, *, gather: bool) -> Node:
-    """Reverse the elements along all axes, or, by another operator, along the first."""
+    """Return a node that reverses all axes (Slice) or, if `gather`, the first axis (Gather)."""
     shape, y = x.type.shape, Value(name, x.type)
     if gather:
         order = Value.constant(f"{name} order", np.arange(shape[0], dtype=np.int32)[::-1].copy())
@@ -308,7 +308,7 @@ def _turned(x: Value, name: str, *, gather: bool) -> Node:
 
 
 def _between(case: Case, dtype: DType) -> Member:
-    """Return the node of a case between nodes of the GPU."""
+    """Return a network with the node of a case between reversals, which the GPU computes."""
     graph = build(case, dtype)
     gather, rng = isinstance(case.op, Slice), np.random.default_rng(12)
     given = [Value(f"{x.name} given", x.type) for x in graph.inputs]
@@ -326,7 +326,7 @@ def _between(case: Case, dtype: DType) -> Member:
 
 
 def _changes(member: Member) -> bool:
-    """Return whether the node does more than reverse an input twice (which passes remove)."""
+    """Return whether the node changes its input; if not, passes remove it and both reversals."""
     first, *others = member.samples[0]
     return bool(others) or not np.array_equal(
         evaluate(member.graph, member.samples[0]).outputs[0], first
@@ -335,7 +335,7 @@ def _changes(member: Member) -> bool:
 
 @cache
 def islands(dtype: DType) -> tuple[Member, Mapping[str, Node]]:
-    """Return the node of a case for each operator that a GPU computes on such data, by its name."""
+    """Return a network with a case of each operator of the GPU, and the nodes by operator."""
     found: dict[str, Member] = {}
     # Prefer quantized data, and the last case: the first is often the simplest.
     cases = list(reversed(all_cases()))
@@ -364,7 +364,7 @@ def islands(dtype: DType) -> tuple[Member, Mapping[str, Node]]:
 
 
 def test_islands_of_every_operator() -> None:
-    """A new operator of the GPU needs a case that can be left to the CPU."""
+    """Fail if an operator of the GPU has no case in `islands`."""
     assert {type(node.op) for dtype in DTYPES for node in islands(dtype)[1].values()} == {
         op for kernel in backend("vulkan").kernels for op in get_args(kernel.op) or (kernel.op,)
     }
@@ -397,7 +397,7 @@ def check_islands(dtype: DType, cpu: Mapping[str, Node]) -> None:
 @pytest.mark.quick(every=2)
 @BOTH
 def test_every_operator_left_to_the_cpu(dtype: DType) -> None:
-    """Each alone, so that no other such operator is its neighbor."""
+    """Every operator's node runs on the CPU, between neighbors on the GPU."""
     check_islands(dtype, islands(dtype)[1])
 
 
