@@ -24,7 +24,7 @@ from smelt.codegen.emit.network import EmittedNetwork, render_network
 from smelt.codegen.emit.weights import binary
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.codegen.text.parameters import Parameters
-from smelt.codegen.text.render import render, text_of
+from smelt.codegen.text.render import render, render_c, text_of
 from smelt.errors import ConfigError
 from smelt.ir import Array
 from smelt.targets import Optimize, Platform
@@ -172,9 +172,15 @@ def project_parameters(
 def render_firmware(parameters: ProjectParameters) -> dict[str, str]:
     """Render the text files around the network, except the README, by path."""
     return {
-        path: render(template, parameters) if template.endswith(".j2") else text_of(template)
-        for template, path in parameters.firmware.files
+        path: _rendered(template, path, parameters) for template, path in parameters.firmware.files
     }
+
+
+def _rendered(template: str, path: str, parameters: ProjectParameters) -> str:
+    """Return the text of a file; files without variables are copied."""
+    if not template.endswith(".j2"):
+        return text_of(template)
+    return (render_c if path.endswith((".c", ".h")) else render)(template, parameters)
 
 
 def _umask() -> int:

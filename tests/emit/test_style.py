@@ -16,10 +16,13 @@ COLUMNS = 100
 _NEUTRAL = re.compile(r"\w[)\]]? (?:[*/%] 1|[+-] 0)(?![\w.])|\b1 \* |- -\d|\.rept 1\b")
 _ONE_BYTE = re.compile(r"mem(?:cpy|move|set)\([^;]*, 1\);")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_PROTOTYPE = re.compile(r"^static [^;{}]*?(\w+)\([^;{}]*\);\n+static [^;{}]*?\1\(", re.MULTILINE)
+_PROTOTYPE = re.compile(
+    r"^\w[^;{}]*?(\w+)\([^;{}]*\);\n+\w[^;{}()]*?\b\1\([^;{}]*\) \{", re.MULTILINE
+)
 _MACRO = re.compile(r"^ *# *define \w+(?:\([^)]*\))? +(?P<value>.*)$", re.MULTILINE)
 _SAFE = re.compile(
-    r"[({\"].*|do \{ .*|_Pragma.*|__\w+__.*|SMELT_NAKED|\\|\w+_t|float|double|\w+\(.*\)"
+    r"[({\"].*|do \{ .*|_Pragma.*|__\w+__.*|SMELT_NAKED|static inline.*|\\|"
+    r"\w+_t|float|double|\w+\(.*\)"
 )
 """Macro values that need no parentheses: bracketed, strings, statements, attributes, types."""
 

@@ -180,7 +180,7 @@ def blocks(
         stem=stem,
         parameters=_parameters(node, window, frame, finish, tiling),
         operands=(*operands, Output(0, "output")),
-        uses=finish.uses | {"SMELT_ARRAY"} | when(tiling.wide, *HALVES),
+        uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE"} | when(tiling.wide, *HALVES),
         summary=f"{tiling.form} inputs, {tiling.pixels} pixels x {tiling.outputs} channels",
         missed=missed_for_ram("Packing the inputs of windows") if differs else "",
     )
