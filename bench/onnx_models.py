@@ -70,5 +70,54 @@ def session(proto: onnx.ModelProto | Path, *, optimize: bool = False) -> Any:
     options.intra_op_num_threads = 1
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
-    source = str(proto) if isinstance(proto, Path) else proto.SerializeToString()
+    if isinstance(proto, Path):
+        source = str(proto)
+    else:
+        source = _with_unsigned_weights(proto).SerializeToString()
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+_QUANTIZED_PRODUCTS: dict[str, tuple[int | None, int, int]] = {
+    "QLinearConv": (2, 3, 5),
+    "QLinearMatMul": (2, 3, 5),
+    "QGemm": (2, 3, 5),
+    "ConvInteger": (2, 1, 3),
+    "MatMulInteger": (2, 1, 3),
+    "QAttention": (6, 1, 7),
+    "DynamicQuantizeMatMul": (None, 1, 3),
+}
+"""Positions of three operands: the activations' zero point, the weights and their zero point.
+
+DynamicQuantizeMatMul quantizes its activations itself, to uint8.
+"""
+
+
+def _with_unsigned_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return an equal model in which uint8 activations meet uint8 weights, not int8 weights.
+
+    ONNX Runtime adds products of uint8 and int8 in pairs. On x86 processors without VNNI the sum of
+    a pair saturates at 16 bits. Sums of products of two uint8 values are exact on all processors.
+    """
+    changed = onnx.ModelProto()
+    changed.CopyFrom(proto)
+    stored = {tensor.name: tensor for tensor in changed.graph.initializer}
+
+    def is_int8(name: str) -> bool:
+        return name in stored and stored[name].data_type == onnx.TensorProto.INT8
+
+    for step in changed.graph.node:
+        if step.op_type not in _QUANTIZED_PRODUCTS:
+            continue
+        activations, *weights = _QUANTIZED_PRODUCTS[step.op_type]
+        if len(step.input) <= weights[1] or not all(is_int8(step.input[i]) for i in weights):
+            continue
+        if activations is not None and is_int8(step.input[activations]):
+            continue
+        for i in weights:
+            name = f"{step.input[i]}_unsigned"
+            if name not in stored:
+                array = numpy_helper.to_array(stored[step.input[i]]).astype(np.int16) + 128
+                stored[name] = numpy_helper.from_array(array.astype(np.uint8), name)
+                changed.graph.initializer.append(stored[name])
+            step.input[i] = name
+    return changed

@@ -140,7 +140,9 @@ def test_a_flipped_bit_of_code_is_found(tmp_path: Path) -> None:
             with pytest.raises((VerifyError, DeviceError)) as found:
                 compared(artefact, elf, wrong)
             if isinstance(found.value, VerifyError):
-                assert f"function '{symbol.name}'" in str(found.value)
+                # The compiler stores equal functions once: they are one place with several names.
+                names = [s.name for s in functions if s.run == symbol.run]
+                assert any(f"function '{name}'" in str(found.value) for name in names)
 
 
 @pytest.mark.slow

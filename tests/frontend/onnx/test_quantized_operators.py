@@ -148,6 +148,19 @@ def test_max_pool_with_channels_last_equals_onnxruntime(kind: str) -> None:
 # Integer products without scales
 
 
+def test_onnxruntimes_integer_products_are_exact_without_vnni() -> None:
+    """Without VNNI, a sum of two products of uint8 and int8 would saturate in onnxruntime."""
+    constants = {
+        "w": np.full((4, 3), 127, np.int8),
+        "xz": np.asarray(0, np.uint8),
+        "wz": np.asarray(0, np.int8),
+    }
+    step, y = node("MatMulInteger", "x w xz wz", "y"), tensor_info("y", None, "i")
+    proto = model(graph([step], [tensor_info("x", (2, 4), "u8")], [y], constants), 17)
+    (found,) = session(proto).run(None, {"x": np.full((2, 4), 255, np.uint8)})
+    np.testing.assert_array_equal(found, np.full((2, 3), 4 * 255 * 127))
+
+
 def _integer_product(
     operator: str, shapes: Sequence[Sequence[int]], zeros: Mapping[int, Array], **attributes: Any
 ) -> tuple[onnx.ModelProto, list[Array]]:
