@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from smelt.codegen import arena
 from smelt.codegen.accelerator import DeviceProgram, NetworkNames
@@ -13,6 +14,7 @@ from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.statements import Statements, c_word, comment_of, statements_of
 from smelt.codegen.emit.weights import (
     ConstantArray,
+    binary,
     constants_of,
     is_binary,
     is_infinite,
@@ -109,7 +111,8 @@ class EmittedNetwork:
     Attributes:
         title: The name for people; `name` is derived from it.
         summary: The numbers of steps and multiply-accumulates, in words.
-        hash: See `network_hash`.
+        hash: 16 hexadecimal digits of the SHA-256 hash of the network's own files, as they are
+            without it. Empty until they are rendered.
         alignment: The alignment of arena and states, in bytes.
         arena_bytes: The size of the arena.
         arena_bound: A lower bound of the size of the arena in any layout.
@@ -139,7 +142,6 @@ class EmittedNetwork:
 
     title: str
     summary: str
-    hash: str
     alignment: int
     arena_bytes: int
     arena_bound: int
@@ -165,6 +167,7 @@ class EmittedNetwork:
     external: tuple[ExternalLibrary, ...] = ()
     cpu_fallback: bool = False
     api_version: int = API_VERSION
+    hash: str = ""
 
     @property
     def name(self) -> str:
@@ -219,7 +222,6 @@ def describe(
     plan: arena.Plan,
     device: DeviceProgram | None,
     title: str,
-    hash_: str,
     *,
     target: Target,
     keep_inputs: bool,
@@ -235,7 +237,6 @@ def describe(
     return EmittedNetwork(
         title=title,
         summary=f"{len(schedule.steps)} steps, {graph.macs:,} multiply-accumulates",
-        hash=hash_,
         alignment=schedule.alignment,
         arena_bytes=max(memories[ARENA].bytes, schedule.alignment),
         arena_bound=memories[ARENA].lower_bound,
@@ -325,8 +326,44 @@ class NetworkParameters(Parameters):
     pragmas: str = ""
 
 
-def render_network(network: EmittedNetwork) -> dict[str, str]:
-    """Render all text files of the network: contents by name."""
+@dataclass(frozen=True)
+class NetworkFiles:
+    """The network's own files, without those of the project around it.
+
+    Attributes:
+        network: The network, with the hash of its files.
+        texts: The contents of the text files by name.
+        binaries: The contents of the binary files by name: arrays to be concatenated.
+    """
+
+    network: EmittedNetwork
+    texts: Mapping[str, str]
+    binaries: Mapping[str, Sequence[Array]]
+
+
+def render_network(network: EmittedNetwork, schedule: Schedule) -> NetworkFiles:
+    """Render the network's own files, and store the hash of their contents in its header.
+
+    Args:
+        network: The network; its hash is not used.
+        schedule: The network's steps and constants.
+
+    Raises:
+        ModelError: A constant contains a NaN.
+    """
+    texts = _texts(replace(network, hash=""))
+    binaries = {network.weights_binary: binary(schedule)} if network.weights_binary else {}
+    digest = hashlib.sha256()
+    for name, text in texts.items():
+        digest.update(f"{name} {len(text)}\n{text}".encode())
+    for array in chain(*binaries.values()):
+        digest.update(array.data)
+    network = replace(network, hash=digest.hexdigest()[:16])
+    return NetworkFiles(network, {**texts, **_header(NetworkParameters(network))}, binaries)
+
+
+def _texts(network: EmittedNetwork) -> dict[str, str]:
+    """Render the network's text files: contents by name."""
     device = network.device
     names = NetworkNames(network.title, network.name, network.macro)
     finish_device = None if device is None else device.render(names, network.comments)
@@ -344,7 +381,7 @@ def render_files(parameters: NetworkParameters) -> dict[str, str]:
     name, *_, weights = network.name, *network.sources
     kind = "S" if network.weights_binary else "c"
     return {
-        f"{name}.h": render_c("emit/network/header.h.j2", parameters),
+        **_header(parameters),
         f"{name}.c": _before_statements(parameters)
         + f"{network.statements.text}\n"
         + render_c("emit/network/network_end.c.j2", parameters),
@@ -352,6 +389,11 @@ def render_files(parameters: NetworkParameters) -> dict[str, str]:
         f"{name}_kernels.c": render_kernels(parameters),
         weights: render_c(f"emit/network/weights.{kind}.j2", parameters),
     }
+
+
+def _header(parameters: NetworkParameters) -> dict[str, str]:
+    """Render the network's header: its contents by its name."""
+    return {f"{parameters.net.name}.h": render_c("emit/network/header.h.j2", parameters)}
 
 
 def render_kernels(parameters: NetworkParameters) -> str:
@@ -374,18 +416,6 @@ def stored_arrays(network: EmittedNetwork, schedule: Schedule) -> Mapping[str, A
     """Return the network's arrays in memory, besides code, by their names in C."""
     device = network.device
     return {**stored(schedule), **({} if device is None else device.arrays(network.name))}
-
-
-def network_hash(*parts: str | bytes) -> str:
-    """Return 16 hexadecimal digits of a hash of everything that the code depends on.
-
-    Equal digits mean equal code. The reverse is not true: another option may change no code.
-    """
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()[:16]
 
 
 def _lengths(graph: Graph) -> tuple[LengthView, ...]:

@@ -20,9 +20,7 @@ from smelt.codegen.emit.destination import (
     swap,
 )
 from smelt.codegen.emit.firmware import Firmware
-from smelt.codegen.emit.network import EmittedNetwork, render_network
-from smelt.codegen.emit.weights import binary
-from smelt.codegen.schedule.schedule import Schedule
+from smelt.codegen.emit.network import EmittedNetwork, NetworkFiles
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render, render_c, text_of
 from smelt.errors import ConfigError
@@ -124,25 +122,18 @@ class ProjectParameters(Parameters):
 
 
 def render_project(
-    network: EmittedNetwork,
-    schedule: Schedule,
-    platform: Platform,
-    optimize: Optimize,
-    report: Mapping[str, object],
+    files: NetworkFiles, platform: Platform, optimize: Optimize, report: Mapping[str, object]
 ) -> Project:
-    """Render every file of the project.
+    """Render the files around the network, and add them to its own.
 
     Args:
-        network: The network's own files and names.
-        schedule: The network's steps.
+        files: The network's own files.
         platform: The platform that the code runs on.
         optimize: What the compiler flags favor.
         report: The contents of `report.json` until something is measured.
     """
-    around = render_around(network, Firmware(platform), optimize)
-    texts = {**render_network(network), **around}
-    binaries = {network.weights_binary: binary(schedule)} if network.weights_binary else {}
-    return Project(network, texts, report, binaries)
+    around = render_around(files.network, Firmware(platform), optimize)
+    return Project(files.network, {**files.texts, **around}, report, files.binaries)
 
 
 def render_around(

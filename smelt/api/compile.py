@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from smelt.boards import load as load_board
 from smelt.codegen import arena
 from smelt.codegen.accelerator import accelerator_of
 from smelt.codegen.emit.names import c_name
-from smelt.codegen.emit.network import EmittedNetwork, describe, network_hash
+from smelt.codegen.emit.network import EmittedNetwork, NetworkFiles, describe, render_network
 from smelt.codegen.emit.project import Project, render_project
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import TUNING, LayerCosts
@@ -32,12 +32,10 @@ from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.frontend import load as load_model
 from smelt.ir import Array, Graph
-from smelt.ir.text import print_graph
 from smelt.proof.rig import Rig
 from smelt.proof.run import run
 from smelt.samples import bind_samples, named_outputs
 from smelt.targets import HOST, Platform, Target, get, library, stand_in
-from smelt.version import __version__
 
 Observer = Callable[[str, Graph], None]
 
@@ -118,7 +116,7 @@ def compile_model(
     if options.tuning is not None:
         options.tuning.require_layers((step.node, step.call) for step in scheduled.calls)
     plan = _planned(scheduled, platform)
-    network = _described(scheduled, plan, title, platform, options)
+    files = render_network(_described(scheduled, plan, title, platform, options), scheduled)
 
     notes = (*imported.notes, *device_options.notes(options, target, scheduled))
     stages = Stages(
@@ -132,10 +130,10 @@ def compile_model(
         costs=costs,
         schedule=scheduled,
         plan=plan,
-        network=network,
+        network=files.network,
         notes=notes,
     )
-    return Compiled(**vars(stages), project=_project(stages))
+    return Compiled(**vars(stages), project=_project(stages, files))
 
 
 def _machine(options: Options) -> tuple[Board | Computer | None, Platform]:
@@ -237,36 +235,17 @@ def _described(
     scheduled: Schedule, plan: arena.Plan, title: str, platform: Platform, options: Options
 ) -> EmittedNetwork:
     """Return the network in the form that the templates print."""
-    hash_ = network_hash(*_identity(scheduled.graph, options, platform))
     target = platform.target
     accelerator = accelerator_of(target)
     device = None if accelerator is None else accelerator.program(scheduled, plan)
-    return describe(
-        scheduled, plan, device, title, hash_, target=target, keep_inputs=options.keep_inputs
-    )
+    return describe(scheduled, plan, device, title, target=target, keep_inputs=options.keep_inputs)
 
 
-def _project(stages: Stages) -> Project:
+def _project(stages: Stages, files: NetworkFiles) -> Project:
     """Render the C project, with the tuning file if one was used, and firmware if for a board."""
     options, report = stages.options, build_report(stages)
     platform = stages.platform if stages.has_firmware else stages.platform.without_firmware()
-    project = render_project(stages.network, stages.schedule, platform, options.optimize, report)
+    project = render_project(files, platform, options.optimize, report)
     if options.tuning is None:
         return project
     return replace(project, files={**project.files, TUNING: options.tuning.text})
-
-
-def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[str | bytes]:
-    """Return everything that the generated code depends on, for the network's hash."""
-    text = print_graph(graph, {})
-    return (
-        __version__,
-        text,
-        platform.name,
-        platform.target.name,
-        options.optimize,
-        str(options.keep_inputs),
-        str((options.backends, sorted(options.place.items()), options.fallback)),
-        str(options.expand_weights),
-        *device_options.identity(options, platform.target),
-    )

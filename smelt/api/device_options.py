@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -102,11 +101,3 @@ def why_on_cpu(options: Options, target: Target) -> str:
         return why
     noun = "accelerator" if target.device is None else target.device.noun
     return f"{why}, --backends {','.join(target.backends)} gives the {noun} all it supports"
-
-
-def identity(options: Options, target: Target) -> Sequence[str]:
-    """Return what the generated code depends on besides, if the target has an accelerator."""
-    if target.device is None:
-        return ()
-    weighed = target.device.name if options.tuning is None else options.tuning.text
-    return (weighed, *(["cpu"] if options.cpu_fallback else []))

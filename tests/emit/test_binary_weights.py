@@ -195,7 +195,7 @@ def test_an_empty_constant_takes_one_element(tmp_path: Path) -> None:
     comments = dict.fromkeys(empty, "a test")
     schedule = replace(artefact.schedule, constants=empty, constant_comments=comments)
     network = replace(artefact.network, constants=weights.constants_of(schedule))
-    files = render_network(network)
+    files = render_network(network, schedule).texts
     (tmp_path / "x.S").write_text(files["digits_int8_net_weights.S"])
     stored = weights.binary(schedule)
     (tmp_path / network.weights_binary).write_bytes(b"".join(a.tobytes() for a in stored))

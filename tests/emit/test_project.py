@@ -18,8 +18,10 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.api.report import Gates
 from smelt.boards import compile_project, open_device
+from smelt.codegen.emit import network as network_module
 from smelt.codegen.emit.destination import REPORT
-from smelt.codegen.emit.network import render_network
+from smelt.codegen.text.parameters import Parameters
+from smelt.codegen.text.render import render_c
 from smelt.errors import ConfigError, DoesNotFit, SmeltError
 from smelt.ir import Graph, Node, Origin, Value
 from smelt.ops.core.binary import Binary
@@ -104,7 +106,8 @@ def test_cmake_builds_it(options: Options, tmp_path: Path) -> None:
 def test_only_projects_for_a_board_have_firmware(target: str, tmp_path: Path) -> None:
     artefact = digits(Options(target=target))
     artefact.write(tmp_path / "library")
-    paths = tree(tmp_path / "library").keys() - set(render_network(artefact.network))
+    own = network_module.render_network(artefact.network, artefact.schedule)
+    paths = tree(tmp_path / "library").keys() - own.texts.keys()
     assert paths - {"toolchain.cmake"} == {"CMakeLists.txt", "Makefile", "README.md", REPORT}
     assert not [name for name, text in artefact.project.files.items() if "firmware" in text]
     with_board = digits(Options(target=target, board="host")).project.files
@@ -205,9 +208,37 @@ def tree(folder: Path) -> dict[str, bytes]:
     ],
     ids=["optimize", "keep_inputs", "target", "board"],
 )
-def test_the_hash_depends_on_the_options(other: Options) -> None:
+def test_networks_with_other_files_have_another_hash(other: Options) -> None:
     assert digits().network.hash == digits().network.hash
     assert digits().network.hash != digits(other).network.hash
+
+
+@pytest.mark.parametrize(
+    ("template", "file"),
+    [("header.h.j2", "digits_int8_net.h"), ("kernels.c.j2", "digits_int8_net_kernels.c")],
+)
+def test_the_hash_changes_with_the_text_of_a_template(
+    template: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version of Smelt with another template makes another network."""
+    artefact = digits()
+
+    def edited(path: str, parameters: Parameters) -> str:
+        text = render_c(path, parameters)
+        return f"{text}/* edited */\n" if path.endswith(template) else text
+
+    monkeypatch.setattr(network_module, "render_c", edited)
+    other = network_module.render_network(artefact.network, artefact.schedule)
+    changed = {name for name, text in other.texts.items() if text != artefact.project.files[name]}
+    assert changed == {file, "digits_int8_net.h"}
+    assert other.network.hash != artefact.network.hash
+
+
+def test_options_that_change_no_file_keep_the_hash() -> None:
+    artefact = digits()
+    other = digits(Options(backends=("c",)))
+    assert other.project.files == artefact.project.files
+    assert other.network.hash == artefact.network.hash
 
 
 def test_the_hash_depends_on_the_weights() -> None:

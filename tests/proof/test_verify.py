@@ -67,7 +67,9 @@ def with_wrong_weights(artefact: Artefact, step: int) -> Artefact:
     constants[chosen] = ~array if array.dtype.kind == "i" else -array
     schedule = replace(artefact.schedule, constants=constants)
     network = replace(artefact.network, constants=constants_of(schedule))
-    files = {**artefact.project.files, **render_network(network)}
+    header = artefact.project.files[f"{network.name}.h"]  # with the hash of the right weights
+    files = {**artefact.project.files, **render_network(network, schedule).texts}
+    files[f"{network.name}.h"] = header
     assert files != artefact.project.files
     project = replace(artefact.project, files=files)
     return replace(artefact, schedule=schedule, project=project)
