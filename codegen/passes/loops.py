@@ -6,22 +6,22 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from smelt.ir import Graph, Node, Value
-from smelt.ops.control.loop_form import LoopForm
+from smelt.ops.control.repeated_graph import RepeatedGraph
 
 InPlace = Callable[[Node], Sequence[tuple[int, int]]]
 """Returns the `(output, input)` pairs of a node that may share one address in its kernel."""
 
 
-def kept(form: LoopForm) -> frozenset[int]:
+def kept(loop: RepeatedGraph) -> frozenset[int]:
     """Return the indices of the carried values that the loop does not change."""
     return frozenset(
         k
-        for k in range(len(form.carried))
-        if root_of(form.body, form.results[k]) is form.entries[k]
+        for k in range(len(loop.carried))
+        if root_of(loop.body, loop.results[k]) is loop.entries[k]
     )
 
 
-def written_early(form: LoopForm, in_place: InPlace) -> dict[Value, int]:
+def written_early(loop: RepeatedGraph, in_place: InPlace) -> dict[Value, int]:
     """Return the values of the body that may be written directly to their result's buffer.
 
     The mapping is from a value, which a node of the body computes, to the index of its result. A
@@ -30,11 +30,11 @@ def written_early(form: LoopForm, in_place: InPlace) -> dict[Value, int]:
     works in place.
     """
     early: dict[Value, int] = {}
-    for k, value in enumerate(form.results):
-        root = root_of(form.body, value)
-        if root in early or root not in form.body.producer:
+    for k, value in enumerate(loop.results):
+        root = root_of(loop.body, value)
+        if root in early or root not in loop.body.producer:
             continue
-        if k >= len(form.carried) or _is_free(form.body, form.entries[k], root, in_place):
+        if k >= len(loop.carried) or _is_free(loop.body, loop.entries[k], root, in_place):
             early[root] = k
     return early
 

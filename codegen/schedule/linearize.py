@@ -38,7 +38,7 @@ from smelt.codegen.schedule.steps import (
 )
 from smelt.ir import DType, Graph, Node, TensorType, Value
 from smelt.ops.control.branches import If, Loop, While
-from smelt.ops.control.loop_form import LoopForm
+from smelt.ops.control.repeated_graph import RepeatedGraph
 from smelt.ops.control.run_time_length import LengthOf
 
 _COUNTERS = "ijkmnpqrstuvwxyz"
@@ -106,8 +106,8 @@ class Linearizer:
                 case LengthOf():
                     actions.append(self._length(node, node.op, scope, around))
                 case While() | Loop():
-                    form = node.op.form(node)
-                    step, moves = self._repeat(node, form, graph, scope, around)
+                    loop = node.op.repeated(node)
+                    step, moves = self._repeat(node, loop, graph, scope, around)
                     actions += [step, *moves]
                 case _:
                     actions.append(self._call(node, scope, around))
@@ -219,51 +219,56 @@ class Linearizer:
     # --- loops -----------------------------------------------------------------------------------
 
     def _repeat(
-        self, node: Node, form: LoopForm, graph: Graph, scope: ValueViews, around: _Surroundings
+        self,
+        node: Node,
+        loop: RepeatedGraph,
+        graph: Graph,
+        scope: ValueViews,
+        around: _Surroundings,
     ) -> tuple[Repeat, Actions]:
         """Return the loop, and copies after it of operands that it returns unchanged."""
         index = self._next()
         inner = _Surroundings(index, around.depth + 1)
         counter = _counter(around.depth)
-        same = kept(form)
+        same = kept(loop)
         copied = [k for k in sorted(same) if is_read(graph, node.outputs[k])]
-        scope |= {node.outputs[k]: view_of(scope, form.carried[k]) for k in same if k not in copied}
+        scope |= {node.outputs[k]: view_of(scope, loop.carried[k]) for k in same if k not in copied}
         targets = [scope.get(value) or self._places.define(value, scope) for value in node.outputs]
         own = [view for k, view in enumerate(targets) if k not in same]
         before = tuple(
             self._places.move(view_of(scope, value), value, target)
-            for k, (value, target) in enumerate(zip(form.carried, targets, strict=False))
+            for k, (value, target) in enumerate(zip(loop.carried, targets, strict=False))
             if k not in same
         )
         head = self._lifetimes.slot(str(node.origin))
-        limit = self._places.read(form.limit, scope, head, index, "limit")
-        start = self._places.read(form.condition, scope, head, index, "condition")
+        limit = self._places.read(loop.limit, scope, head, index, "limit")
+        start = self._places.read(loop.condition, scope, head, index, "condition")
         number = None
-        if form.number is not None and is_read(form.body, form.number):
-            number = ValueView(self._lifetimes.buffer(f"step {index} turn", form.number.type.bytes))
+        if loop.number is not None and is_read(loop.body, loop.number):
+            number = ValueView(self._lifetimes.buffer(f"step {index} turn", loop.number.type.bytes))
             own.append(number)
         for view in own:
             self._places.use(view, head)
-        entries, results = views_in_iteration(form, node, scope, targets, counter)
-        test, continues_before = self._test(form, entries, index, inner)
-        body, continues_after = self._body(form, entries, results, number, index, inner)
+        entries, results = views_in_iteration(loop, node, scope, targets, counter)
+        test, continues_before = self._test(loop, entries, index, inner)
+        body, continues_after = self._body(loop, entries, results, number, index, inner)
         tail = self._lifetimes.slot(f"end of {node.origin}")
         for view in own:
             self._places.use(view, tail)
         self._lifetimes.repeat(head, tail)
         after = tuple(
-            self._places.move(view_of(scope, form.carried[k]), form.carried[k], targets[k])
+            self._places.move(view_of(scope, loop.carried[k]), loop.carried[k], targets[k])
             for k in copied
         )
-        loop = Repeat(
+        repeat = Repeat(
             index=index,
             node=node,
             results=self._places.results(node, scope),
             inside=around.inside,
-            word="for" if form.test is None else "while",
+            word="for" if loop.test is None else "while",
             counter=counter,
             before=before,
-            turns=form.turns,
+            turns=loop.turns,
             limit=limit,
             start=start,
             number=None if number is None else self._places.target(number, _NUMBER),
@@ -271,22 +276,22 @@ class Linearizer:
             body=body,
             continues=continues_before or continues_after,
         )
-        return loop, after
+        return repeat, after
 
     def _test(
-        self, form: LoopForm, entries: Sequence[ValueView], index: int, around: _Surroundings
+        self, loop: RepeatedGraph, entries: Sequence[ValueView], index: int, around: _Surroundings
     ) -> tuple[Actions | None, Argument | None]:
         """Return the actions before every iteration of a While, and the bool that they compute."""
-        if form.test is None:
+        if loop.test is None:
             return None, None
-        scope: ValueViews = dict(zip(form.test.inputs, entries, strict=True))
-        steps = self.actions(form.test, scope, around)
-        time = self._lifetimes.slot(f"condition of {form.test.name}")
-        return steps, self._places.read(form.test.outputs[0], scope, time, index, "again")
+        scope: ValueViews = dict(zip(loop.test.inputs, entries, strict=True))
+        steps = self.actions(loop.test, scope, around)
+        time = self._lifetimes.slot(f"condition of {loop.test.name}")
+        return steps, self._places.read(loop.test.outputs[0], scope, time, index, "again")
 
     def _body(
         self,
-        form: LoopForm,
+        loop: RepeatedGraph,
         entries: Sequence[ValueView],
         results: Sequence[ValueView],
         number: ValueView | None,
@@ -298,23 +303,23 @@ class Linearizer:
         The steps come first. Then stacked results are copied, because they may be old carried
         values. Copies of the new carried values are last.
         """
-        scope: ValueViews = dict(zip(form.entries, entries, strict=True))
-        if form.number is not None and number is not None:
-            scope[form.number] = number
-        early = written_early(form, lambda node: self._choose(node).taken.call.in_place)
+        scope: ValueViews = dict(zip(loop.entries, entries, strict=True))
+        if loop.number is not None and number is not None:
+            scope[loop.number] = number
+        early = written_early(loop, lambda node: self._choose(node).taken.call.in_place)
         scope |= {value: results[k] for value, k in early.items()}
-        actions = list(self.actions(form.body, scope, around))
-        placed = kept(form) | set(early.values())
+        actions = list(self.actions(loop.body, scope, around))
+        placed = kept(loop) | set(early.values())
         late = [k for k in range(len(results)) if k not in placed]
-        stacked = [k for k in late if k >= len(form.carried)]
-        for value, target in ((form.results[k], results[k]) for k in stacked):
+        stacked = [k for k in late if k >= len(loop.carried)]
+        for value, target in ((loop.results[k], results[k]) for k in stacked):
             actions.append(self._places.move(view_of(scope, value), value, target))
-        continues = form.continues
-        if continues is not None and root_of(form.body, continues) not in form.body.producer:
+        continues = loop.continues
+        if continues is not None and root_of(loop.body, continues) not in loop.body.producer:
             target = ValueView(self._lifetimes.buffer(f"step {index} again", continues.type.bytes))
             actions.append(self._places.move(view_of(scope, continues), continues, target))
             scope[continues] = target
-        carried = {results[k]: form.results[k] for k in late if k < len(form.carried)}
+        carried = {results[k]: loop.results[k] for k in late if k < len(loop.carried)}
         actions += self._moves(carried, scope, index)
         time = self._lifetimes.slot(f"turn of step {index}")
         return tuple(actions), self._places.read(continues, scope, time, index, "again")

@@ -12,7 +12,7 @@ from smelt.codegen.schedule.lifetimes import Lifetimes, Reuse
 from smelt.codegen.schedule.shared_symbols import Constants
 from smelt.codegen.schedule.steps import Argument, InBuffer, InFlash, IterationOffset, Move
 from smelt.ir import Node, TensorType, Value
-from smelt.ops.control.loop_form import LoopForm, Order
+from smelt.ops.control.repeated_graph import Order, RepeatedGraph
 
 
 @dataclass(frozen=True)
@@ -52,26 +52,26 @@ def _slice(
 
 
 def views_in_iteration(
-    form: LoopForm, node: Node, scope: ValueViews, targets: Sequence[ValueView], counter: str
+    loop: RepeatedGraph, node: Node, scope: ValueViews, targets: Sequence[ValueView], counter: str
 ) -> tuple[list[ValueView], list[ValueView]]:
     """Return the locations of the body's inputs and of its results in one iteration."""
-    count, same = len(form.carried), kept(form)
+    count, same = len(loop.carried), kept(loop)
     carried = [
-        view_of(scope, value) if k in same else targets[k] for k, value in enumerate(form.carried)
+        view_of(scope, value) if k in same else targets[k] for k, value in enumerate(loop.carried)
     ]
     slices = [
-        _slice(view_of(scope, value), counter, form.turns, order, entry.type.size)
+        _slice(view_of(scope, value), counter, loop.turns, order, entry.type.size)
         for value, order, entry in zip(
-            form.scanned, form.scans, form.entries[count : count + len(form.scanned)], strict=True
+            loop.scanned, loop.scans, loop.entries[count : count + len(loop.scanned)], strict=True
         )
     ]
     stacked = [
-        _slice(target, counter, form.turns, order, value.type.size)
+        _slice(target, counter, loop.turns, order, value.type.size)
         for target, order, value in zip(
-            targets[count:], form.stacks, form.results[count:], strict=True
+            targets[count:], loop.stacks, loop.results[count:], strict=True
         )
     ]
-    invariant = [view_of(scope, value) for value in form.invariant]
+    invariant = [view_of(scope, value) for value in loop.invariant]
     return [*carried, *slices, *invariant], [*carried, *stacked]
 
 

@@ -1,4 +1,4 @@
-"""The `.smelt` file: a zip with `graph.txt` (the text form) and `constants.npz` (the constants).
+"""The `.smelt` file: a zip with `graph.txt` (the text format) and `constants.npz` (the constants).
 
 The constants are named by their digests. Members are stored without compression and with fixed
 time stamps, so that the same graph gives the same bytes with every version of zlib.

@@ -1,4 +1,4 @@
-"""Tokenizer of the text form: reads token by token, and reports errors with line and column."""
+"""Tokenizer of the text format: reads token by token, and reports errors with line and column."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Cursor:
             match = _TOKEN.match(text, offset)
             if match is None or match.lastgroup is None:
                 offset += len(text[offset:]) - len(text[offset:].lstrip())
-                self.fail(f"{text[offset]!r} cannot begin a word of the text form", offset)
+                self.fail(f"{text[offset]!r} cannot begin a word of the text format", offset)
             kind = match.lastgroup
             self._tokens.append(Token(kind, match[kind], match.start(kind)))
             offset = match.end()

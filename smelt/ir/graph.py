@@ -85,7 +85,7 @@ class Value:
 class Op(Traits):
     """Base of all operators: a frozen dataclass with the operator's attributes as fields.
 
-    Subclasses register themselves under their class name, which the text form uses. A plugin adds
+    Subclasses register themselves under their class name, which the text format uses. A plugin adds
     an operator by defining a subclass. A class name that begins with `_` marks a base class, which
     is not registered.
     """
@@ -99,7 +99,7 @@ class Op(Traits):
 
     @property
     def name(self) -> str:
-        """The operator's name in reports and messages. The text form uses the class name."""
+        """The operator's name in reports and messages. The text format uses the class name."""
         return type(self).__name__
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:

@@ -1,4 +1,4 @@
-"""Names, numbers and digests in the text form, shared by the printer and the parser."""
+"""Names, numbers and digests in the text format, shared by the printer and the parser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from smelt.ir.graph import Op
 from smelt.ir.types import Array
 
 VERSION = 1
-"""Version of the text form. It is on the first line: `smelt-ir 1`."""
+"""Version of the text format. It is on the first line: `smelt-ir 1`."""
 
 INLINE = 8
 """Largest number of elements of arrays and per-channel vectors that are printed inline."""

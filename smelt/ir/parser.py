@@ -1,4 +1,4 @@
-"""Parser of the text form; `smelt.ir.text` has the grammar."""
+"""Parser of the text format; `smelt.ir.text` has the grammar."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parse_graph(text: str, store: Mapping[str, Array] | None = None) -> Graph:
     Syntax, names and constants are checked here. `verify` checks the operators' requirements.
 
     Args:
-        text: a graph in the text form.
+        text: a graph in the text format.
         store: arrays by digest, for the constants that the text names by digest.
 
     Raises:
@@ -40,7 +40,7 @@ def parse_graph(text: str, store: Mapping[str, Array] | None = None) -> Graph:
         raise ModelError("line 1, column 1: expected 'smelt-ir' and a version")
     if int(head[1]) != VERSION:
         raise ModelError(
-            f"line 1, column 1: the text form has version {head[1]}, but this release of Smelt "
+            f"line 1, column 1: the text format has version {head[1]}, but this release of Smelt "
             f"reads version {VERSION}. Use the release that wrote it, or write the file again"
         )
     with np.errstate(over="ignore"):  # a decimal above float32's range becomes infinite
@@ -321,7 +321,7 @@ class _Parser(Cursor):
             return self.graph()
         if isinstance(hint, type) and issubclass(hint, Enum):
             return self.member(hint)
-        raise GraphError(f"the text form has no fields of type {hint}")
+        raise GraphError(f"the text format has no fields of type {hint}")
 
     def _tuple(self, hint: Any) -> tuple[object, ...]:
         offset = self.token.offset

@@ -1,4 +1,4 @@
-"""Printer of the text form; `smelt.ir.text` has the grammar."""
+"""Printer of the text format; `smelt.ir.text` has the grammar."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from smelt.ir.types import Array, DType, Quant, TensorType
 
 
 def print_graph(graph: Graph, store: MutableMapping[str, Array] | None = None) -> str:
-    """Return the text form of a graph.
+    """Return the text format of a graph.
 
     Args:
         graph: any graph; it need not be verified.
         store: receives the arrays that the text names by digest; None to drop them.
 
     Raises:
-        GraphError: an operator has a field of a type that the text form cannot express.
+        GraphError: an operator has a field of a type that the text format cannot express.
     """
     lines = _Printer(store).graph(graph)
     return "\n".join([f"smelt-ir {VERSION}", *lines, ""])
@@ -126,7 +126,7 @@ class _Printer:
             case _:
                 pass
         raise GraphError(
-            f"{op.name} has the value {value!r} in a field of type {hint}: the text form cannot "
+            f"{op.name} has the value {value!r} in a field of type {hint}: the text format cannot "
             "express it"
         )
 

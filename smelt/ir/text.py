@@ -1,4 +1,4 @@
-"""The text form of the IR, which `smelt inspect --ir` prints and the parser reads back exactly.
+"""The text format of the IR, which `smelt inspect --ir` prints and the parser reads back exactly.
 
     smelt-ir 1
     graph "kws" {

@@ -24,7 +24,7 @@ HIGHEST_RANK = 32
 
 
 class DType(Enum):
-    """Element type. The value is the name used in the text form."""
+    """Element type. The value is the name used in the text format."""
 
     FLOAT32 = "f32"
     FLOAT64 = "f64"

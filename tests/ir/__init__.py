@@ -1,1 +1,1 @@
-"""Tests of graphs: the verifier, the text form and archives."""
+"""Tests of graphs: the verifier, the text format and archives."""

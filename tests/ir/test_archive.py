@@ -152,7 +152,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         ("graph.txt", None, "no item named 'graph.txt'"),
         ("constants.npz", None, "no item named 'constants.npz'"),
         ("graph.txt", b"\xff", "is damaged: 'utf-8' codec"),
-        ("graph.txt", b"smelt-ir 9\n", "the text form has version 9"),
+        ("graph.txt", b"smelt-ir 9\n", "the text format has version 9"),
         ("constants.npz", b"", "not a zip file"),
         ("constants.npz", pack({}), "is missing from the constants"),
         ("constants.npz", pack({"a.npy": b""}), "damaged"),

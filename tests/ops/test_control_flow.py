@@ -1,4 +1,4 @@
-"""If, While and Loop: types, quantization, results and text form."""
+"""If, While and Loop: types, quantization, results and text format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from smelt.ir import (
 )
 from smelt.ir.text import parse_graph, print_graph
 from smelt.ops.control.branches import If, Loop, While
-from smelt.ops.control.loop_form import Order
+from smelt.ops.control.repeated_graph import Order
 
 I32 = TensorType((), DType.INT32)
 TRUTH = TensorType((1,), DType.BOOL)

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from smelt.ir import Array, evaluate, verify
 from smelt.ir.text import parse_graph
 
-import_module("smelt.ops")  # the parser of the text form finds imported operators only
+import_module("smelt.ops")  # the parser of the text format finds imported operators only
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Shapes = dict[str, tuple[int, tuple[int, ...]]]

@@ -1,4 +1,4 @@
-"""Single passes on graphs in text form, and all passes, which keep results exact."""
+"""Single passes on graphs in text format, and all passes, which keep results exact."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parse(text: str) -> Graph:
 
 
 def body(graph: Graph) -> str:
-    """Return the lines of the text form without indentation and the first and last line."""
+    """Return the lines of the text format without indentation and the first and last line."""
     lines = print_graph(graph, {}).splitlines()[2:-1]
     return "\n".join(line.strip() for line in lines)
 

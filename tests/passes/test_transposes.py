@@ -1,4 +1,4 @@
-"""Cancellation of transposes: graphs in text form, networks in ONNX's layout, random graphs."""
+"""Cancellation of transposes: graphs in text format, networks in ONNX's layout, random graphs."""
 
 from __future__ import annotations
 

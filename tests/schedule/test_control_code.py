@@ -17,7 +17,7 @@ from smelt.codegen.passes.cleanup.materialize import materialize_results
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
 from smelt.ir.text import parse_graph, print_graph
 from smelt.ops.control.branches import If, Loop, While
-from smelt.ops.control.loop_form import Order
+from smelt.ops.control.repeated_graph import Order
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.reshape import Reshape

@@ -1,4 +1,4 @@
-"""The forms that a node can take: combinations of operand and result layouts."""
+"""The layouts that a node can take: combinations of operand and result layouts."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ class NodeLayout:
     outputs: tuple[Layout, ...]
 
 
-def natural_form(node: Node) -> NodeLayout:
-    """Return the form of a node with natural layouts.
+def natural_layouts(node: Node) -> NodeLayout:
+    """Return the natural layouts of a node.
 
-    A transposition has the form that reads its operand in the layout of the result, and so moves
-    nothing itself.
+    A transposition reads its operand in the layout of its result, and so moves nothing itself.
     """
     found = axes(node)
     if found is not None:
-        return _form(node, found, found.natural)
+        return _with_order(node, found, found.natural)
     return NodeLayout(
         node.op,
         tuple(None if v is None else Layout.natural(v.type.shape) for v in node.inputs),
@@ -44,17 +43,19 @@ def natural_form(node: Node) -> NodeLayout:
     )
 
 
-def form_for_operand(node: Node, index: int, layout: Layout, now: NodeLayout) -> NodeLayout | None:
-    """Return the form that reads an operand in this layout, or None; `now` is the current form."""
+def layouts_for_operand(
+    node: Node, index: int, layout: Layout, now: NodeLayout
+) -> NodeLayout | None:
+    """Return layouts with which a node reads an operand in this one, or None; it has `now`."""
     op = node.op
     if isinstance(now.op, MatMul):
         return _product(now, now.op, index, layout)
     if isinstance(op, Reshape):
         return _reshape(layout, layout.after(op.shape))
     if isinstance(op, FullyConnected) and index == 0:
-        form = _dense(node, op, layout)
-        if form is not None:
-            return form
+        layouts = _dense(node, op, layout)
+        if layouts is not None:
+            return layouts
     found = axes(node)
     if found is None:
         return None
@@ -63,8 +64,10 @@ def form_for_operand(node: Node, index: int, layout: Layout, now: NodeLayout) ->
     return _ordered(node, found, found.inputs[index], layout)
 
 
-def form_for_result(node: Node, index: int, layout: Layout, now: NodeLayout) -> NodeLayout | None:
-    """Return the form that writes a result in this layout, or None; `now` is the current form."""
+def layouts_for_result(
+    node: Node, index: int, layout: Layout, now: NodeLayout
+) -> NodeLayout | None:
+    """Return layouts with which a node writes a result in this one, or None; it has `now`."""
     if isinstance(now.op, MatMul):
         return _product(now, now.op, 2, layout)
     if isinstance(node.op, Reshape):
@@ -85,10 +88,10 @@ def _ordered(node: Node, found: Axes, names: AxisNames | None, layout: Layout) -
     if names is None:
         return None
     order = found.extended([names[axis] for axis in layout.order])
-    return _form(node, found, order) if found.allows(order) else None
+    return _with_order(node, found, order) if found.allows(order) else None
 
 
-def _form(node: Node, found: Axes, order: AxisPermutation) -> NodeLayout:
+def _with_order(node: Node, found: Axes, order: AxisPermutation) -> NodeLayout:
     inputs = tuple(
         None
         if value is None
@@ -121,7 +124,7 @@ def _placed(
 
 
 def _agnostic(node: Node, layout: Layout) -> NodeLayout | None:
-    """Return the form of an elementwise operator in any layout, also one of merged axes."""
+    """Return an elementwise operator with this layout everywhere, also if it merges axes."""
     found = axes(node)
     size = node.outputs[0].type.size
     if found is None or not found.elementwise:
@@ -138,7 +141,7 @@ def _agnostic(node: Node, layout: Layout) -> NodeLayout | None:
 
 
 def _dense(node: Node, op: FullyConnected, layout: Layout) -> NodeLayout | None:
-    """Return the form of a dense layer with input elements and weight columns in another order."""
+    """Return a dense layer that reads this layout: its weight columns are in another order."""
     weights, depth = node.input(1), node.input(1).type.shape[1]
     if not weights.is_constant or (op.keep_dims and layout.shape[-1:] != (depth,)):
         return None
@@ -161,7 +164,7 @@ def _dense(node: Node, op: FullyConnected, layout: Layout) -> NodeLayout | None:
 
 
 def _product(now: NodeLayout, op: MatMul, index: int, layout: Layout) -> NodeLayout | None:
-    """Return the form of a matrix product with another axis order of one operand or the result.
+    """Return a matrix product with another axis order of one operand or the result.
 
     `index` is 0 or 1 for an operand and 2 for the result.
     """

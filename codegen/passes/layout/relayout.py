@@ -1,4 +1,4 @@
-"""Rebuilding of a graph so that every node has its chosen form."""
+"""Rebuilding of a graph so that every node has its chosen layouts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from smelt.ops.tensor.reshape import Reshape
 from smelt.ops.tensor.transpose import Transpose
 
 
-def relay_out(graph: Graph, forms: Mapping[Node, NodeLayout]) -> Graph:
-    """Rebuild a graph with these forms, and add transpositions where two forms disagree."""
+def relay_out(graph: Graph, layouts: Mapping[Node, NodeLayout]) -> Graph:
+    """Rebuild a graph with these layouts, and add transpositions where two nodes disagree."""
     rebuilt = _Rebuilt(graph)
     for node in graph.nodes:
-        rebuilt.add(node, forms[node])
+        rebuilt.add(node, layouts[node])
     outputs = tuple(map(rebuilt.result, graph.outputs))
     states = tuple(replace(s, after=rebuilt.result(s.after)) for s in graph.states)
     return replace(graph, nodes=tuple(rebuilt.nodes), outputs=outputs, states=states)
@@ -35,21 +35,22 @@ class _Rebuilt:
         self._origins: dict[Value, Origin] = {}
         self._given: dict[Value, Value] = {}
 
-    def add(self, node: Node, form: NodeLayout) -> None:
-        """Append a node in a form, after the transpositions that its operands need."""
+    def add(self, node: Node, layouts: NodeLayout) -> None:
+        """Append a node with these layouts, after the transpositions that its operands need."""
         self._origins |= dict.fromkeys(node.outputs, node.origin)
-        if form.op is None:
-            self._pass_on(node, form)
+        if layouts.op is None:
+            self._pass_on(node, layouts)
             return
         inputs = tuple(
             None if v is None or layout is None else self._laid_out(v, layout, node.origin)
-            for v, layout in zip(node.inputs, form.inputs, strict=True)
+            for v, layout in zip(node.inputs, layouts.inputs, strict=True)
         )
         outputs = tuple(
-            self._renewed(v, layout) for v, layout in zip(node.outputs, form.outputs, strict=True)
+            self._renewed(v, layout)
+            for v, layout in zip(node.outputs, layouts.outputs, strict=True)
         )
-        if (form.op, inputs, outputs) != (node.op, node.inputs, node.outputs):
-            node = replace(node, op=form.op, inputs=inputs, outputs=outputs)
+        if (layouts.op, inputs, outputs) != (node.op, node.inputs, node.outputs):
+            node = replace(node, op=layouts.op, inputs=inputs, outputs=outputs)
         self.nodes.append(node)
 
     def result(self, value: Value) -> Value:
@@ -63,9 +64,9 @@ class _Rebuilt:
             self._given[value] = held
         return self._given[value]
 
-    def _pass_on(self, node: Node, form: NodeLayout) -> None:
+    def _pass_on(self, node: Node, layouts: NodeLayout) -> None:
         """Make the result the operand itself, which is transposed first if its layout differs."""
-        (source,), (wanted,), (layout,) = node.inputs, form.inputs, form.outputs
+        (source,), (wanted,), (layout,) = node.inputs, layouts.inputs, layouts.outputs
         assert source is not None
         assert wanted is not None
         name = self._fresh(node.output, layout)

@@ -1,13 +1,13 @@
 """Layout search that leaves transpositions that move the fewest bytes.
 
 Every value may be stored with its axes in another order than the graph's, and every node may take
-one of several forms (`layout_choices`). A transposition is needed where a node reads an operand in
+one of several layouts (`layout_choices`). A transposition is needed where a node reads an operand in
 another layout than the one in which it was written. The graph's own transpositions become requests
 of their users for another layout. A run-time length must be the outermost axis in memory: any other
 layout costs more than all transpositions together.
 
-The search grows a region of nodes from a transposition. Each node gets the form that its neighbor's
-new form suggests. A minimum cut then selects the nodes that should take their new form ("expansion
+The search grows a region of nodes from a transposition. Each node gets the layouts that its
+neighbor's new layouts suggest. A minimum cut then selects the nodes that should change ("expansion
 move": Boykov, Veksler and Zabih, "Fast approximate energy minimization via graph cuts", 2001).
 Every accepted move saves bytes, so that the search terminates.
 """
@@ -23,9 +23,9 @@ from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.layout.axis_order import Key, Layout, is_outermost, rows_first
 from smelt.codegen.passes.layout.layout_choices import (
     NodeLayout,
-    form_for_operand,
-    form_for_result,
-    natural_form,
+    layouts_for_operand,
+    layouts_for_result,
+    natural_layouts,
 )
 from smelt.codegen.passes.layout.min_cut import UNCUTTABLE, CutProblem
 from smelt.codegen.passes.layout.relayout import relay_out
@@ -39,7 +39,7 @@ Use = tuple[Node | None, int]
 
 
 def cancel_transposes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
-    """Choose forms for all nodes so that the remaining transpositions move the fewest bytes.
+    """Choose layouts for all nodes so that the remaining transpositions move the fewest bytes.
 
     Inputs, results and states of the graph keep their layouts. Transpositions that move nothing
     become reshapes, and transpositions of constants are computed.
@@ -48,7 +48,7 @@ def cancel_transposes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
         search = _LayoutSearch(graph)
         search.run()
         # Now that transpositions are shared, moves may pay that did not before.
-        cheaper = drop_dead_nodes(drop_identities(relay_out(graph, search.forms)))
+        cheaper = drop_dead_nodes(drop_identities(relay_out(graph, search.layouts)))
         if _cost(cheaper) >= _cost(graph):
             return graph
         graph = cheaper
@@ -74,8 +74,8 @@ class _Demand:
     """The users that want a value in a layout.
 
     Attributes:
-        before: Users that want it only while they keep their form.
-        after: Users that want it only after they change their form.
+        before: Users that want it only while they keep their layouts.
+        after: Users that want it only after they change their layouts.
         always: Whether some user wants it in both cases.
     """
 
@@ -85,10 +85,10 @@ class _Demand:
 
 
 class _LayoutSearch:
-    """The forms of a graph's nodes, improved one region at a time."""
+    """The layouts of a graph's nodes, improved one region at a time."""
 
     def __init__(self, graph: Graph) -> None:
-        self.forms = {node: natural_form(node) for node in graph.nodes}
+        self.layouts = {node: natural_layouts(node) for node in graph.nodes}
         self._producer: dict[Value, tuple[Node, int]] = {}
         self._uses: dict[Value, list[Use]] = {}
         for node in graph.nodes:
@@ -113,31 +113,31 @@ class _LayoutSearch:
     def _uses_of(self, value: Value) -> Sequence[Use]:
         return self._uses.get(value, ())  # a node may have outputs without users
 
-    def _supply(self, value: Value, forms: Mapping[Node, NodeLayout]) -> Layout:
-        """Return the layout of a value; `forms` overrides the current form of its producer."""
+    def _supply(self, value: Value, layouts: Mapping[Node, NodeLayout]) -> Layout:
+        """Return the layout of a value; `layouts` overrides the current layouts of its producer."""
         if value not in self._producer:
             return Layout.natural(value.type.shape)
         node, index = self._producer[value]
-        return forms.get(node, self.forms[node]).outputs[index]
+        return layouts.get(node, self.layouts[node]).outputs[index]
 
-    def _penalty(self, node: Node, form: NodeLayout) -> int:
+    def _penalty(self, node: Node, layouts: NodeLayout) -> int:
         """Return the cost of a node whose rows are not contiguous: more than all transpositions."""
         pairs = (
-            *zip(node.inputs, form.inputs, strict=True),
-            *zip(node.outputs, form.outputs, strict=True),
+            *zip(node.inputs, layouts.inputs, strict=True),
+            *zip(node.outputs, layouts.outputs, strict=True),
         )
         marked = [(self._marks[v], at) for v, at in pairs if v is not None and v in self._marks]
         wrong = any(not is_outermost(mark, at) for mark, at in marked if at is not None)
         return self._wrong if wrong and not _is_anywhere(node, self._marks) else 0
 
-    def _want(self, value: Value, use: Use, forms: Mapping[Node, NodeLayout]) -> Layout:
+    def _want(self, value: Value, use: Use, layouts: Mapping[Node, NodeLayout]) -> Layout:
         """Return the layout in which a user reads a value."""
         node, index = use
-        layout = None if node is None else forms.get(node, self.forms[node]).inputs[index]
+        layout = None if node is None else layouts.get(node, self.layouts[node]).inputs[index]
         return layout or Layout.natural(value.type.shape)
 
     def _seeds(self, value: Value) -> Iterator[dict[Node, NodeLayout]]:
-        """Yield single form changes that give a value the layout that one of its users wants."""
+        """Yield changes of one node that give a value the layout that one of its users wants."""
         supply = self._supply(value, {})
         if value in self._marks:
             yield from self._straightened(value)
@@ -149,36 +149,36 @@ class _LayoutSearch:
             yield from self._backward(value, want)
 
     def _straightened(self, value: Value) -> Iterator[dict[Node, NodeLayout]]:
-        """Yield single form changes that make rows contiguous for nodes that lack it."""
+        """Yield changes of one node that make rows contiguous for nodes that lack it."""
         layout = rows_first(self._marks[value], value.type.shape)
         if value in self._producer:
             node, _ = self._producer[value]
-            if self._penalty(node, self.forms[node]):
+            if self._penalty(node, self.layouts[node]):
                 yield from self._backward(value, layout)
         for node, index in self._uses_of(value):
-            if node is not None and self._penalty(node, self.forms[node]):
+            if node is not None and self._penalty(node, self.layouts[node]):
                 yield from self._forward((node, index), layout)
 
     def _forward(self, use: Use, layout: Layout) -> Iterator[dict[Node, NodeLayout]]:
-        """Yield the form of a user that reads its operand in a layout, if there is one."""
+        """Yield layouts with which a user reads its operand in this one, if there are any."""
         node, index = use
         if node is None:
             return
-        form = form_for_operand(node, index, layout, self.forms[node])
-        if form is not None:
-            yield {node: form}
+        layouts = layouts_for_operand(node, index, layout, self.layouts[node])
+        if layouts is not None:
+            yield {node: layouts}
 
     def _backward(self, value: Value, layout: Layout) -> Iterator[dict[Node, NodeLayout]]:
-        """Yield the form of a producer that writes its result in a layout, if there is one."""
+        """Yield layouts with which a producer writes its result in this one, if there are any."""
         if value not in self._producer:
             return
         node, index = self._producer[value]
-        form = form_for_result(node, index, layout, self.forms[node])
-        if form is not None:
-            yield {node: form}
+        layouts = layouts_for_result(node, index, layout, self.layouts[node])
+        if layouts is not None:
+            yield {node: layouts}
 
     def _improve(self, seed: dict[Node, NodeLayout]) -> bool:
-        """Change forms in the region around a seed, and return whether that saved bytes."""
+        """Change layouts in the region around a seed, and return whether that saved bytes."""
         region = self._grown(seed)
         values = {
             v
@@ -188,18 +188,20 @@ class _LayoutSearch:
         }
         chosen = self._cut(region, values)
         saved = sum(self._cost(v, {}) - self._cost(v, chosen) for v in values)
-        saved += sum(self._penalty(n, self.forms[n]) - self._penalty(n, chosen[n]) for n in chosen)
+        saved += sum(
+            self._penalty(n, self.layouts[n]) - self._penalty(n, chosen[n]) for n in chosen
+        )
         if saved > 0:
-            self.forms |= chosen
+            self.layouts |= chosen
         return saved > 0
 
-    def _cost(self, value: Value, forms: Mapping[Node, NodeLayout]) -> int:
+    def _cost(self, value: Value, layouts: Mapping[Node, NodeLayout]) -> int:
         """Return the bytes moved to give every user a value in the layout that it wants."""
-        wanted = {self._want(value, use, forms).key for use in self._uses_of(value)}
-        return len(wanted - {self._supply(value, forms).key}) * value.type.bytes
+        wanted = {self._want(value, use, layouts).key for use in self._uses_of(value)}
+        return len(wanted - {self._supply(value, layouts).key}) * value.type.bytes
 
     def _grown(self, seed: dict[Node, NodeLayout]) -> dict[Node, NodeLayout]:
-        """Grow a region from the seed by nodes that could change form to agree with it."""
+        """Grow a region from the seed by nodes that could change layouts to agree with it."""
         region, pending = dict(seed), deque(seed)
         while pending:
             node = pending.popleft()
@@ -209,19 +211,19 @@ class _LayoutSearch:
                 pending += new
         return region
 
-    def _suggestions(self, node: Node, form: NodeLayout) -> Iterator[dict[Node, NodeLayout]]:
-        for value, layout in zip(node.inputs, form.inputs, strict=True):
+    def _suggestions(self, node: Node, layouts: NodeLayout) -> Iterator[dict[Node, NodeLayout]]:
+        for value, layout in zip(node.inputs, layouts.inputs, strict=True):
             if not value or not layout or value.is_constant:
                 continue
             if layout.key != self._supply(value, {}).key:
                 yield from self._backward(value, layout)
-        for value, layout in zip(node.outputs, form.outputs, strict=True):
+        for value, layout in zip(node.outputs, layouts.outputs, strict=True):
             for use in self._uses_of(value):
                 if layout.key != self._want(value, use, {}).key:
                     yield from self._forward(use, layout)
 
     def _cut(self, region: dict[Node, NodeLayout], values: set[Value]) -> dict[Node, NodeLayout]:
-        """Return the part of a region that should take its new forms.
+        """Return the part of a region that should take its new layouts.
 
         The cost of the cut is an upper bound of the bytes that are moved; it is exact if nothing
         changes.
@@ -229,7 +231,7 @@ class _LayoutSearch:
         problem = CutProblem()
         vertices = {node: problem.vertex() for node in region}
         for node, vertex in vertices.items() if self._marks else ():
-            problem.edge(vertex, problem.SINK, self._penalty(node, self.forms[node]))
+            problem.edge(vertex, problem.SINK, self._penalty(node, self.layouts[node]))
             problem.edge(problem.SOURCE, vertex, self._penalty(node, region[node]))
         for value in values:
             producer = self._producer[value][0] if value in self._producer else None
@@ -266,7 +268,7 @@ class _LayoutSearch:
 class _Charge:
     """Adds the cost of one transposition, shared by all users that want it, to a cut problem.
 
-    Nodes on the source side keep their form; nodes on the sink side change it.
+    Nodes on the source side keep their layouts; nodes on the sink side change them.
     """
 
     problem: CutProblem
@@ -284,7 +286,7 @@ class _Charge:
             self.problem.edge(self.problem.SOURCE, self.vertices[node], self.cost)
 
     def if_kept(self, producer: int, demand: _Demand) -> None:
-        """Charge if the producer keeps its form: the value has the wanted layout only after."""
+        """Charge if the producer keeps its layouts: the value has the wanted layout only after."""
         if demand.always:
             self.problem.edge(producer, self.problem.SINK, self.cost)
             return

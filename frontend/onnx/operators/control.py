@@ -17,7 +17,7 @@ from smelt.frontend.onnx.operators.shape import slice_along
 from smelt.frontend.onnx.scope import OnnxValue
 from smelt.ir import Array, DType, Graph, TensorType, Value
 from smelt.ops.control.branches import If, Loop
-from smelt.ops.control.loop_form import Order
+from smelt.ops.control.repeated_graph import Order
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.reshape import Reshape
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Op, TensorType, Value, evaluate
 from smelt.ops.case import Case
-from smelt.ops.control.loop_form import LoopForm, Order
+from smelt.ops.control.repeated_graph import Order, RepeatedGraph
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ class While(Op):
             carried = evaluate(self.body, carried).outputs
         return tuple(carried)
 
-    def form(self, node: Node) -> LoopForm:
-        """Return the loop in the form that While and Loop share; the node must be verified."""
-        return LoopForm(
+    def repeated(self, node: Node) -> RepeatedGraph:
+        """Return what While and Loop have in common; the node must be verified."""
+        return RepeatedGraph(
             test=self.condition,
             body=self.body,
             carried=_without_absent(node.inputs),
@@ -132,7 +132,7 @@ class While(Op):
 
     @override
     def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
-        return self.form(node).handed_over(node.outputs)
+        return self.repeated(node).handed_over(node.outputs)
 
     def macs(self, node: Node) -> int:
         """Return the multiply-accumulates of one iteration; their number is unknown."""
@@ -269,12 +269,12 @@ class Loop(Op):
         results = node.outputs[self.carried :]
         return (*carried, *(self._stack(stacked, i, v) for i, v in enumerate(results)))
 
-    def form(self, node: Node) -> LoopForm:
-        """Return the loop in the form that While and Loop share; the node must be verified."""
+    def repeated(self, node: Node) -> RepeatedGraph:
+        """Return what While and Loop have in common; the node must be verified."""
         (limit, condition), operands = node.inputs[:2], _without_absent(node.inputs[2:])
         middle, end = self.carried, self.carried + len(self.scans)
         outputs = self.body.outputs
-        return LoopForm(
+        return RepeatedGraph(
             body=self.body,
             carried=operands[:middle],
             entries=self.body.inputs[1:],
@@ -292,11 +292,11 @@ class Loop(Op):
 
     @override
     def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
-        return self.form(node).handed_over(node.outputs)
+        return self.repeated(node).handed_over(node.outputs)
 
     def invariants(self, node: Node) -> int:
         """Return the number of operands that are neither carried nor scanned."""
-        return len(self.form(node).invariant)
+        return len(self.repeated(node).invariant)
 
     def macs(self, node: Node) -> int:
         """Return the multiply-accumulates of all iterations, or of one if the number is unknown."""

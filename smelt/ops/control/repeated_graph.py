@@ -17,7 +17,7 @@ class Order(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopForm:
+class RepeatedGraph:
     """A node that repeats a graph: its graphs, and its operands by their roles.
 
     `test`, if any, is a graph that gets the carried values before each iteration; if its result is
