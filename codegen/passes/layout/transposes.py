@@ -1,8 +1,8 @@
 """Layout search that leaves transpositions that move the fewest bytes.
 
 Every value may be stored with its axes in another order than the graph's, and every node may take
-one of several layouts (`layout_choices`). A transposition is needed where a node reads an operand in
-another layout than the one in which it was written. The graph's own transpositions become requests
+one of several layouts (`layout_choices`). A transposition is needed where a node reads an operand
+in another layout than the one in which it was written. The graph's own transpositions become requests
 of their users for another layout. A run-time length must be the outermost axis in memory: any other
 layout costs more than all transpositions together.
 
