@@ -8,6 +8,7 @@ from bench import (
     build_time,
     conformance,
     cortexm,
+    gpu_float16,
     peers,
     prices,
     quantization,
@@ -27,6 +28,7 @@ app.command("quantization")(quantization.main)
 app.command("prices")(prices.main)
 app.command("build-time")(build_time.main)
 app.command("vulkan")(vulkan.main)
+app.command("gpu-float16")(gpu_float16.main)
 app.command("peers")(peers.main)
 app.command("report")(report.main)
 app.command("tour")(tour.main)

@@ -41,9 +41,15 @@ class TextTable:
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*(one_line(_cell(x)) for x in row))
-        if not console.is_terminal:  # A file or pipe has no width at which lines must be wrapped.
-            console.width = _PAGE_WIDTH
-        console.print(table, highlight=False, markup=False)
+        if console.is_terminal:
+            console.print(table, highlight=False, markup=False)
+            return
+        # A file or pipe has no width at which lines must be wrapped.
+        console.width = _PAGE_WIDTH
+        with console.capture() as captured:
+            console.print(table, highlight=False, markup=False)
+        for line in captured.get().splitlines():
+            console.print(line.rstrip(), highlight=False, markup=False, soft_wrap=True)
 
 
 _PAGE_WIDTH = 200
