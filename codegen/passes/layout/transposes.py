@@ -2,9 +2,9 @@
 
 Every value may be stored with its axes in another order than the graph's, and every node may take
 one of several layouts (`layout_choices`). A transposition is needed where a node reads an operand
-in another layout than the one in which it was written. The graph's own transpositions become requests
-of their users for another layout. A run-time length must be the outermost axis in memory: any other
-layout costs more than all transpositions together.
+in another layout than the one in which it was written. The graph's own transpositions become
+requests of their users for another layout. A run-time length must be the outermost axis in memory:
+any other layout costs more than all transpositions together.
 
 The search grows a region of nodes from a transposition. Each node gets the layouts that its
 neighbor's new layouts suggest. A minimum cut then selects the nodes that should change ("expansion
