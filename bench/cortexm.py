@@ -204,14 +204,14 @@ def _backends(names: str, target: str) -> tuple[str, ...]:
 
 
 def _measure(model: Path, core: str, options: Options) -> IntegerInference:
-    artefact = compile_model(model, options)
-    profile = profile_model(artefact, random_samples(artefact.graph, 1, 0)[0])
-    report: dict[str, Any] = dict(artefact.report)
+    artifact = compile_model(model, options)
+    profile = profile_model(artifact, random_samples(artifact.graph, 1, 0)[0])
+    report: dict[str, Any] = dict(artifact.report)
     return IntegerInference(
         network=options.name or "",
         core=core,
         backends=",".join(options.backends or ("best",)),
-        macs=artefact.graph.macs,
+        macs=artifact.graph.macs,
         instructions=profile.instructions,
         cycles=profile.total_cycles(),
         arena=report["arena"]["bytes"],

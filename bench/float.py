@@ -30,7 +30,7 @@ from bench import records
 from bench.library import MeasuredLibrary, build_library
 from bench.peers import ONNX2C
 from bench.shared_folder import SHARED, absent
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.cli.show.tables import TextTable
@@ -149,11 +149,11 @@ def _count(files: Sequence[Path], console: Console, *, write: bool, note: str) -
     """Count instructions on a Cortex-M4F, print them, and store them if asked to."""
     rows: list[CountedFloatInference] = []
     for path in files:
-        artefact = _compiled(path, Options(board=M4_BOARD, name="network"))
-        if isinstance(artefact, str):
-            console.print(f"{path.stem}: {artefact}", markup=False)
+        artifact = _compiled(path, Options(board=M4_BOARD, name="network"))
+        if isinstance(artifact, str):
+            console.print(f"{path.stem}: {artifact}", markup=False)
         else:
-            rows.append(_instructions(path, artefact))
+            rows.append(_instructions(path, artifact))
     columns = ("network", "MACs", "instructions", "per MAC", "onnx2c", "ratio", "error")
     lines = tuple(
         (
@@ -181,11 +181,11 @@ def _time(
     """Time networks and their peers on the host, print the times, and store them if asked to."""
     rows: list[TimedFloatInference] = []
     for path in files:
-        artefact = _compiled(path, Options(name="network"))
-        if isinstance(artefact, str):
-            console.print(f"{path.stem}: {artefact}", markup=False)
+        artifact = _compiled(path, Options(name="network"))
+        if isinstance(artifact, str):
+            console.print(f"{path.stem}: {artifact}", markup=False)
         else:
-            rows.append(_times(path, artefact, compiler))
+            rows.append(_times(path, artifact, compiler))
     columns = ("network", "MACs", "µs", "peer", "its µs", "ratio", "error")
     lines = tuple(
         (
@@ -211,28 +211,28 @@ def _time(
         records.write(f"float_host_{compiler}", measured, rows)
 
 
-def _instructions(path: Path, artefact: Artefact) -> CountedFloatInference:
-    samples = random_samples(artefact.graph, 1, 0)
-    result = run(artefact, samples)
+def _instructions(path: Path, artifact: Artifact) -> CountedFloatInference:
+    samples = random_samples(artifact.graph, 1, 0)
+    result = run(artifact, samples)
     report: dict[str, Any] = result.report
     return CountedFloatInference(
         path.stem,
-        artefact.graph.macs,
+        artifact.graph.macs,
         report["inference"]["instructions"],
         _error(result.outputs[0], _peer(path, samples[0]).outputs()),
     )
 
 
-def _times(path: Path, artefact: Artefact, compiler: str) -> TimedFloatInference:
-    (sample,) = random_samples(artefact.graph, 1, 0)
+def _times(path: Path, artifact: Artifact, compiler: str) -> TimedFloatInference:
+    (sample,) = random_samples(artifact.graph, 1, 0)
     peer = _peer(path, sample)
     with tempfile.TemporaryDirectory() as folder:
-        ours = build_library(artefact, sample, Path(folder), compiler)
+        ours = build_library(artifact, sample, Path(folder), compiler)
         error = _error(ours.outputs(), peer.outputs())
         mine, theirs = _interleaved(ours, peer)
     return TimedFloatInference(
         network=path.stem,
-        macs=artefact.graph.macs,
+        macs=artifact.graph.macs,
         microseconds=statistics.median(mine) * 1e6,
         peer=peer.name,
         peer_microseconds=statistics.median(theirs) * 1e6,
@@ -256,7 +256,7 @@ def _interleaved(ours: MeasuredLibrary, peer: FloatPeer) -> tuple[list[float], l
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
-def _compiled(path: Path, options: Options) -> Artefact | str:
+def _compiled(path: Path, options: Options) -> Artifact | str:
     """Return the compiled network with every open dimension 1, or why it cannot be compiled."""
     inputs = InputOptions(dims=dict.fromkeys(_open_dimensions(path), 1))
     try:

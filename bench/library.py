@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.ir import Array, Value
 from smelt.samples import Sample
 
@@ -77,22 +77,22 @@ class MeasuredLibrary:
 
 
 def build_library(
-    artefact: Artefact, sample: Sample, folder: Path, compiler: str
+    artifact: Artifact, sample: Sample, folder: Path, compiler: str
 ) -> MeasuredLibrary:
     """Compile a network for the host with the flags of its project, and load it.
 
     Args:
-        artefact: A network without states, compiled for the host.
+        artifact: A network without states, compiled for the host.
         sample: Its inputs.
         folder: The folder for the project.
         compiler: Name of the C compiler.
     """
-    name = artefact.network.name
-    artefact.write(folder / name)
-    text = DRIVER.replace("MACRO_t", f"{name}_t").replace("MACRO", artefact.network.macro)
+    name = artifact.network.name
+    artifact.write(folder / name)
+    text = DRIVER.replace("MACRO_t", f"{name}_t").replace("MACRO", artifact.network.macro)
     (folder / name / "driver.c").write_text(text.replace("NAME", name))
-    flags = artefact.platform.target.compile_flags(artefact.options.optimize)
-    sources = ["driver.c", *artefact.network.sources]
+    flags = artifact.platform.target.compile_flags(artifact.options.optimize)
+    sources = ["driver.c", *artifact.network.sources]
     command = [compiler, *flags, "-fPIC", "-shared", *sources, "-lm", "-o", "library.so"]
     subprocess.run(command, cwd=folder / name, check=True)
-    return MeasuredLibrary(folder / name / "library.so", sample, artefact.graph.outputs)
+    return MeasuredLibrary(folder / name / "library.so", sample, artifact.graph.outputs)

@@ -147,9 +147,9 @@ def measure(graph: Graph, board: str, target: str) -> list[Measurement]:
         chosen = {name: forms[turn % len(forms)] for name, forms in candidates.items()}
         place = {name: f"{c.backend}:{c.call.form}" for name, c in chosen.items()}
         options = Options(target, board, "speed", "prices", place=place, expand_weights=True)
-        artefact = compile_model(Imported(graph), options)
-        profile = profile_model(artefact, random_samples(artefact.graph, 1, 0)[0])
-        for step, counts in zip(artefact.schedule.calls, profile.steps, strict=True):
+        artifact = compile_model(Imported(graph), options)
+        profile = profile_model(artifact, random_samples(artifact.graph, 1, 0)[0])
+        for step, counts in zip(artifact.schedule.calls, profile.steps, strict=True):
             call, name = step.call, step.node.name
             if counts is None or (turn >= len(candidates[name]) and turn > 0):
                 continue

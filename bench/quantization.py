@@ -211,13 +211,13 @@ def _smelt(candidate: TrainedNetwork, original: Graph, recipe: str) -> tuple[Rea
 
 def _generated(network: Imported, stored: Sequence[Sample]) -> RealOutputs:
     """Return the dequantized outputs of the generated C on the host."""
-    artefact = compile_model(network)
+    artifact = compile_model(network)
     return [
         tuple(
             dequantize(array, value.type)
-            for array, value in zip(outputs, artefact.graph.outputs, strict=True)
+            for array, value in zip(outputs, artifact.graph.outputs, strict=True)
         )
-        for outputs in run(artefact, stored).outputs
+        for outputs in run(artifact, stored).outputs
     ]
 
 

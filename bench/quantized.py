@@ -102,8 +102,8 @@ def measure(candidate: CalibratedNetwork, scheme: Scheme) -> Departures:
     """Quantize a network by a scheme, and compare generated C on the host with onnxruntime."""
     with tempfile.TemporaryDirectory() as folder:
         proto = quantize(candidate.proto, scheme, candidate.calibration, Path(folder))
-    artefact = compile_model(proto.SerializeToString())
-    outputs = run(artefact, [tuple(feeds.values()) for feeds in candidate.tests]).outputs
+    artifact = compile_model(proto.SerializeToString())
+    outputs = run(artifact, [tuple(feeds.values()) for feeds in candidate.tests]).outputs
     return departures(proto, candidate.tests, outputs)
 
 

@@ -35,7 +35,7 @@ from bench.shared_folder import SHARED, absent
 from bench.vulkan_figures import LATENCY, GpuLatency, GpuStart, print_tables
 from bench.vulkan_net import CACHE_FILE, DRIVER_CACHE, build_library, build_program, first_seconds
 from bench.vulkan_tuned import COLUMNS, tuned_row
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.api.quantize import Settings, quantize_network
@@ -107,7 +107,7 @@ class NcnnPeer:
 class Ours:
     """A network compiled by Smelt, as a loaded library and as a program."""
 
-    artefact: Artefact
+    artifact: Artifact
     library: MeasuredLibrary
     program: Path
 
@@ -120,17 +120,17 @@ class Ours:
         Raises:
             RuntimeError: No layer runs on the GPU.
         """
-        artefact = compile_model(imported, Options(target="vulkan", name=name, float16=float16))
-        if artefact.network.device is None:
-            raise RuntimeError(f"{imported.graph.name}: {'; '.join(artefact.notes)}")
-        (sample,) = random_samples(artefact.graph, 1, 0)
-        library = build_library(artefact, sample, folder, compiler)
-        return Ours(artefact, library, build_program(artefact, folder, compiler))
+        artifact = compile_model(imported, Options(target="vulkan", name=name, float16=float16))
+        if artifact.network.device is None:
+            raise RuntimeError(f"{imported.graph.name}: {'; '.join(artifact.notes)}")
+        (sample,) = random_samples(artifact.graph, 1, 0)
+        library = build_library(artifact, sample, folder, compiler)
+        return Ours(artifact, library, build_program(artifact, folder, compiler))
 
     @property
     def weights_bytes(self) -> int:
         """Bytes of the constants that the GPU reads."""
-        device = self.artefact.network.device
+        device = self.artifact.network.device
         return 0 if device is None else device.weights_bytes
 
     @property
@@ -206,8 +206,8 @@ def _measured(
     """Return the rows of both tables, and the name of the device."""
     imported = load(path)
     real = Ours.of(imported, "real", folder, compiler)
-    (sample,) = random_samples(real.artefact.graph, 1, 0)
-    device = str(run(real.artefact, [sample]).report["inference"]["gpu"])
+    (sample,) = random_samples(real.artifact.graph, 1, 0)
+    device = str(run(real.artifact, [sample]).report["inference"]["gpu"])
     small = Ours.of(_quantized(imported, folder), "bytes", folder, compiler)
     half = Ours.of(imported, "halves", folder, compiler, float16=True)
     peer = NcnnPeer(peer_python, folder, onnx.load(path), sample[0][0])
@@ -265,7 +265,7 @@ def _start(
         build_s=build_s,
         program=one.program_bytes,
         weights=one.weights_bytes,
-        arena=one.artefact.network.arena_bytes,
+        arena=one.artifact.network.arena_bytes,
         first_ms=statistics.median(first) * 1e3,
         first_of_ncnn=_ratio(first, peers),
         file_of_first=_ratio(alone, first),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.library import DRIVER, MeasuredLibrary
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.samples import Sample
 
 CACHE_FILE, DRIVER_CACHE = "SMELT_BENCH_CACHE", "SMELT_BENCH_DRIVER_CACHE"
@@ -56,26 +56,26 @@ _INFER = DRIVER[DRIVER.index("/* Write the inputs") :]
 
 
 def build_library(
-    artefact: Artefact, sample: Sample, folder: Path, compiler: str
+    artifact: Artifact, sample: Sample, folder: Path, compiler: str
 ) -> MeasuredLibrary:
     """Compile a network for a GPU with the flags of its project, and open it.
 
     Args:
-        artefact: A network compiled for target vulkan.
+        artifact: A network compiled for target vulkan.
         sample: Its inputs.
         folder: The folder for the project.
         compiler: Name of the C compiler.
     """
-    place = _write(artefact, folder, OPEN + _INFER, "driver.c")
-    _compile(artefact, place, compiler, ("-fPIC", "-shared"), "driver.c", "library.so")
-    return MeasuredLibrary(place / "library.so", sample, artefact.graph.outputs)
+    place = _write(artifact, folder, OPEN + _INFER, "driver.c")
+    _compile(artifact, place, compiler, ("-fPIC", "-shared"), "driver.c", "library.so")
+    return MeasuredLibrary(place / "library.so", sample, artifact.graph.outputs)
 
 
-def build_program(artefact: Artefact, folder: Path, compiler: str) -> Path:
+def build_program(artifact: Artifact, folder: Path, compiler: str) -> Path:
     """Build a program that opens a GPU, runs one inference and prints the seconds of both."""
-    place = _write(artefact, folder, OPEN + FIRST, "first.c")
+    place = _write(artifact, folder, OPEN + FIRST, "first.c")
     flags = ("-Wl,--gc-sections", "-s")
-    _compile(artefact, place, compiler, flags, "first.c", "first")
+    _compile(artifact, place, compiler, flags, "first.c", "first")
     return place / "first"
 
 
@@ -91,12 +91,12 @@ def first_seconds(program: Path, environment: Mapping[str, str]) -> float:
     return float(done.stdout)
 
 
-def _write(artefact: Artefact, folder: Path, text: str, file: str) -> Path:
-    name = artefact.network.name
+def _write(artifact: Artifact, folder: Path, text: str, file: str) -> Path:
+    name = artifact.network.name
     if not (folder / name).exists():
-        artefact.write(folder / name)
+        artifact.write(folder / name)
     for old, new in (
-        ("MACRO", artefact.network.macro),
+        ("MACRO", artifact.network.macro),
         ("NAME", name),
         ("CACHE", f'getenv("{CACHE_FILE}")'),
         ("FOLDER", f'getenv("{DRIVER_CACHE}")'),
@@ -107,10 +107,10 @@ def _write(artefact: Artefact, folder: Path, text: str, file: str) -> Path:
 
 
 def _compile(
-    artefact: Artefact, place: Path, compiler: str, flags: tuple[str, ...], own: str, output: str
+    artifact: Artifact, place: Path, compiler: str, flags: tuple[str, ...], own: str, output: str
 ) -> None:
-    target = artefact.platform.target.compile_flags(artefact.options.optimize)
+    target = artifact.platform.target.compile_flags(artifact.options.optimize)
     target = tuple("-std=c11" if flag == "-std=c99" else flag for flag in target)
-    sources = [own, *artefact.network.sources]
+    sources = [own, *artifact.network.sources]
     command = [compiler, *target, *flags, *sources, "-lvulkan", "-lm", "-o", output]
     subprocess.run(command, cwd=place, check=True)

@@ -41,9 +41,9 @@ def tuned_row(
     tuning = found.tuning
     seconds = time.perf_counter() - start
     setups = own, replace(own, gpu=None, tuning=tuning, name=f"{name}_tuned")
-    artefacts = [compile_model(imported, setup) for setup in setups]
-    (sample,) = random_samples(artefacts[0].graph, 1, 0)
-    engines = [build_library(artefact, sample, folder, compiler) for artefact in artefacts]
+    artifacts = [compile_model(imported, setup) for setup in setups]
+    (sample,) = random_samples(artifacts[0].graph, 1, 0)
+    engines = [build_library(artifact, sample, folder, compiler) for artifact in artifacts]
     count = max(1, round(ROUND_SECONDS / (engines[0].seconds(3) / 3)))
     rounds = [[engine.seconds(count) / count for engine in engines] for _ in range(ROUNDS)]
     before, after = (statistics.median(column) for column in zip(*rounds, strict=True))

@@ -46,7 +46,7 @@ wait $!
 """
 _UART, _GDB = 3, 4
 
-# Without nodelay, each reply of more than a byte waits for the host's delayed acknowledgement.
+# Without nodelay, each reply of more than a byte waits for the host's delayed acknowledgment.
 _SERVER = "server=on,nodelay=on"
 
 _TERMINAL = re.compile(r"char device redirected to (\S+) \(label wire\)")

@@ -197,7 +197,7 @@ class Accelerator(ABC):
         """Return the candidates of a call to measure first, besides the best one by the profile."""
 
     @abstractmethod
-    def neighbours(self, block: Tiling, blocks: Sequence[Tiling]) -> tuple[Tiling, ...]:
+    def neighbors(self, block: Tiling, blocks: Sequence[Tiling]) -> tuple[Tiling, ...]:
         """Return the candidates of a call that differ from `block` in one parameter."""
 
 

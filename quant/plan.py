@@ -69,7 +69,7 @@ def classify(graph: Graph, in_float: frozenset[Node] = frozenset()) -> Quantizat
 
 
 def _between(graph: Graph, plan: QuantizationPlan) -> frozenset[Node]:
-    """Return nodes whose neighbours before and after are all in float: these stay in float too."""
+    """Return nodes whose neighbors before and after are all in float: these stay in float too."""
     islands = {node for node, kind in plan.kind.items() if kind is NodeKind.FLOAT}
     found = {
         node for node, kind in plan.kind.items() if kind in (NodeKind.FUNCTION, NodeKind.NATIVE)

@@ -4,7 +4,7 @@ The variance of independent noise is propagated backwards through the network: t
 with the squares of its weights, through a function with the square of its slope. A sensitivity is
 the noise power at the outputs, relative to their power, for noise of variance one in one element.
 
-In reality noise is not independent: a weight's error is the same at all pixels, and neighbouring
+In reality noise is not independent: a weight's error is the same at all pixels, and neighboring
 pixels are rounded alike. So each tensor and each product's weights are disturbed in turn, and the
 measured effect on the outputs scales the sensitivities of its channels.
 """

@@ -4,7 +4,7 @@ May import nothing else of Smelt; `boards`, `codegen`, `api`, `proof`, `cli` and
 it.
 """
 
-from smelt.targets.catalogue import available, get
+from smelt.targets.catalog import available, get
 from smelt.targets.platform import (
     HOST,
     FirmwarePlacement,

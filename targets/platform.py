@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from smelt.targets.catalogue import get
+from smelt.targets.catalog import get
 from smelt.targets.target import Optimize, Target
 
 Part = Literal["code", "weights", "data", "stack", "arena"]

@@ -16,7 +16,7 @@ The other cores' timings are estimates from what is known of their pipelines:
 - Cortex-M7 issues two instructions per cycle and predicts branches.
 - Cortex-M33 issues some pairs of 16-bit instructions.
 - Cortex-M55 computes two beats (64 bits) of a vector per cycle. So a vector instruction takes two
-  cycles, and one of them overlaps with a neighbour that uses another unit (Armv8-M Architecture
+  cycles, and one of them overlaps with a neighbor that uses another unit (Armv8-M Architecture
   Reference Manual, DDI 0553, on beats).
 """
 
@@ -29,7 +29,7 @@ from smelt.errors import ConfigError
 from smelt.targets.instructions import Instruction, Kind
 
 TimingRule = Callable[["Core", Sequence[Instruction]], list[int]]
-"""Return the cycles of each instruction in a basic block, considering its neighbours."""
+"""Return the cycles of each instruction in a basic block, considering its neighbors."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Core:
     Attributes:
         name: name of the target.
         cycles: cycles by kind. For transfers of many words, cycles besides one for each word.
-        rule: function that applies `cycles` to neighbouring instructions.
+        rule: function that applies `cycles` to neighboring instructions.
         taken: additional cycles of a taken branch, for kinds that differ from `refill`.
         refill: additional cycles of a taken branch, for all other kinds.
         mispredicted: cycles of a mispredicted conditional branch, assumed to happen as often as the
@@ -81,7 +81,7 @@ _MANY = frozenset(
 
 
 def _cycles_alone(core: Core, instruction: Instruction) -> int:
-    """Return the cycles of an instruction that does not overlap with its neighbours."""
+    """Return the cycles of an instruction that does not overlap with its neighbors."""
     base = core.cycles.get(instruction.kind, 1)
     if instruction.kind in _MANY:
         return base + instruction.registers
@@ -94,7 +94,7 @@ def _in_order(core: Core, line: Sequence[Instruction]) -> list[int]:
 
 
 def _pipelined_accesses(core: Core, line: Sequence[Instruction]) -> list[int]:
-    """Return cycles on Cortex-M3 and M4, where neighbouring loads and stores overlap.
+    """Return cycles on Cortex-M3 and M4, where neighboring loads and stores overlap.
 
     A store to base plus immediate takes one cycle. A load or store after a load also takes one
     cycle, unless its address depends on that load, or either of them writes its base register.

@@ -127,7 +127,7 @@ def halfword_convolution(
     scaling = scaling.signed if core.saturates else scaling
     parameters = _parameters(product, weights, scaling, words, core)
     at_once, gathering = parameters.at_once, parameters.gathering
-    neighbours = at_once if gathering is not None and gathering.slide is not None else 1
+    neighbors = at_once if gathering is not None and gathering.slide is not None else 1
     blocks = -(-parameters.pixels // at_once) * product.place.batch
     sums, inputs = blocks * window.outputs, window.kernel[0] * product.run
     return KernelCall(
@@ -136,7 +136,7 @@ def halfword_convolution(
         parameters=parameters,
         operands=(
             Input(0, "input"),
-            *product.padding(window.kernel[1] + neighbours - 1),
+            *product.padding(window.kernel[1] + neighbors - 1),
             Packed("weights", np.concatenate(weights.packed)),
             Packed("channels", scaling.rows),
             *weights.places(words),

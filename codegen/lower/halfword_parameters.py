@@ -74,13 +74,13 @@ class Slide:
         inputs: C of the address of each input.
         taps: The taps to store.
         step: The number of words, or of positions, in the row.
-        neighbours: Columns from the first pixel to the last one.
+        neighbors: Columns from the first pixel to the last one.
     """
 
     inputs: tuple[str, ...]
     taps: tuple[SlideTap, ...]
     step: int
-    neighbours: int
+    neighbors: int
 
 
 @dataclass(frozen=True, kw_only=True)

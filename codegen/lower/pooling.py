@@ -168,20 +168,20 @@ class Pooling:
         op, x, y = self.node.op, self.node.input(0).type, self.node.output.type
         single = self.node.rounding is Rounding.ONNX
         if isinstance(op, Reduce):
-            centred, count = sums - x.zero_point * taps, op.count(x)
+            centered, count = sums - x.zero_point * taps, op.count(x)
             if single:
                 scale = reduce_scale(op.kind, x, y, count)
-                found = Requantizer((scale,), Rounding.ONNX)(centred)
+                found = Requantizer((scale,), Rounding.ONNX)(centered)
             else:
                 multiplier = reduce_multiplier(op.kind, x, y, count)
-                found = multiply_by_quantized_multiplier(centred, *multiplier)
+                found = multiply_by_quantized_multiplier(centered, *multiplier)
             found = found + y.zero_point
         else:
             count = self._divisor(taps)
             if single:
-                centred = (sums - x.zero_point * taps).astype(np.float32)
+                centered = (sums - x.zero_point * taps).astype(np.float32)
                 found = (
-                    np.rint(centred * np.float32(self.slope(taps))).astype(np.int64) + y.zero_point
+                    np.rint(centered * np.float32(self.slope(taps))).astype(np.int64) + y.zero_point
                 )
             else:
                 found = np.sign(sums) * ((np.abs(sums) + count // 2) // count)
@@ -207,20 +207,20 @@ class Pooling:
         if self.varies:
             return None
         taps = self.rows.window * self.columns.window
-        centred = offset("sum", -x.zero_point * taps - start)
+        centered = offset("sum", -x.zero_point * taps - start)
         if self.node.rounding is Rounding.ONNX:
             ends = [np.asarray([(n - x.zero_point) * taps], np.int64) for n in x.dtype.limits]
             activation = op.activation if isinstance(op, Pool2D) else Activation.NONE
             finish = OutputStage.of(
                 self.node, activation, None, (self.slope(taps),), (ends[0], ends[1])
             )
-            return finish.output(f"({centred})")
+            return finish.output(f"({centered})")
         if not isinstance(op, Reduce):
             return None
         multiplier, shift = reduce_multiplier(op.kind, x, y, taps)
-        steps = f"requantize({centred}, {multiplier}, {shift})"
+        steps = f"requantize({centered}, {multiplier}, {shift})"
         if -32 < shift < 0:
-            steps = f"scale_twice({centred}, {multiplier}, {-shift})"
+            steps = f"scale_twice({centered}, {multiplier}, {-shift})"
         return stored(Activation.NONE, y, saturate=True)(offset(steps, y.zero_point))
 
     def _divisor(self, taps: int) -> int:

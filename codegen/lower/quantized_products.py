@@ -96,7 +96,7 @@ def _refuse_long_sums(node: Node, range_: SumRange, channel_axis: int) -> Refusa
             )
         return None
     # Partial sums without the bias must fit as well.
-    weights = centred_weights(node, channel_axis)
+    weights = centered_weights(node, channel_axis)
     alone = sum_range(np.zeros(len(weights), np.int64), weights, DType.INT16)
     if fits_int32(range_) and fits_int32(alone):
         return None
@@ -106,7 +106,7 @@ def _refuse_long_sums(node: Node, range_: SumRange, channel_axis: int) -> Refusa
     )
 
 
-def centred_weights(node: Node, channel_axis: int) -> Array:
+def centered_weights(node: Node, channel_axis: int) -> Array:
     """Return constant weights minus their zero points, int64, output channels first."""
     value = node.input(1)
     quant = value.type.quant
@@ -139,7 +139,7 @@ def bias_with_zero_point(node: Node, channel_axis: int) -> Array | None:
     x, bias = node.input(0).type, constant_bias(node)
     if x.quant is None:
         return bias
-    return folded_bias(bias, centred_weights(node, channel_axis), x.zero_point)
+    return folded_bias(bias, centered_weights(node, channel_axis), x.zero_point)
 
 
 def sums(node: Node, channel_axis: int) -> SumRange:
@@ -150,8 +150,8 @@ def sums(node: Node, channel_axis: int) -> SumRange:
         return zeros, zeros
     if weights.is_constant:
         # A tap outside of the image is an input equal to the zero point.
-        centred = centred_weights(node, channel_axis)
-        return sum_range(folded_bias(bias, centred, x.zero_point), centred, x.dtype)
+        centered = centered_weights(node, channel_axis)
+        return sum_range(folded_bias(bias, centered, x.zero_point), centered, x.dtype)
     outputs = weights.type.shape[channel_axis]
     start = np.zeros(outputs, np.int64) if bias is None else bias.astype(np.int64)
     most = weights.type.size // outputs * 255 * 255

@@ -119,7 +119,7 @@ class ShortScaling:
         return self.zero_point - self.base
 
     @property
-    def centre(self) -> int:
+    def center(self) -> int:
         """With nudges: half plus `lift`, before the shift."""
         return (2 * self.lift + 1) << self.shift >> 1
 

@@ -38,11 +38,11 @@ def main() -> None:
             f"{' and '.join(missing)} not found: running on this computer instead.\n",
             soft_wrap=True,
         )
-    artefact = compile_model(HERE / "digits_int8.tflite", Options(board=None if missing else BOARD))
+    artifact = compile_model(HERE / "digits_int8.tflite", Options(board=None if missing else BOARD))
     data = np.load(HERE / "digits_test.npz")
     samples: list[Sample] = [(sample,) for sample in data["input_0"]]
     with console.status(f"running {len(samples)} images"):
-        result = run(artefact, samples)
+        result = run(artifact, samples)
     predicted = np.array([int(np.argmax(scores)) for (scores,) in result.outputs])
     labels: Array = data["labels"]
     panels = [

@@ -150,17 +150,17 @@ def label_inputs(graph: Graph) -> Graph:
         for value in node.inputs:
             if value in users:
                 users[value].append(node)
-    labelled: dict[Value, Value] = {}
+    labeled: dict[Value, Value] = {}
     for value, nodes in users.items():
         quants = {_label(node) for node in nodes}
         quant = quants.pop() if len(quants) == 1 else None
         if quant is not None and value not in graph.results:
-            labelled[value] = Value(value.name, replace(value.type, quant=quant))
+            labeled[value] = Value(value.name, replace(value.type, quant=quant))
     changed = replace(
         graph,
-        inputs=tuple(labelled.get(v, v) for v in graph.inputs),
+        inputs=tuple(labeled.get(v, v) for v in graph.inputs),
         nodes=tuple(
-            replace(n, inputs=tuple(None if v is None else labelled.get(v, v) for v in n.inputs))
+            replace(n, inputs=tuple(None if v is None else labeled.get(v, v) for v in n.inputs))
             for n in graph.nodes
         ),
     )
@@ -171,7 +171,7 @@ def label_inputs(graph: Graph) -> Graph:
             return None
         return (), [node.input(0)]
 
-    return changed.rewrite(drop) if labelled else graph
+    return changed.rewrite(drop) if labeled else graph
 
 
 def _label(node: Node) -> Quant | None:

@@ -21,7 +21,7 @@ SUFFIXES = frozenset(
 )
 
 PixelLayout: TypeAlias = Literal["nchw", "nhwc"]
-Colours: TypeAlias = Literal["rgb", "bgr"]
+Colors: TypeAlias = Literal["rgb", "bgr"]
 Fit: TypeAlias = Literal["stretch", "crop"]
 
 _CHANNELS = (1, 3)
@@ -35,13 +35,13 @@ class Preprocessing:
 
     Attributes:
         layout: position of the channels; None selects the dimension of size 1 or 3.
-        colours: order of three channels.
+        colors: order of three channels.
         fit: for images of another aspect ratio, whether to stretch them or to crop both sides.
         mean, std: one number for all channels, or one per channel.
     """
 
     layout: PixelLayout | None = None
-    colours: Colours = "rgb"
+    colors: Colors = "rgb"
     fit: Fit = "stretch"
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (255.0,)
@@ -161,7 +161,7 @@ def _pixels(
             f"'{file}' is not a readable image: {reason}; remove it from the calibration data"
         ) from error
     pixels = np.asarray(image, np.float64).reshape(size[1], size[0], channels)
-    return pixels[:, :, ::-1] if preprocessing.colours == "bgr" else pixels
+    return pixels[:, :, ::-1] if preprocessing.colors == "bgr" else pixels
 
 
 def _eight_bits(image: Image) -> Image:

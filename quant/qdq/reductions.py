@@ -90,9 +90,9 @@ def _normalization(exporter: Exporter, node: Node, op: Normalization) -> None:
     if op.statistics:
         raise unsupported(node, "with its statistics as results")
     hint, name = node.name, exporter.real(node.input(0))
-    if op.centred:
+    if op.centered:
         mean = exporter.emit("ReduceMean", [name], f"{hint}_mean", axes=op.axes, keepdims=1)
-        name = exporter.emit("Sub", [name, mean], f"{hint}_centred")
+        name = exporter.emit("Sub", [name, mean], f"{hint}_centered")
     square = exporter.emit("Mul", [name, name], f"{hint}_square")
     variance = exporter.emit("ReduceMean", [square], f"{hint}_variance", axes=op.axes, keepdims=1)
     epsilon = exporter.constant(f"{hint}_epsilon", np.asarray(op.epsilon, np.float32))

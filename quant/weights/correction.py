@@ -54,7 +54,7 @@ class Statistics:
     rows: int
 
     @property
-    def centred(self) -> Array:
+    def centered(self) -> Array:
         """Return the covariances: second moments about the mean."""
         return self.moments - self.stored_mean[:, :, None] * self.stored_mean[:, None, :]
 
@@ -63,7 +63,7 @@ class Statistics:
         """Return the moments of input and error about their means, for `fitting`."""
         drift = self.stored_mean - self.mean
         crossed = self.crossed - drift[:, :, None] * self.stored_mean[:, None, :]
-        return Noise(self.centred, crossed)
+        return Noise(self.centered, crossed)
 
     def __add__(self, other: Statistics) -> Statistics:
         """Return the average of the statistics of two sets of samples."""
@@ -166,7 +166,7 @@ def choose_rounding(
     wanted = np.einsum("got,gt->go", weights, statistics.mean)
     if needs_errors(recipe):
         weights = fitted(weights, [half.noise for half in halves])
-    counted = statistics.centred if recipe.correct_bias else statistics.moments
+    counted = statistics.centered if recipe.correct_bias else statistics.moments
     moments = damped(counted, _DAMPING + _FEW * weights.shape[2] / statistics.rows)
     scales = _shared(largest_scales(weights), sharing)
     if recipe.clip_weights:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from smelt.api import device_options
-from smelt.api.artefact import Artefact, Stages
+from smelt.api.artifact import Artifact, Stages
 from smelt.api.options import Options
 from smelt.api.quantize import quantize_network
 from smelt.api.report import build_report
@@ -40,7 +40,7 @@ from smelt.targets import HOST, Platform, Target, get, library, stand_in
 Observer = Callable[[str, Graph], None]
 
 
-class Compiled(Artefact):
+class Compiled(Artifact):
     """Result of `compile_model`, with a method to run the network."""
 
     def run(

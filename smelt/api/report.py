@@ -8,7 +8,7 @@ from math import isfinite
 from statistics import fmean
 from typing import Any
 
-from smelt.api.artefact import Stages
+from smelt.api.artifact import Stages
 from smelt.codegen.emit.network import Tensor
 from smelt.codegen.lower.device import DeviceCall, LayerCosts
 from smelt.codegen.lower.kernel import KernelCall

@@ -61,13 +61,13 @@ def build(
     check_destination(output, force=force, remedy="--force")
     console = progress_console(quiet or json_)
     with spinner(console, f"compiling {model.name}"):
-        artefact = compile_model(model, options, dumper(network.dump_after))
+        artifact = compile_model(model, options, dumper(network.dump_after))
         if protocol is Protocol.mlperf:
-            artefact = claim(artefact, benchmark_of(artefact.graph, model.stem))
+            artifact = claim(artifact, benchmark_of(artifact.graph, model.stem))
         report = write_project(
-            artefact, output, force=force, compile_=compile_, gates=limits.gates()
+            artifact, output, force=force, compile_=compile_, gates=limits.gates()
         )
-    notes(console, artefact.notes)
+    notes(console, artifact.notes)
     if json_:
         print_json(report)
     else:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.cli.flash import FlashGroup
 from smelt.cli.options import Model
 from smelt.cli.output import progress_console, say
@@ -53,20 +53,20 @@ def deploy(
     `smelt deploy model.tflite --board mps2-an386 --simulate --layers`
     """
     console = progress_console(proof.quiet)
-    artefact = compiled(model, proof, console)
-    rig = _deploying(artefact, way, on, console, simulate=simulate, pty=pty)
+    artifact = compiled(model, proof, console)
+    rig = _deploying(artifact, way, on, console, simulate=simulate, pty=pty)
     timed: Mapping[str, Any] = {}
     if layers:
-        (sample,) = random_samples(artefact.graph, 1, proof.seed)
-        timed = time_layers(artefact, sample, rig)
-    report = judge(artefact, proof, rig, console, timed)
+        (sample,) = random_samples(artifact.graph, 1, proof.seed)
+        timed = time_layers(artifact, sample, rig)
+    report = judge(artifact, proof, rig, console, timed)
     if layers:
         show_verify.layers(report).print(Console())
     say(Console(), show_verify.headline(report))
 
 
 def _deploying(
-    artefact: Artefact,
+    artifact: Artifact,
     way: FlashGroup,
     on: str | None,
     console: Console,
@@ -80,7 +80,7 @@ def _deploying(
     if not simulate:
         if pty:
             raise ConfigError("--pty needs --simulate")
-        return flashing_rig(artefact, way.way(), on, tell)
+        return flashing_rig(artifact, way.way(), on, tell)
     if way != FlashGroup(timeout=way.timeout) or on is not None:
         raise ConfigError(
             "--simulate chooses the board's port and GDB server itself: remove --on, --port, "

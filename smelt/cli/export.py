@@ -49,12 +49,12 @@ def export(
     check_destination(output, force=force, remedy="--force")
     console = Console(stderr=True, quiet=quiet)
     with console.status(f"compiling {model.name}"):
-        artefact = compile_model(model, options)
+        artifact = compile_model(model, options)
         library = export_project(
-            artefact.project, artefact.platform, options.optimize, chosen, package
+            artifact.project, artifact.platform, options.optimize, chosen, package
         )
         library.write(output, force=force)
-    for note in artefact.notes:
+    for note in artifact.notes:
         say(console, f"note: {note}")
     if not quiet:
         typer.echo(f"wrote {output}: {chosen.summary}; see its README.md")

@@ -155,12 +155,12 @@ def firmware(
         raise ConfigError("--dump-after works with `smelt build` only: remove it")
     with ExitStack() as stack:
         with console.status(f"building {source.name}"):
-            artefact = compile_model(source, options)
-            if artefact.board is None:
+            artifact = compile_model(source, options)
+            if artifact.board is None:
                 raise ConfigError(f"--board {options.board} cannot be flashed: it is a computer")
-            elf = stack.enter_context(built(artefact, keep=keep))
-        notes(console, artefact.notes)
-        yield FlashedFirmware(elf.path, artefact.board, artefact.network.hash)
+            elf = stack.enter_context(built(artifact, keep=keep))
+        notes(console, artifact.notes)
+        yield FlashedFirmware(elf.path, artifact.board, artifact.network.hash)
 
 
 def _of_project(folder: Path, network: BuildGroup) -> FlashedFirmware:

@@ -22,7 +22,7 @@ from smelt.proof.rig import built
 from smelt.proof.run import write_project
 
 if TYPE_CHECKING:
-    from smelt.api.artefact import Artefact
+    from smelt.api.artifact import Artifact
 
 
 def mlperf_tiny(
@@ -74,15 +74,15 @@ def mlperf_tiny(
         check_destination(output, force=force, remedy="--force")
     console = progress_console(quiet)
     with spinner(console, f"compiling {model.name}"):
-        artefact = compile_model(model, network.build_options(), dumper(network.dump_after))
-        board = board_of(artefact)
-        benchmark = benchmark_of(artefact.graph, model.stem, id_)
-        artefact = claim(artefact, benchmark)
-    notes(console, artefact.notes)
-    say(console, f"{benchmark.id}: {meaning(benchmark, artefact.graph)}")
-    with _linked(artefact, output, force=force) as elf:
+        artifact = compile_model(model, network.build_options(), dumper(network.dump_after))
+        board = board_of(artifact)
+        benchmark = benchmark_of(artifact.graph, model.stem, id_)
+        artifact = claim(artifact, benchmark)
+    notes(console, artifact.notes)
+    say(console, f"{benchmark.id}: {meaning(benchmark, artifact.graph)}")
+    with _linked(artifact, output, force=force) as elf:
         if flash:
-            made = FlashedFirmware(elf, board, artefact.network.hash)
+            made = FlashedFirmware(elf, board, artifact.network.hash)
             typer.echo(put_on_board(made, way, console))
         elif simulate:
             serve(board, elf, pty=pty, seconds=seconds)
@@ -91,11 +91,11 @@ def mlperf_tiny(
 
 
 @contextmanager
-def _linked(artefact: Artefact, output: Path | None, *, force: bool) -> Generator[Path]:
+def _linked(artifact: Artifact, output: Path | None, *, force: bool) -> Generator[Path]:
     """Yield the ELF of a project, compiled in `output` or in a temporary folder."""
     if output is None:
-        with built(artefact) as elf:
+        with built(artifact) as elf:
             yield elf.path
         return
-    write_project(artefact, output, force=force, compile_=True)
-    yield output / "build" / f"{artefact.network.title}.elf"
+    write_project(artifact, output, force=force, compile_=True)
+    yield output / "build" / f"{artifact.network.title}.elf"

@@ -24,9 +24,9 @@ def partition(
     """
     options = network.build_options()
     console = progress_console(json_)
-    artefact = compile_model(model, options, dumper(network.dump_after))
-    notes(console, artefact.imported.notes)
+    artifact = compile_model(model, options, dumper(network.dump_after))
+    notes(console, artifact.imported.notes)
     if json_:
-        print_json(artefact.report["layers"])
+        print_json(artifact.report["layers"])
     else:
-        show.partition(Console(), artefact.report, candidates=True)
+        show.partition(Console(), artifact.report, candidates=True)

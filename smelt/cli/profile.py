@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.report import Report
 from smelt.cli.options import (
@@ -68,24 +68,24 @@ def profile(
     console = progress_console(quiet or json_)
     if wait_states and not cycles:
         raise ConfigError("--wait-states needs --cycles")
-    artefact = compile_model(model, options, dumper(network.dump_after))
+    artifact = compile_model(model, options, dumper(network.dump_after))
     rig = Rig(on, device_number=device)
-    rig.check(artefact)
-    where = artefact.on if on is None else on
-    counts = where == "qemu" and artefact.platform.firmware == "cortexm"
+    rig.check(artifact)
+    where = artifact.on if on is None else on
+    counts = where == "qemu" and artifact.platform.firmware == "cortexm"
     if not counts and (cycles or html is not None):
         raise ConfigError(
             "--cycles and --html need instruction counts: choose a --board with a Cortex-M that "
             "QEMU simulates (`smelt boards`), and no --on but qemu"
         )
-    (sample,) = random_samples(artefact.graph, 1, seed)
+    (sample,) = random_samples(artifact.graph, 1, seed)
     with spinner(console, "running"):
         if counts:
-            counted = profile_model(artefact, sample)
-            report = profiled(artefact.report, counted, cycles=cycles, wait_states=wait_states)
+            counted = profile_model(artifact, sample)
+            report = profiled(artifact.report, counted, cycles=cycles, wait_states=wait_states)
         else:
-            report = _timed(artefact, sample, rig, built=where in ("host", "qemu"))
-    notes(console, artefact.notes)
+            report = _timed(artifact, sample, rig, built=where in ("host", "qemu"))
+    notes(console, artifact.notes)
     limits.gates().check(report)
     if html is not None:
         show_profile.write_html(html, report)
@@ -95,10 +95,10 @@ def profile(
         _show(report, console)
 
 
-def _timed(artefact: Artefact, sample: Sample, rig: Rig, *, built: bool) -> Report:
+def _timed(artifact: Artifact, sample: Sample, rig: Rig, *, built: bool) -> Report:
     """Run one inference and return its report, with layer times if the firmware has taps."""
-    ran = run_model(artefact, [sample], rig)
-    timed = time_layers(artefact, sample, rig) if built or ran.taps else {}
+    ran = run_model(artifact, [sample], rig)
+    timed = time_layers(artifact, sample, rig) if built or ran.taps else {}
     return {**ran.report, **timed}
 
 

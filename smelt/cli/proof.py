@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.boards.energy_meter import Meter
 from smelt.cli.options import BuildGroup, JsonFileOption, LimitGroup, QuietOption
@@ -48,9 +48,9 @@ class SampleGroup:
                 "--expect needs --inputs: the expected outputs of random inputs are unknown"
             )
 
-    def of(self, artefact: Artefact) -> tuple[list[Sample], list[Sample] | None]:
+    def of(self, artifact: Artifact) -> tuple[list[Sample], list[Sample] | None]:
         """Return the samples for a network, and the expected outputs or None."""
-        graph = artefact.graph
+        graph = artifact.graph
         if self.inputs is None:
             return random_samples(graph, self.samples, self.seed), None
         samples = bind_samples(graph, load_arrays(self.inputs))[0]
@@ -87,25 +87,25 @@ class ProofGroup(LimitGroup, BuildGroup, VerdictGroup, SampleGroup):
     quiet: QuietOption = False
 
 
-def compiled(model: Path, proof: ProofGroup, console: Console) -> Artefact:
+def compiled(model: Path, proof: ProofGroup, console: Console) -> Artifact:
     """Compile the network. If that fails, write the verdict files before raising the error."""
     proof.check()
     distinct({"--json": proof.json_, "--html": proof.html, "--junit": proof.junit})
     options = proof.build_options()
     start = time.monotonic()
     try:
-        artefact = compile_model(model, options, dumper(proof.dump_after))
+        artifact = compile_model(model, options, dumper(proof.dump_after))
     except SmeltError as error:
         names = {"network": {"name": model.stem}, "board": options.board}
         report = failed(names, error, time.monotonic() - start)
         _write(report, replace(proof, html=None), error.kind)
         raise
-    notes(console, artefact.notes)
-    return artefact
+    notes(console, artifact.notes)
+    return artifact
 
 
 def judge(
-    artefact: Artefact,
+    artifact: Artifact,
     proof: ProofGroup,
     rig: Rig,
     console: Console,
@@ -116,7 +116,7 @@ def judge(
     """Verify the network and write the verdict files, also if verification fails.
 
     Args:
-        artefact: the compiled network.
+        artifact: the compiled network.
         proof: samples, limits, and files for the verdict.
         rig: the device to run on.
         console: console for progress.
@@ -127,14 +127,14 @@ def judge(
         The report.
     """
     start = time.monotonic()
-    samples, expected = proof.of(artefact)
+    samples, expected = proof.of(artifact)
     with ExitStack() as stack:
         if proof.meter is not None:
             rig = replace(rig, meter=stack.enter_context(Meter(proof.meter)))
         try:
             with bars(console) as advance:
                 verdict = verify_model(
-                    artefact,
+                    artifact,
                     samples,
                     rig,
                     expected,
@@ -143,7 +143,7 @@ def judge(
                     any_build=any_build,
                 )
         except SmeltError as error:
-            report = {**failed(artefact.report, error, time.monotonic() - start), **timed}
+            report = {**failed(artifact.report, error, time.monotonic() - start), **timed}
             _write(report, proof, error.kind)
             raise
     report = {**verified(verdict), **timed}

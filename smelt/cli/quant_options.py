@@ -144,7 +144,7 @@ class QuantGroup:
         _option("--image-layout", "Position of the channels [default: by the input's shape]."),
     ] = None
     image_colours: Annotated[
-        ImageColours | None, _option("--image-colours", "Order of color channels [default: rgb].")
+        ImageColours | None, _option("--image-colors", "Order of color channels [default: rgb].")
     ] = None
     image_fit: Annotated[
         ImageFit | None,
@@ -196,7 +196,7 @@ class QuantGroup:
         default = Preprocessing()
         return Preprocessing(
             None if self.image_layout is None else self.image_layout.value,
-            default.colours if self.image_colours is None else self.image_colours.value,
+            default.colors if self.image_colours is None else self.image_colours.value,
             default.fit if self.image_fit is None else self.image_fit.value,
             default.mean if self.mean is None else numbers("--mean", self.mean),
             default.std if self.std is None else numbers("--std", self.std),

@@ -47,15 +47,15 @@ def run(
     """
     options = network.build_options()
     console = progress_console(quiet)
-    artefact = compile_model(model, options, dumper(network.dump_after))
-    samples, batched = bind_samples(artefact.graph, load_arrays(inputs))
+    artifact = compile_model(model, options, dumper(network.dump_after))
+    samples, batched = bind_samples(artifact.graph, load_arrays(inputs))
     with bar(console, "running", len(samples)) as advance:
-        result = run_model(artefact, samples, Rig(on, device_number=device), advance)
-    outputs = named_outputs(artefact.graph, result.outputs, batched=batched, real=dequantize)
+        result = run_model(artifact, samples, Rig(on, device_number=device), advance)
+    outputs = named_outputs(artifact.graph, result.outputs, batched=batched, real=dequantize)
     if output is not None:
         save_arrays(output, outputs)
     if json_ is not None:
         write_json(json_, result.report)
-    notes(console, artefact.notes)
+    notes(console, artifact.notes)
     limits.gates().check(result.report)
     show.run(results_console(quiet), outputs, result.report, batched=batched)

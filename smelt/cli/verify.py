@@ -65,13 +65,13 @@ def verify(
     if jobs is not None:
         raise ConfigError("--jobs needs --boards")
     console = progress_console(proof.quiet)
-    artefact = compiled(model, proof, console)
+    artifact = compiled(model, proof, console)
     rig = Rig(on, device_number=device)
-    if any_build and rig.loads(artefact):
+    if any_build and rig.loads(artifact):
         raise ConfigError(
             "--any-build is for a device that was flashed earlier, at --on PORT: remove it, "
             "because the firmware is built now"
         )
-    report = judge(artefact, proof, rig, console, any_build=any_build)
-    line = f"{show_verify.place(artefact, on, report)}: {report['verification']['message']}"
+    report = judge(artifact, proof, rig, console, any_build=any_build)
+    line = f"{show_verify.place(artifact, on, report)}: {report['verification']['message']}"
     say(Console(), line)

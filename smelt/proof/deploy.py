@@ -17,7 +17,7 @@ from smelt.proof.run import device_inputs, set_sizes, warm_up
 from smelt.samples import Sample
 
 if TYPE_CHECKING:
-    from smelt.api.artefact import Artefact
+    from smelt.api.artifact import Artifact
 
 Say = Callable[[str], None]
 
@@ -43,30 +43,30 @@ class VirtualRig(Rig):
     pty: bool = False
     timeout_s: float = 120
 
-    def loads(self, artefact: Artefact) -> bool:
+    def loads(self, artifact: Artifact) -> bool:
         """Return True: GDB always loads the firmware that was built here."""
         return True
 
     @contextmanager
-    def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
+    def open(self, artifact: Artifact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
         """Build the firmware, start the simulator, flash it and connect to it."""
-        board = board_of(artefact)
+        board = board_of(artifact)
         with (
-            built(artefact, taps=taps) as elf,
+            built(artifact, taps=taps) as elf,
             Simulator(board, None, pty=self.pty) as simulator,
         ):
             FlashOptions(server=simulator.gdb, timeout_s=self.timeout_s).flash(
                 elf.path, board, self.say
             )
-            with connected(elf, artefact, simulator.port, simulated=True) as device:
+            with connected(elf, artifact, simulator.port, simulated=True) as device:
                 yield elf, device
 
 
-def flashing_rig(artefact: Artefact, way: FlashOptions, on: str | None, say: Say) -> Rig:
+def flashing_rig(artifact: Artifact, way: FlashOptions, on: str | None, say: Say) -> Rig:
     """Return a rig that flashes a real board before it connects to it.
 
     Args:
-        artefact: network to run.
+        artifact: network to run.
         way: options of flashing. Its port is also the firmware's, unless a boot loader uses it.
         on: serial port of the running firmware; None selects that of `way`, or auto-detection.
         say: called with the commands and their output.
@@ -75,7 +75,7 @@ def flashing_rig(artefact: Artefact, way: FlashOptions, on: str | None, say: Say
         ConfigError: no runner fits (see `choose`), or the firmware's port cannot be determined.
         ToolError: no program of the board's runners is installed.
     """
-    board = board_of(artefact)
+    board = board_of(artifact)
     table = choose(board, way.runner, way.server)
     if on is None and takes_port(table):
         raise ConfigError(
@@ -85,18 +85,18 @@ def flashing_rig(artefact: Artefact, way: FlashOptions, on: str | None, say: Say
     return Rig(on or way.port or "board", lambda elf: way.flash(elf.path, board, say))
 
 
-def board_of(artefact: Artefact) -> Board:
+def board_of(artifact: Artifact) -> Board:
     """Return the board of a network. Raise a `ConfigError` if it has none."""
-    if artefact.board is None:
-        chosen = artefact.options.board
+    if artifact.board is None:
+        chosen = artifact.options.board
         what = (
             "" if chosen is None else f"--board {chosen} is a computer, which needs no firmware: "
         )
         raise ConfigError(f"{what}choose a device with --board, see `smelt boards`")
-    return artefact.board
+    return artifact.board
 
 
-def time_layers(artefact: Artefact, sample: Sample, rig: Rig) -> Report:
+def time_layers(artifact: Artifact, sample: Sample, rig: Rig) -> Report:
     """Return the time of each layer in one inference, as a report's `layers` and `timer`.
 
     Each layer gets `ticks` of the device's timer, and `seconds`. If time is simulated, the layer
@@ -106,13 +106,13 @@ def time_layers(artefact: Artefact, sample: Sample, rig: Rig) -> Report:
     Raises:
         DeviceError: the firmware was built without `TAPS=1`, or does not respond.
     """
-    with rig.open(artefact, taps=True) as (_, device):
-        warm_up(device, artefact, sample)
-        set_sizes(device, artefact.graph, sample)
-        device.load_all(device_inputs(artefact.graph, sample))
+    with rig.open(artifact, taps=True) as (_, device):
+        warm_up(device, artifact, sample)
+        set_sizes(device, artifact.graph, sample)
+        device.load_all(device_inputs(artifact.graph, sample))
         laps = device.laps()
         hz, simulated = device.info.timer_hz, device.simulated
-    planned: Mapping[str, Any] = artefact.report
+    planned: Mapping[str, Any] = artifact.report
     layers: list[Report] = []
     for index, layer in enumerate(planned["layers"]):
         ticks = laps.get(index)

@@ -86,14 +86,14 @@ def verify_job(job: Job) -> Outcome:
     error: str | None = None
     try:
         own = kernels(load_plugins(job.plugins))
-        artefact = compile_model(job.model, replace(job.options, board=job.board, kernels=own))
-        report = artefact.report
+        artifact = compile_model(job.model, replace(job.options, board=job.board, kernels=own))
+        report = artifact.report
         if job.inputs is None:
-            samples = random_samples(artefact.graph, job.samples, job.seed)
+            samples = random_samples(artifact.graph, job.samples, job.seed)
         else:
-            samples, _ = bind_samples(artefact.graph, job.inputs)
-        expected = None if job.expect is None else bind_expected(artefact.graph, job.expect)
-        verdict = verify_model(artefact, samples, Rig(job.on), expected, any_build=job.any_build)
+            samples, _ = bind_samples(artifact.graph, job.inputs)
+        expected = None if job.expect is None else bind_expected(artifact.graph, job.expect)
+        verdict = verify_model(artifact, samples, Rig(job.on), expected, any_build=job.any_build)
         report, message = verified(verdict), str(verdict)
     except SmeltError as problem:
         error, message = problem.kind, str(problem)

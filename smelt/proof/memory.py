@@ -24,7 +24,7 @@ from smelt.errors import VerifyError
 from smelt.ir import Array
 
 if TYPE_CHECKING:
-    from smelt.api.artefact import Artefact
+    from smelt.api.artifact import Artifact
 
 MemoryProgress = Callable[[int, int], None]
 """Called with the number of bytes compared so far, and the total."""
@@ -51,7 +51,7 @@ class ComparedMemory:
 
 
 def compare_memory(
-    artefact: Artefact,
+    artifact: Artifact,
     elf: ElfInfo,
     device: Device,
     *,
@@ -62,7 +62,7 @@ def compare_memory(
     """Compare the arrays in an ELF with the network, and a device's memory with the ELF.
 
     Args:
-        artefact: the compiled network.
+        artifact: the compiled network.
         elf: firmware built from the network.
         device: device that runs firmware of this network.
         loaded: whether `elf` was just loaded onto the device.
@@ -74,7 +74,7 @@ def compare_memory(
         VerifyError: something differs; the message names the array or function.
         DeviceError: the serial line fails too often.
     """
-    arrays = stored_arrays(artefact.network, artefact.schedule)
+    arrays = stored_arrays(artifact.network, artifact.schedule)
     count = _check_arrays(arrays, elf.contents)
     missing = elf.contents.missing(device.info.regions)
     if missing is not None and loaded:
@@ -99,7 +99,7 @@ def compare_memory(
         )
     altered = first_altered(device, elf.contents, progress or (lambda _done, _total: None))
     if altered is not None:
-        comment = artefact.schedule.constant_comments.get(altered.symbol)
+        comment = artifact.schedule.constant_comments.get(altered.symbol)
         of = "" if comment is None else f" '{altered.symbol}' is: {comment}."
         remedy = "" if loaded else " Build and flash the firmware again."
         raise VerifyError(f"the device's memory differs from the build: {altered}.{of}{remedy}")

@@ -22,7 +22,7 @@ from smelt.proof.deploy import board_of
 from smelt.targets import Platform
 
 if TYPE_CHECKING:
-    from smelt.api.artefact import Artefact
+    from smelt.api.artifact import Artifact
 
 DEVICES = "devices.yaml"
 """Name of a project's file that describes the board to the benchmark's runner."""
@@ -123,15 +123,15 @@ def benchmark_of(graph: Graph, name: str, asked: str | None = None) -> Benchmark
     return benchmark
 
 
-def claim(artefact: Artefact, benchmark: Benchmark) -> Artefact:
+def claim(artifact: Artifact, benchmark: Benchmark) -> Artifact:
     """Return the network in a project with firmware for the benchmark's runner, and `DEVICES`."""
-    firmware = Firmware(artefact.platform, protocol(benchmark, artefact.graph.inputs[0].type))
-    around = render_around(artefact.network, firmware, artefact.options.optimize)
-    board = board_of(artefact)
-    parameters = DevicesParameters(artefact.network, artefact.platform, _usb(board))
+    firmware = Firmware(artifact.platform, protocol(benchmark, artifact.graph.inputs[0].type))
+    around = render_around(artifact.network, firmware, artifact.options.optimize)
+    board = board_of(artifact)
+    parameters = DevicesParameters(artifact.network, artifact.platform, _usb(board))
     devices = render("emit/project/devices.yaml.j2", parameters)
-    files = {**artefact.project.files, **around, DEVICES: devices}
-    return replace(artefact, project=replace(artefact.project, files=files))
+    files = {**artifact.project.files, **around, DEVICES: devices}
+    return replace(artifact, project=replace(artifact.project, files=files))
 
 
 def protocol(benchmark: Benchmark, input_: TensorType) -> MlperfProtocol:

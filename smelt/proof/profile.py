@@ -24,7 +24,7 @@ from smelt.targets.instructions import Kind
 from smelt.targets.timings import Core, core
 
 if TYPE_CHECKING:
-    from smelt.api.artefact import Artefact
+    from smelt.api.artifact import Artifact
 
 AddressCounts = Mapping[int, Counts]
 
@@ -85,14 +85,14 @@ def executed(counts: AddressCounts) -> int:
     return sum(found.executions for found in counts.values())
 
 
-def profile_model(artefact: Artefact, sample: Sample) -> Profile:
+def profile_model(artifact: Artifact, sample: Sample) -> Profile:
     """Run one inference in the simulator and count each instruction by layer and address.
 
     The machine code is the same as in any other build. Debug information, which does not change
     the code, locates the calls of kernels.
 
     Args:
-        artefact: network compiled for a board that QEMU simulates.
+        artifact: network compiled for a board that QEMU simulates.
         sample: one array per input, of exactly the input's type.
 
     Raises:
@@ -101,34 +101,34 @@ def profile_model(artefact: Artefact, sample: Sample) -> Profile:
             built without plugins.
         DeviceError: the device gives a wrong response.
     """
-    if artefact.board is None:
+    if artifact.board is None:
         raise ConfigError(
             "a profile by layer needs the simulator: choose a --board (see `smelt boards`)"
         )
-    if artefact.platform.firmware != "cortexm":
+    if artifact.platform.firmware != "cortexm":
         raise ConfigError(
-            f"a profile by layer needs a board with a Cortex-M, not '{artefact.platform.name}'; "
+            f"a profile by layer needs a board with a Cortex-M, not '{artifact.platform.name}'; "
             "`smelt run` counts the instructions of a whole inference"
         )
-    name = artefact.network.name
+    name = artifact.network.name
     with (
         temporary_folder() as folder,
-        built(artefact, extra_cflags="-g1") as elf,
+        built(artifact, extra_cflags="-g1") as elf,
     ):
-        code = disassemble(elf.path, artefact.platform.target)
-        calls = _calls(artefact, elf, code)
+        code = disassemble(elf.path, artifact.platform.target)
+        calls = _calls(artifact, elf, code)
         parts = [(address, code.instructions[address].after) for address, _ in calls]
         start = code.function(f"{name}_invoke")
         region = CountedRegion(
-            (code.low, code.high), _flash(artefact), start, _stop(code, start), parts
+            (code.low, code.high), _flash(artifact), start, _stop(code, start), parts
         )
         counter = Counter(region, Path(folder))
-        with connected(elf, artefact, "qemu", counter.arguments) as device:
-            set_sizes(device, artefact.graph, sample)
-            _, invocation = device.run(device_inputs(artefact.graph, sample))
+        with connected(elf, artifact, "qemu", counter.arguments) as device:
+            set_sizes(device, artifact.graph, sample)
+            _, invocation = device.run(device_inputs(artifact.graph, sample))
             outside, *found = counter.read()
     steps: list[dict[int, Counts] | None] = [
-        None if isinstance(step, Call) else {} for step in artefact.schedule.steps
+        None if isinstance(step, Call) else {} for step in artifact.schedule.steps
     ]
     for (_, index), counts in zip(calls, found, strict=True):
         own = steps[index]
@@ -139,8 +139,8 @@ def profile_model(artefact: Artefact, sample: Sample) -> Profile:
         elf.flash_network.total, elf.flash_elf, invocation.instructions, invocation.stack_bytes
     )
     return Profile(
-        artefact.platform.target.name,
-        artefact.board.clock_hz,
+        artifact.platform.target.name,
+        artifact.board.clock_hz,
         code,
         tuple(steps),
         outside,
@@ -154,7 +154,7 @@ def profiled(
     """Return the report completed with `profile`, and with `instructions` for each layer.
 
     Args:
-        report: report of the profiled artefact.
+        report: report of the profiled artifact.
         profile: the counts.
         cycles: whether to estimate cycles and milliseconds too.
         wait_states: wait states of the flash.
@@ -197,11 +197,11 @@ def profiled(
     return {**complete(report, profile.measured), "layers": layers, "profile": summary}
 
 
-def _calls(artefact: Artefact, elf: ElfInfo, code: Code) -> list[tuple[int, int]]:
+def _calls(artifact: Artifact, elf: ElfInfo, code: Code) -> list[tuple[int, int]]:
     """Return the addresses of the kernels' calls, each with the index of its step."""
-    name = artefact.network.name
+    name = artifact.network.name
     source = f"{name}.c"
-    steps = call_lines(artefact.network)
+    steps = call_lines(artifact.network)
     lines = source_lines(elf.path, source)
     found: list[tuple[int, int]] = []
     for instruction in code.instructions.values():
@@ -212,7 +212,7 @@ def _calls(artefact: Artefact, elf: ElfInfo, code: Code) -> list[tuple[int, int]
         line = line_at(lines, instruction.address)
         if line in steps:
             found.append((instruction.address, steps[line]))
-    if not found and artefact.schedule.calls:
+    if not found and artifact.schedule.calls:
         raise ToolError(f"no call of a kernel was found in the machine code of {name}_invoke")
     return found
 
@@ -225,8 +225,8 @@ def _stop(code: Code, start: int) -> int:
     return calls[0].after
 
 
-def _flash(artefact: Artefact) -> tuple[int, int] | None:
-    memory = artefact.platform.memory_of("weights")
+def _flash(artifact: Artifact) -> tuple[int, int] | None:
+    memory = artifact.platform.memory_of("weights")
     return None if memory is None else (memory.origin, memory.origin + memory.size)
 
 

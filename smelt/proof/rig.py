@@ -18,17 +18,17 @@ from smelt.files import lasting_folder, temporary_folder
 from smelt.ir import Graph
 
 if TYPE_CHECKING:
-    from smelt.api.artefact import Artefact
+    from smelt.api.artifact import Artifact
 
 
-def require_libraries(artefact: Artefact) -> None:
+def require_libraries(artifact: Artifact) -> None:
     """Check that the libraries that the network calls are on this computer.
 
     Raises:
         ConfigError: the folder of a library is unknown or has no such header.
     """
-    for library in artefact.network.external:
-        known = library_folder(library, artefact.options.library_folders)
+    for library in artifact.network.external:
+        known = library_folder(library, artifact.options.library_folders)
         if known and (Path(known) / library.header_path).is_file():
             continue
         where = f"'{known}' has no {library.header_path}" if known else "its folder is unknown"
@@ -38,36 +38,36 @@ def require_libraries(artefact: Artefact) -> None:
         )
 
 
-def require_tools(artefact: Artefact) -> None:
+def require_tools(artifact: Artifact) -> None:
     """Check that the network can be linked here: there is firmware, and the libraries it calls.
 
     Raises:
         ConfigError: there is no firmware for the target without a board, or a library is missing.
     """
-    require_libraries(artefact)
-    if artefact.platform.firmware is None:
+    require_libraries(artifact)
+    if artifact.platform.firmware is None:
         raise ConfigError(
-            f"without --board, a network for target '{artefact.platform.target.name}' is only a "
+            f"without --board, a network for target '{artifact.platform.target.name}' is only a "
             "library that cannot be linked or run; see `smelt boards`"
         )
 
 
 @contextmanager
 def built(
-    artefact: Artefact, *, taps: bool = False, extra_cflags: str = "", keep: bool = False
+    artifact: Artifact, *, taps: bool = False, extra_cflags: str = "", keep: bool = False
 ) -> Generator[ElfInfo]:
     """Yield the linked ELF in a temporary folder, which is deleted afterwards unless `keep`."""
-    require_tools(artefact)
+    require_tools(artifact)
     with lasting_folder() if keep else temporary_folder() as folder:
-        directory = Path(folder) / artefact.network.title
-        artefact.with_firmware().write(directory)
+        directory = Path(folder) / artifact.network.title
+        artifact.with_firmware().write(directory)
         try:
             yield compile_project(
                 directory,
-                artefact.platform,
+                artifact.platform,
                 taps=taps,
                 extra_cflags=extra_cflags,
-                libraries=artefact.options.library_folders,
+                libraries=artifact.options.library_folders,
             )
         except ToolError as error:
             if folder not in str(error):
@@ -81,7 +81,7 @@ def built(
 @contextmanager
 def connected(
     elf: ElfInfo,
-    artefact: Artefact,
+    artifact: Artifact,
     on: str | None,
     qemu_arguments: Sequence[str] = (),
     *,
@@ -92,8 +92,8 @@ def connected(
 
     Args:
         elf: the firmware.
-        artefact: the compiled network.
-        on: `host`, `qemu`, `board` or a serial port; None selects the artefact's default.
+        artifact: the compiled network.
+        on: `host`, `qemu`, `board` or a serial port; None selects the artifact's default.
         qemu_arguments: more arguments for QEMU.
         simulated: whether the device at a port is a simulator.
         device_number: number of this computer's accelerator; None selects the default.
@@ -102,28 +102,28 @@ def connected(
         ConfigError: the code cannot run on that device.
         DeviceError: the device does not respond, or runs other firmware.
     """
-    accelerator = artefact.accelerator
+    accelerator = artifact.accelerator
     environment = None
     if device_number is not None and accelerator is not None:
         environment = accelerator.environment(device_number)
-    where = artefact.on if on is None else on
-    if where in ("qemu", "board") and artefact.board is None:
+    where = artifact.on if on is None else on
+    if where in ("qemu", "board") and artifact.board is None:
         raise ConfigError(f"--on {where} needs --board, see `smelt boards`")
-    if where == "host" and artefact.platform.firmware != "host":
+    if where == "host" and artifact.platform.firmware != "host":
         raise ConfigError(
-            f"--on host cannot run code for '{artefact.platform.name}': remove --board and --target"
+            f"--on host cannot run code for '{artifact.platform.name}': remove --board and --target"
         )
     with open_device(
         elf.path,
         where,
-        artefact.board,
-        expected_hash=artefact.network.hash,
+        artifact.board,
+        expected_hash=artifact.network.hash,
         qemu_arguments=qemu_arguments,
         simulated=simulated,
         environment=environment,
     ) as device:
-        require_tensors(device, artefact.graph)
-        if artefact.graph.states:
+        require_tensors(device, artifact.graph)
+        if artifact.graph.states:
             device.reset()  # clear state left over from earlier inferences
         yield device
 
@@ -152,7 +152,7 @@ class Rig:
     """A device to run a compiled network on, and how to put it there.
 
     Attributes:
-        on: `host`, `qemu`, `board` or a serial port; None selects the artefact's default.
+        on: `host`, `qemu`, `board` or a serial port; None selects the artifact's default.
         flash: function that flashes linked firmware; None if the device is already flashed.
         simulated: whether the device at the port is simulated by QEMU.
         meter: energy meter, or None.
@@ -165,12 +165,12 @@ class Rig:
     meter: Meter | None = None
     device_number: int | None = None
 
-    def loads(self, artefact: Artefact) -> bool:
+    def loads(self, artifact: Artifact) -> bool:
         """Return whether this rig loads the firmware, so the device must run this build."""
-        where = artefact.on if self.on is None else self.on
+        where = artifact.on if self.on is None else self.on
         return self.flash is not None or where in ("host", "qemu")
 
-    def check(self, artefact: Artefact) -> None:
+    def check(self, artifact: Artifact) -> None:
         """Check that the accelerator selected by `device_number` would be used.
 
         Raises:
@@ -178,30 +178,30 @@ class Rig:
         """
         if self.device_number is None:
             return
-        where = artefact.on if self.on is None else self.on
-        if where != "host" or artefact.accelerator is None:
+        where = artifact.on if self.on is None else self.on
+        if where != "host" or artifact.accelerator is None:
             raise ConfigError(
                 f"--device {self.device_number} selects one of this computer's "
                 f"{devices_beside()}s, for {targets_beside()}; this network is for "
-                f"'{artefact.platform.name}'"
+                f"'{artifact.platform.name}'"
             )
-        if artefact.network.device is None:
-            target = artefact.platform.target
+        if artifact.network.device is None:
+            target = artifact.platform.target
             noun = devices_beside() if target.device is None else target.device.noun
-            why = device_options.why_on_cpu(artefact.options, target)
+            why = device_options.why_on_cpu(artifact.options, target)
             raise ConfigError(
                 f"--device {self.device_number} selects a {noun}, but no layer of this network "
                 f"runs on one: {why}; or remove --device"
             )
 
     @contextmanager
-    def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
+    def open(self, artifact: Artifact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
         """Build the firmware, flash it if necessary, and connect to the device."""
-        self.check(artefact)
-        with built(artefact, taps=taps) as elf:
+        self.check(artifact)
+        with built(artifact, taps=taps) as elf:
             if self.flash is not None:
                 self.flash(elf)
             with connected(
-                elf, artefact, self.on, simulated=self.simulated, device_number=self.device_number
+                elf, artifact, self.on, simulated=self.simulated, device_number=self.device_number
             ) as device:
                 yield elf, device

@@ -20,7 +20,7 @@ from smelt.proof.rig import Rig, built, connected, require_libraries, require_to
 from smelt.samples import Sample, random_samples
 
 if TYPE_CHECKING:
-    from smelt.api.artefact import Artefact
+    from smelt.api.artifact import Artifact
 
 Progress = Callable[[int], None]
 """Called with the number of samples done so far."""
@@ -47,7 +47,7 @@ class Result:
 
 
 def write_project(
-    artefact: Artefact,
+    artifact: Artifact,
     directory: str | Path,
     *,
     force: bool = False,
@@ -57,7 +57,7 @@ def write_project(
     """Write the C project, compile and run it if the options need that, and check the limits.
 
     Args:
-        artefact: a compiled network.
+        artifact: a compiled network.
         directory: folder of the project, which is written completely or not at all.
         force: replace the files of an earlier build; all other files are kept.
         compile_: also run `make` and measure the result. Limits on flash imply it.
@@ -73,47 +73,47 @@ def write_project(
     directory = as_path(directory, "directory")
 
     def finish(folder: Path) -> Report:
-        report: Report = dict(artefact.report)
+        report: Report = dict(artifact.report)
         if compile_ or gates.needs_build:
-            report = complete(report, _compiled(artefact, folder, gates))
+            report = complete(report, _compiled(artifact, folder, gates))
         gates.check(report)
         return report
 
-    return artefact.project.write(directory, force=force, finish=finish)
+    return artifact.project.write(directory, force=force, finish=finish)
 
 
-def _compiled(artefact: Artefact, folder: Path, gates: Gates) -> Measured:
+def _compiled(artifact: Artifact, folder: Path, gates: Gates) -> Measured:
     """Run `make` in a written project, and measure what the gates need."""
-    libraries = artefact.options.library_folders
-    if not artefact.has_firmware:
-        require_libraries(artefact)
-        flash = compile_library(folder, artefact.platform, libraries=libraries)
+    libraries = artifact.options.library_folders
+    if not artifact.has_firmware:
+        require_libraries(artifact)
+        flash = compile_library(folder, artifact.platform, libraries=libraries)
         if not gates.needs_run:
             return Measured(flash)
-        with built(artefact) as elf, connected(elf, artefact, None) as device:
-            return replace(_infer_once(artefact, elf, device), flash_network=flash, flash_elf=None)
-    require_tools(artefact)
-    elf = compile_project(folder, artefact.platform, libraries=libraries)
+        with built(artifact) as elf, connected(elf, artifact, None) as device:
+            return replace(_infer_once(artifact, elf, device), flash_network=flash, flash_elf=None)
+    require_tools(artifact)
+    elf = compile_project(folder, artifact.platform, libraries=libraries)
     if not gates.needs_run:
         return Measured(elf.flash_network.total, elf.flash_elf, ram=elf.ram)
-    with connected(elf, artefact, None) as device:
-        return _infer_once(artefact, elf, device)
+    with connected(elf, artifact, None) as device:
+        return _infer_once(artifact, elf, device)
 
 
-def _infer_once(artefact: Artefact, elf: ElfInfo, device: Device) -> Measured:
-    (sample,) = random_samples(artefact.graph, 1, seed=0)
+def _infer_once(artifact: Artifact, elf: ElfInfo, device: Device) -> Measured:
+    (sample,) = random_samples(artifact.graph, 1, seed=0)
     _, invocation = device.run([array.tobytes() for array in sample])
-    return _measured(artefact, elf, device, [invocation])
+    return _measured(artifact, elf, device, [invocation])
 
 
-def step_sizes(artefact: Artefact) -> list[int]:
+def step_sizes(artifact: Artifact) -> list[int]:
     """Return the size in bytes of each step's largest output."""
-    steps = artefact.schedule.steps
+    steps = artifact.schedule.steps
     return [max((v.type.bytes for v in step.node.outputs), default=0) for step in steps]
 
 
 def run(
-    artefact: Artefact,
+    artifact: Artifact,
     samples: Sequence[Sample],
     rig: Rig | None = None,
     progress: Progress | None = None,
@@ -122,9 +122,9 @@ def run(
     """Run all samples on the rig's device and measure.
 
     Args:
-        artefact: a compiled network.
+        artifact: a compiled network.
         samples: for each sample, one array per input, of exactly the input's type.
-        rig: device to run on; None selects the artefact's default.
+        rig: device to run on; None selects the artifact's default.
         progress: called after each sample.
         inspect: called with the firmware and the device before the first sample.
 
@@ -134,33 +134,33 @@ def run(
         DoesNotFit: the linked firmware is too large for the board.
     """
     rig, start = rig or Rig(), time.monotonic()
-    with rig.open(artefact) as (elf, device):
+    with rig.open(artifact) as (elf, device):
         if inspect is not None:
             inspect(elf, device)
         outputs: list[tuple[Array, ...]] = []
         invocations: list[Invocation] = []
-        marks = trace(artefact.graph)
+        marks = trace(artifact.graph)
         for sample in samples[:1]:
-            warm_up(device, artefact, sample)
+            warm_up(device, artifact, sample)
         for index, sample in enumerate(samples):
-            sizes = set_sizes(device, artefact.graph, sample)
-            device.load_all(device_inputs(artefact.graph, sample))
+            sizes = set_sizes(device, artifact.graph, sample)
+            device.load_all(device_inputs(artifact.graph, sample))
             with metered(rig.meter):
                 invocations.append(device.invoke())
-            answers = [device.output(i) for i in range(len(artefact.graph.outputs))]
-            tensors = map(_tensor, answers, artefact.graph.outputs)
-            values = zip(artefact.graph.outputs, tensors, strict=True)
+            answers = [device.output(i) for i in range(len(artifact.graph.outputs))]
+            tensors = map(_tensor, answers, artifact.graph.outputs)
+            values = zip(artifact.graph.outputs, tensors, strict=True)
             outputs.append(tuple(cut(value, array, marks, sizes) for value, array in values))
             if progress is not None:
                 progress(index + 1)
-        measured = _measured(artefact, elf, device, invocations, rig.meter)
+        measured = _measured(artifact, elf, device, invocations, rig.meter)
         taps = device.info.taps
     seconds = time.monotonic() - start
-    return Result(tuple(outputs), measured, complete(artefact.report, measured), seconds, taps)
+    return Result(tuple(outputs), measured, complete(artifact.report, measured), seconds, taps)
 
 
 def _measured(
-    artefact: Artefact,
+    artifact: Artifact,
     elf: ElfInfo,
     device: Device,
     invocations: Sequence[Invocation],
@@ -169,7 +169,7 @@ def _measured(
     last = invocations[-1]
     latency = None
     if not device.simulated:
-        counts = artefact.board is not None and device.info.timer_hz == artefact.board.clock_hz
+        counts = artifact.board is not None and device.info.timer_hz == artifact.board.clock_hz
         latency = Latency(
             tuple(i.seconds for i in invocations),
             tuple(i.ticks for i in invocations) if counts else None,
@@ -180,23 +180,23 @@ def _measured(
         flash_elf=elf.flash_elf,
         instructions=last.instructions,
         stack=max(depths, default=None),
-        ram=elf.ram if artefact.board is not None else None,
+        ram=elf.ram if artifact.board is not None else None,
         latency=latency,
         energy_j=None if meter is None else meter.joules / len(invocations),
         device=device.info.accelerator,
     )
 
 
-def warm_up(device: Device, artefact: Artefact, sample: Sample) -> None:
+def warm_up(device: Device, artifact: Artifact, sample: Sample) -> None:
     """Run an unmeasured inference if there is an accelerator, so its driver compiles its code.
 
     Afterwards, reset the state of the network.
     """
-    if artefact.network.device is None:
+    if artifact.network.device is None:
         return
-    set_sizes(device, artefact.graph, sample)
-    device.run(device_inputs(artefact.graph, sample))
-    if artefact.graph.states:
+    set_sizes(device, artifact.graph, sample)
+    device.run(device_inputs(artifact.graph, sample))
+    if artifact.graph.states:
         device.reset()
 
 

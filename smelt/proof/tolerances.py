@@ -1,7 +1,7 @@
 """Tolerances for comparing a device with the reference: zero for integers, small for floats.
 
 A float that rounding errors move across the middle between two integers is quantized to the
-neighbour. Values that depend on it may differ by two quantization steps, as a fraction of the
+neighbor. Values that depend on it may differ by two quantization steps, as a fraction of the
 range. Booleans, indices and anything derived only from them must match exactly.
 """
 
@@ -159,7 +159,7 @@ def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | No
         distance = _distance(expected, found)
         narrow = expected.dtype.itemsize < _WIDE
         levels = 2.0 ** (8 * expected.dtype.itemsize) - 1 if narrow else _range(expected)
-        # A float cast to an integer may become its neighbour, but class numbers must match.
+        # A float cast to an integer may become its neighbor, but class numbers must match.
         wrong = distance > max(part * levels, part > 0 and levels >= _COUNTS)
     else:
         wide, other = expected.astype(np.float64), found.astype(np.float64)

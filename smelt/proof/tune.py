@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.accelerator import Accelerator, devices_beside, targets_beside
@@ -41,10 +41,10 @@ MARGIN = 0.02
 """Minimum fraction of a layer's time that another block must save."""
 
 _STEPS = 2
-"""Number of rounds in which neighbours of the best block are tried."""
+"""Number of rounds in which neighbors of the best block are tried."""
 
 _PROMISING = 0.9
-"""Neighbours are tried if a block takes less than this fraction of the profile's block."""
+"""Neighbors are tried if a block takes less than this fraction of the profile's block."""
 
 Times = Mapping[str, Sequence[float]]
 """Nanoseconds of a layer in each round, by `layer_key`."""
@@ -132,9 +132,9 @@ def tune(
     return Tuned(tuning, tuple(rows))
 
 
-def kinds_of(artefact: Artefact) -> dict[str, LayerKind]:
+def kinds_of(artifact: Artifact) -> dict[str, LayerKind]:
     """Return the distinct layers on the device by `layer_key`."""
-    steps = artefact.schedule.calls
+    steps = artifact.schedule.calls
     counts = Counter(layer_key(step.node) for step in steps)
     found: dict[str, LayerKind] = {}
     for step in steps:
@@ -180,7 +180,7 @@ class ProgramTimes:
 
 
 def _fastest(
-    own: Artefact,
+    own: Artifact,
     accelerator: Accelerator,
     kinds: Mapping[str, LayerKind],
     rounds: int,
@@ -188,7 +188,7 @@ def _fastest(
 ) -> dict[str, Tiling]:
     """Return the blocks that seem faster than the profile's choice.
 
-    If a block is much faster than the profile's choice, its neighbours are tried too.
+    If a block is much faster than the profile's choice, its neighbors are tried too.
     """
     yardstick = _reference_layer(kinds)
     free = {k: v.call.candidates for k, v in kinds.items() if v.call.candidates and k != yardstick}
@@ -205,7 +205,7 @@ def _fastest(
         for k, blocks in tries.items():
             tried[k].update(blocks)
         tries = {
-            k: tuple(b for b in accelerator.neighbours(block, free[k]) if b not in tried[k])[
+            k: tuple(b for b in accelerator.neighbors(block, free[k]) if b not in tried[k])[
                 :MOST_TRIED
             ]
             for k, (part, block) in better.items()
@@ -215,7 +215,7 @@ def _fastest(
 
 
 def _better(
-    own: Artefact,
+    own: Artifact,
     accelerator: Accelerator,
     kinds: Mapping[str, LayerKind],
     tries: Mapping[str, Sequence[Tiling]],
@@ -243,7 +243,7 @@ def _better(
     return found
 
 
-def _with_blocks(own: Artefact, accelerator: Accelerator, blocks: Mapping[str, Tiling]) -> Artefact:
+def _with_blocks(own: Artifact, accelerator: Accelerator, blocks: Mapping[str, Tiling]) -> Artifact:
     """Compile the network with other blocks and otherwise equal options."""
     layers = {k: LayerTimes(device_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
     profile = own.platform.target.device
@@ -251,7 +251,7 @@ def _with_blocks(own: Artefact, accelerator: Accelerator, blocks: Mapping[str, T
     return _recompiled(own, tuning=accelerator.tuning(name, "", 0, layers))
 
 
-def _recompiled(own: Artefact, **changes: object) -> Artefact:
+def _recompiled(own: Artifact, **changes: object) -> Artifact:
     """Compile the imported and quantized network again with other options."""
     options = replace(own.options, quantize=None, **changes)
     return compile_model(own.imported, options)
@@ -265,23 +265,23 @@ class TunedRun:
     device: str
 
 
-def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> TunedRun:
+def _times(artifacts: Sequence[Artifact], rounds: int, device: int | None) -> TunedRun:
     """Measure each layer of each program, round by round, with the programs in turns."""
-    found: list[dict[str, list[float]]] = [{} for _ in artefacts]
+    found: list[dict[str, list[float]]] = [{} for _ in artifacts]
     with ExitStack() as stack:
         # A program for the CPU alone refuses a device number.
-        rigs = [Rig(device_number=None if a.network.device is None else device) for a in artefacts]
-        opened = zip(rigs, artefacts, strict=True)
+        rigs = [Rig(device_number=None if a.network.device is None else device) for a in artifacts]
+        opened = zip(rigs, artifacts, strict=True)
         boards = [stack.enter_context(rig.open(a, taps=True))[1] for rig, a in opened]
-        (sample,) = random_samples(artefacts[0].graph, 1, seed=0)
-        for artefact, board in zip(artefacts, boards, strict=True):
-            set_sizes(board, artefact.graph, sample)
+        (sample,) = random_samples(artifacts[0].graph, 1, seed=0)
+        for artifact, board in zip(artifacts, boards, strict=True):
+            set_sizes(board, artifact.graph, sample)
         for number in range(1 + rounds):
-            for artefact, board, times in zip(artefacts, boards, found, strict=True):
-                board.load_all(device_inputs(artefact.graph, sample))
+            for artifact, board, times in zip(artifacts, boards, found, strict=True):
+                board.load_all(device_inputs(artifact.graph, sample))
                 laps, scale = board.laps(), 1e9 / board.info.timer_hz
                 together: dict[str, list[float]] = {}
-                for step in artefact.schedule.steps:
+                for step in artifact.schedule.steps:
                     if step.index in laps:
                         kind = layer_key(step.node)
                         together.setdefault(kind, []).append(laps[step.index] * scale)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.report import Report
 from smelt.boards import Device, ElfInfo
 from smelt.codegen.passes.quantized.integer_arithmetic import use_integer_arithmetic
@@ -65,7 +65,7 @@ class Verdict:
 
 
 def verify_model(
-    artefact: Artefact,
+    artifact: Artifact,
     samples: Sequence[Sample],
     rig: Rig | None = None,
     expected: Sequence[Sequence[Array]] | None = None,
@@ -92,57 +92,57 @@ def verify_model(
         VerifyError: something differs; the message says where, in how many elements, by how much.
     """
     rig = rig or Rig()
-    samples = check_samples(artefact.graph, samples)
+    samples = check_samples(artifact.graph, samples)
     if expected is not None and len(expected) != len(samples):
         raise ConfigError(
             f"expected outputs are given for {counted(len(expected), 'sample')}, but inputs for "
             f"{counted(len(samples), 'sample')}"
         )
     references = [
-        {value: e.values[value] for value in artefact.graph.outputs}
-        for e in _evaluations(artefact.graph, samples)
+        {value: e.values[value] for value in artifact.graph.outputs}
+        for e in _evaluations(artifact.graph, samples)
     ]
-    parts = inexact(artefact.graph)
-    real = _check_passes(artefact, samples, references, parts)
+    parts = inexact(artifact.graph)
+    real = _check_passes(artifact, samples, references, parts)
     compared: list[ComparedMemory] = []
 
     def inspect(elf: ElfInfo, device: Device) -> None:
         found = compare_memory(
-            artefact,
+            artifact,
             elf,
             device,
-            loaded=rig.loads(artefact),
+            loaded=rig.loads(artifact),
             any_build=any_build,
             progress=memory_progress,
         )
         compared.append(found)
 
-    result = run(artefact, samples, rig, progress, inspect)
+    result = run(artifact, samples, rig, progress, inspect)
     for index, (reference, outputs) in enumerate(zip(references, result.outputs, strict=True)):
-        for value, found in zip(artefact.graph.outputs, outputs, strict=True):
+        for value, found in zip(artifact.graph.outputs, outputs, strict=True):
             difference = compare(reference[value], found, parts.get(value, 0.0))
             if difference is not None:
-                culprit = _first_difference(artefact, samples[: index + 1], rig)
+                culprit = _first_difference(artifact, samples[: index + 1], rig)
                 raise VerifyError(
                     f"sample {index}: the device differs from the reference. {culprit} "
                     f"Output '{value.name}': {difference}."
                 )
     if expected is not None:
-        _check_expected(artefact, result, expected, parts)
-    floats = any(v.type.dtype.is_float for v in artefact.graph.outputs)
-    accepted = max(parts.get(v, 0.0) for v in artefact.graph.outputs)
+        _check_expected(artifact, result, expected, parts)
+    floats = any(v.type.dtype.is_float for v in artifact.graph.outputs)
+    accepted = max(parts.get(v, 0.0) for v in artifact.graph.outputs)
     tolerance = max(accepted, FLOAT_TOLERANCE if floats else 0.0)
     return Verdict(len(samples), tolerance, result, compared[0], real)
 
 
-def _first_difference(artefact: Artefact, samples: Sequence[Sample], rig: Rig) -> str:
+def _first_difference(artifact: Artifact, samples: Sequence[Sample], rig: Rig) -> str:
     """Return a sentence on the first step that differs; retry once if the serial line fails."""
-    relevant = samples if artefact.graph.states else samples[-1:]
-    (reference,) = deque(_evaluations(artefact.graph, relevant), maxlen=1)
+    relevant = samples if artifact.graph.states else samples[-1:]
+    (reference,) = deque(_evaluations(artifact.graph, relevant), maxlen=1)
     problem = ""
     for _ in range(2):
         try:
-            return find_first_difference(artefact, samples, reference.values, rig)
+            return find_first_difference(artifact, samples, reference.values, rig)
         except DeviceError as error:
             problem = str(error)
     return f"The first layer that differs could not be found: {problem}."
@@ -179,7 +179,7 @@ def failed(report: Mapping[str, Any], error: SmeltError, seconds: float) -> Repo
 
 
 def find_first_difference(
-    artefact: Artefact,
+    artifact: Artifact,
     samples: Sequence[Sample],
     reference: dict[Value, Array],
     rig: Rig | None = None,
@@ -190,27 +190,27 @@ def find_first_difference(
     sends each step's output when it is computed.
 
     Args:
-        artefact: a compiled network.
+        artifact: a compiled network.
         samples: samples up to the one that differs; earlier ones are needed for its state.
         reference: all values of the last sample.
         rig: device to run on; see `run`.
     """
-    with (rig or Rig()).open(artefact, taps=True) as (_, device):
+    with (rig or Rig()).open(artifact, taps=True) as (_, device):
         if not device.info.taps:
             return (
                 "The firmware on the device cannot report which layer differs first; "
                 "`smelt deploy` flashes firmware that can."
             )
-        if artefact.graph.states:
+        if artifact.graph.states:
             for sample in samples[:-1]:
-                set_sizes(device, artefact.graph, sample)
-                device.run(device_inputs(artefact.graph, sample))
-        parts = inexact(artefact.graph)
-        sizes, marks = set_sizes(device, artefact.graph, samples[-1]), trace(artefact.graph)
-        device.load_all(device_inputs(artefact.graph, samples[-1]))
+                set_sizes(device, artifact.graph, sample)
+                device.run(device_inputs(artifact.graph, sample))
+        parts = inexact(artifact.graph)
+        sizes, marks = set_sizes(device, artifact.graph, samples[-1]), trace(artifact.graph)
+        device.load_all(device_inputs(artifact.graph, samples[-1]))
         counts: dict[int, int] = {}
-        for tap in device.taps(step_sizes(artefact)):
-            step = artefact.schedule.steps[tap.step]
+        for tap in device.taps(step_sizes(artifact)):
+            step = artifact.schedule.steps[tap.step]
             if step.inside is not None:  # may run many times; only the enclosing step is compared
                 continue
             made = counts.get(tap.step, 0)
@@ -245,22 +245,22 @@ def _evaluations(graph: Graph, samples: Sequence[Sample]) -> Iterator[Evaluation
 
 
 def _check_passes(
-    artefact: Artefact,
+    artifact: Artifact,
     samples: Sequence[Sample],
     optimized: Sequence[Mapping[Value, Array]],
     parts: Mapping[Value, float],
 ) -> Difference | None:
     """Check the passes. Return how integer arithmetic differs from the file's real numbers."""
-    graph = artefact.imported.graph
+    graph = artifact.imported.graph
     integers = everywhere(use_integer_arithmetic)(graph)
     for index, imported in enumerate(_evaluations(integers, samples)):
-        for before, value in zip(imported.outputs, artefact.graph.outputs, strict=True):
+        for before, value in zip(imported.outputs, artifact.graph.outputs, strict=True):
             difference = compare(before, optimized[index][value], parts.get(value, 0.0))
             if difference is not None:
                 raise VerifyError(
                     f"sample {index}: the optimized graph differs from the imported one in output "
                     f"'{value.name}': {difference}. "
-                    + _why_it_differs(artefact.graph, samples[: index + 1])
+                    + _why_it_differs(artifact.graph, samples[: index + 1])
                 )
     if len(integers.nodes) == len(graph.nodes):
         return None
@@ -268,7 +268,7 @@ def _check_passes(
     found = [
         compare(real, values[value])
         for outputs, values in zip(reals, optimized, strict=True)
-        for real, value in zip(outputs, artefact.graph.outputs, strict=True)
+        for real, value in zip(outputs, artifact.graph.outputs, strict=True)
     ]
     differing = [d for d in found if d is not None]
     if not differing:
@@ -308,13 +308,13 @@ def _name_of(layer: Node, graph: Graph) -> str:
 
 
 def _check_expected(
-    artefact: Artefact,
+    artifact: Artifact,
     result: Result,
     expected: Sequence[Sequence[Array]],
     parts: Mapping[Value, float],
 ) -> None:
     for index, (wanted, outputs) in enumerate(zip(expected, result.outputs, strict=True)):
-        for value, want, found in zip(artefact.graph.outputs, wanted, outputs, strict=True):
+        for value, want, found in zip(artifact.graph.outputs, wanted, outputs, strict=True):
             difference = compare(want, found, parts.get(value, 0.0))
             if difference is not None:
                 raise VerifyError(

@@ -47,19 +47,19 @@ from smelt.codegen.text.render import environment
 from smelt.errors import ConfigError
 from smelt.ir import Array, DType, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ops.core.unary import Unary
-from smelt.targets import DeviceProfile, HostLibrary, Target, catalogue, get
+from smelt.targets import DeviceProfile, HostLibrary, Target, catalog, get
 from tests.support.graphs import compile_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("codegen", "smelt", "boards", "targets", "templates")
 OWN = ("codegen/backends/vulkan/", "templates/backends/vulkan/")
 NAMED = {
-    "targets/catalogue.py",
+    "targets/catalog.py",
     "smelt/cli/options.py",
     "smelt/cli/tune.py",
     *(path.relative_to(ROOT).as_posix() for path in (ROOT / "boards/computers").iterdir()),
 }
-"""The only files that may name accelerators: catalogues and the command line's help."""
+"""The only files that may name accelerators: catalogs and the command line's help."""
 
 
 def test_nothing_else_names_the_accelerator() -> None:
@@ -198,13 +198,13 @@ class Toy(Accelerator):
         return ()
 
     @override
-    def neighbours(self, block: Tiling, blocks: Sequence[Tiling]) -> tuple[Tiling, ...]:
+    def neighbors(self, block: Tiling, blocks: Sequence[Tiling]) -> tuple[Tiling, ...]:
         return ()
 
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Target:
-    """Return a target with a toy: a kernel folder, a template folder, and a catalogue entry."""
+    """Return a target with a toy: a kernel folder, a template folder, and a catalog entry."""
     module, modules = ModuleType("toy"), backends.modules_of
     vars(module).update(KERNELS=(ToyKernel(),), ACCELERATOR=Toy())
 
@@ -219,7 +219,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Target:
         device=DeviceProfile("toy", "a toy"),
         host_libraries=(HostLibrary("toys", "toys.h", "libtoys-dev"),),
     )
-    monkeypatch.setitem(vars(catalogue)["_BY_NAME"], "toy", target)
+    monkeypatch.setitem(vars(catalog)["_BY_NAME"], "toy", target)
     names = (path.name for path in (ROOT / "templates/backends/vulkan/network").iterdir())
     own = DictLoader({f"toy/{name}": f"/* toy: {name} */\n" for name in names})
     loader = environment().loader
@@ -239,18 +239,18 @@ def negations(count: int) -> Graph:
 
 def test_another_accelerator_is_a_folder(toy: Target) -> None:
     assert backend("toy").on_device
-    artefact = compile_graph(negations(3), Options(target="toy", board="host", cpu_fallback=True))
-    assert [step.backend for step in artefact.schedule.calls] == ["c", "toy", "toy"]
-    assert artefact.schedule.calls[0].reason == "The first is the CPU's."
-    assert [step.reason for step in artefact.schedule.calls[1:]] == ["", "A toy's alone."]
-    files, name = artefact.project.files, artefact.network.name
+    artifact = compile_graph(negations(3), Options(target="toy", board="host", cpu_fallback=True))
+    assert [step.backend for step in artifact.schedule.calls] == ["c", "toy", "toy"]
+    assert artifact.schedule.calls[0].reason == "The first is the CPU's."
+    assert [step.reason for step in artifact.schedule.calls[1:]] == ["", "A toy's alone."]
+    files, name = artifact.project.files, artifact.network.name
     code = files[f"{name}.c"]
     assert code.index("toy_run(0);") < code.index("toy_run(1);") < code.index("toy_wait();")
     assert "if (toy_is_absent()) {" in code
     assert f"{name}_toy.c" in files["Makefile"]
     assert "-ltoys -lm" in files["Makefile"]
     assert "toys m)" in files["CMakeLists.txt"]
-    assert artefact.report["shader_compiler"] == "toy compiler"
+    assert artifact.report["shader_compiler"] == "toy compiler"
     for path, text in files.items():
         said = [line for line in text.lower().splitlines() if "vulkan" in line]
         assert not said, path

@@ -14,7 +14,7 @@ from smelt.ir import DType, Node, Op, Origin, Quant, Rounding, TensorType, Value
 from smelt.ops.core.binary import BINARY, Binary
 from smelt.ops.core.reduce import REDUCE, Reduce
 from smelt.ops.core.unary import UNARY, Unary
-from smelt.targets import catalogue
+from smelt.targets import catalog
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(
@@ -40,7 +40,7 @@ class Refuse(MetaPathFinder):
 sys.meta_path.insert(0, Refuse())
 
 import smelt
-from smelt.targets import catalogue
+from smelt.targets import catalog
 
 # The targets without it; that of an accelerator is its backend's.
 changed = [
@@ -49,11 +49,11 @@ changed = [
         backends=tuple(other for other in target.backends if other != name),
         libraries=tuple(other for other in target.libraries if other != name),
     )
-    for target in catalogue.available()
+    for target in catalog.available()
     if name not in target.backends or target.device is None
 ]
-vars(catalogue)["_TARGETS"] = tuple(changed)
-vars(catalogue)["_BY_NAME"] = {target.name: target for target in changed}
+vars(catalog)["_TARGETS"] = tuple(changed)
+vars(catalog)["_BY_NAME"] = {target.name: target for target in changed}
 for module in walk_packages(smelt.__path__, "smelt."):
     if not module.name.startswith(package):
         import_module(module.name)
@@ -108,7 +108,7 @@ def test_a_new_member_of_a_family_is_served_by_backend_c(
     monkeypatch.setitem(BINARY, "new", BINARY["add"])
     monkeypatch.setitem(UNARY, "new", UNARY["bitwise_not"])
     monkeypatch.setitem(REDUCE, "new", REDUCE["sum"])
-    target = next(t for t in catalogue.available() if name in (*t.backends, *t.libraries))
+    target = next(t for t in catalog.available() if name in (*t.backends, *t.libraries))
     for x in TYPES:
         if isinstance(op, Unary) and x.dtype not in (DType.INT32, DType.UINT32):
             continue

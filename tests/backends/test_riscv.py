@@ -10,7 +10,7 @@ from shutil import which
 import numpy as np
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.errors import ConfigError
@@ -73,20 +73,20 @@ int main(void) {
 """
 
 
-def run_riscv(artefact: Artefact, samples: Sequence[Sample], folder: Path) -> list[Array]:
+def run_riscv(artifact: Artifact, samples: Sequence[Sample], folder: Path) -> list[Array]:
     """Return the first output of each sample."""
-    artefact.write(folder)
-    (value,), name = artefact.graph.outputs, artefact.network.name
+    artifact.write(folder)
+    (value,), name = artifact.graph.outputs, artifact.network.name
     rows = (f"{{{','.join(map(str, sample[0].tobytes()))}}}" for sample in samples)
-    text = MAIN.replace("NAME", name).replace("MACRO", artefact.network.macro)
+    text = MAIN.replace("NAME", name).replace("MACRO", artifact.network.macro)
     text = text.replace("COUNT", str(len(samples))).replace("DATA", ",".join(rows))
     text = text.replace("SIZE", str(samples[0][0].nbytes))
     (folder / "driver.c").write_text(text.replace("OUTPUT", str(value.type.bytes)))
-    target = artefact.platform.target
-    flags = [*target.arch_flags, *target.compile_flags(artefact.options.optimize), *WARNINGS]
+    target = artifact.platform.target
+    flags = [*target.arch_flags, *target.compile_flags(artifact.options.optimize), *WARNINGS]
     libc = ["--specs=picolibc.specs", "--oslib=semihost", "--crt0=semihost"]
     place = [f"-Wl,--defsym={symbol}={value:#x}" for symbol, value in MEMORY.items()]
-    sources = ["driver.c", *artefact.network.sources]
+    sources = ["driver.c", *artifact.network.sources]
     command = [COMPILER, *flags, *libc, *sources, *place, "-o", "net.elf"]
     subprocess.run(command, cwd=folder, check=True)
     machine = ["-machine", "virt", "-bios", "none", "-semihosting", "-display", "none"]
@@ -105,19 +105,19 @@ def run_riscv(artefact: Artefact, samples: Sequence[Sample], folder: Path) -> li
     ]
 
 
-def check(model: Path, folder: Path) -> Artefact:
-    artefact = compile_model(model, Options(target="rv32imac"))
-    samples = random_samples(artefact.graph, 3, seed=2)
-    found = run_riscv(artefact, samples, folder / "project")
+def check(model: Path, folder: Path) -> Artifact:
+    artifact = compile_model(model, Options(target="rv32imac"))
+    samples = random_samples(artifact.graph, 3, seed=2)
+    found = run_riscv(artifact, samples, folder / "project")
     for output, sample in zip(found, samples, strict=True):
-        np.testing.assert_array_equal(output, evaluate(artefact.graph, sample).outputs[0])
-    return artefact
+        np.testing.assert_array_equal(output, evaluate(artifact.graph, sample).outputs[0])
+    return artifact
 
 
 def test_digits(tmp_path: Path) -> None:
-    artefact = check(DIGITS / "digits_int8.tflite", tmp_path)
-    assert {"armv6m", "c"} >= {step.backend for step in artefact.schedule.calls}
-    assert "armv6m" in {step.backend for step in artefact.schedule.calls}
+    artifact = check(DIGITS / "digits_int8.tflite", tmp_path)
+    assert {"armv6m", "c"} >= {step.backend for step in artifact.schedule.calls}
+    assert "armv6m" in {step.backend for step in artifact.schedule.calls}
 
 
 @pytest.mark.quick(every=2)
@@ -138,10 +138,10 @@ def test_instructions_are_exact() -> None:
 
 
 def test_a_profile_by_layer_is_refused() -> None:
-    artefact = digits(Options(board="virt-riscv32"))
+    artifact = digits(Options(board="virt-riscv32"))
     sample = (images(1)[0][0],)
     with pytest.raises(ConfigError, match="with a Cortex-M, not 'virt-riscv32'"):
-        profile_model(artefact, sample)
+        profile_model(artifact, sample)
 
 
 @pytest.mark.thorough

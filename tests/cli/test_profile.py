@@ -99,8 +99,8 @@ def test_the_html_page_is_complete(smelt: Smelt) -> None:
 
 @pytest.mark.thorough
 def test_html_escapes_names_and_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
-    artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
-    report = profiled(artefact.report, profile(artefact), cycles=True)
+    artifact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
+    report = profiled(artifact.report, profile(artifact), cycles=True)
     report["layers"][0]["name"] = "<script>alert('&')</script>"
     page = Page(show_profile.html(report))
     assert "script" not in page.open
@@ -118,12 +118,12 @@ def test_html_escapes_names_and_is_written_completely_or_not_at_all(tmp_path: Pa
 
 @pytest.mark.thorough
 def test_a_warning_names_unknown_mnemonics() -> None:
-    artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
-    found = profile(artefact)
+    artifact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
+    found = profile(artifact)
     address = next(iter(found.steps[0] or ()))
     strange = replace(found.code.instructions[address], mnemonic="frob", kind=Kind.UNKNOWN)
     code = replace(found.code, instructions={**found.code.instructions, address: strange})
-    report = profiled(artefact.report, replace(found, code=code), cycles=True)
+    report = profiled(artifact.report, replace(found, code=code), cycles=True)
     assert report["profile"]["unknown_mnemonics"] == ["frob"]
     remarks = " ".join(show_profile.remarks(report))
     assert "warning: no timings are known for frob; each is counted as one cycle" in remarks
@@ -131,11 +131,11 @@ def test_a_warning_names_unknown_mnemonics() -> None:
 
 @pytest.mark.thorough
 def test_a_layer_whose_call_was_removed_is_explained() -> None:
-    artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
-    found = profile(artefact)
-    assert not list(show_profile.remarks(profiled(artefact.report, found)))
+    artifact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
+    found = profile(artifact)
+    assert not list(show_profile.remarks(profiled(artifact.report, found)))
     gone = replace(found, steps=(None, *found.steps[1:]))
-    report = profiled(artefact.report, gone, cycles=True)
+    report = profiled(artifact.report, gone, cycles=True)
     assert any("removed the layer's call" in remark for remark in show_profile.remarks(report))
     first, *_ = show_profile.layers(report).rows
     assert first[5:8] == ("-", "-", "-")
@@ -179,14 +179,14 @@ def put_on_path(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPa
 def test_tools_that_fail_are_named(
     tool: str, text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
+    artifact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     put_on_path(tool, text, tmp_path, monkeypatch)
     with pytest.raises(ToolError, match=re.escape(message)):
-        profile(artefact)
+        profile(artifact)
 
 
 def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
+    artifact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     which = shutil.which
 
     def find(name: str) -> str | None:
@@ -194,7 +194,7 @@ def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(shutil, "which", find)
     with pytest.raises(ToolError, match=r"'cc' is not installed.*: apt-get install gcc"):
-        profile(artefact)
+        profile(artifact)
 
 
 @pytest.mark.thorough
@@ -211,17 +211,17 @@ def test_a_plugin_that_qemu_refuses_is_an_error(
         f'if [ "$1" = -version ]; then echo QEMU emulator version 9.0.0; exit; fi\nexec {real} "$@"'
     )
     put_on_path("qemu-system-arm", text, tmp_path, monkeypatch)
-    artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
+    artifact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     with pytest.raises(SmeltError, match="requires API version"):
-        profile(artefact)
+        profile(artifact)
 
 
 def test_profiling_does_not_disturb_the_timer() -> None:
     """The run of a profile measures the same as `run`."""
-    artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
-    sample = random_samples(artefact.graph, 1, 0)
-    measured = run(artefact, sample).measured
-    found = profile(artefact).measured
+    artifact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
+    sample = random_samples(artifact.graph, 1, 0)
+    measured = run(artifact, sample).measured
+    found = profile(artifact).measured
     assert measured.stack == found.stack
     assert measured.instructions is not None
     assert found.instructions is not None

@@ -294,9 +294,9 @@ def test_the_smallest_firmware_is_larger_than_the_required_memory(
     x, y = (Value(name, TensorType((1,), DType.FLOAT32)) for name in "xy")
     negation = Node(Unary("neg"), (x,), (y,), Origin("NEG", 0))
     graph = Graph("net", (x,), (y,), (negation,))
-    artefact = compile_graph(graph, Options(board=name, optimize="size"))
-    artefact.write(tmp_path / "out")
-    sections = boards.compile_project(tmp_path / "out", artefact.platform).sections
+    artifact = compile_graph(graph, Options(board=name, optimize="size"))
+    artifact.write(tmp_path / "out")
+    sections = boards.compile_project(tmp_path / "out", artifact.platform).sections
     assert LEAST_CODE < sections[".text"] < 4 * LEAST_CODE
     assert LEAST_DATA < sections[".bss"] + sections.get(".data", 0) < 2 * LEAST_DATA
 

@@ -1,4 +1,4 @@
-"""Boards that are computers with a GPU: their files, and artefacts for them."""
+"""Boards that are computers with a GPU: their files, and artifacts for them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ OWN = 'name = "own"\ndescription = "mine"\ntarget = "vulkan"\ngpu = "mali"\n'
 
 @pytest.mark.parametrize("name", computers())
 def test_every_computer_builds(name: str) -> None:
-    artefact = compile_model(MODEL, Options(board=name))
-    assert artefact.report["board"] == name
-    assert artefact.report["target"] == "vulkan"
-    assert artefact.on == "host"
+    artifact = compile_model(MODEL, Options(board=name))
+    assert artifact.report["board"] == name
+    assert artifact.report["target"] == "vulkan"
+    assert artifact.on == "host"
     found = find_computer(name)
     assert found is not None
     assert found.name == name
@@ -35,10 +35,10 @@ def test_every_computer_builds(name: str) -> None:
 def test_a_computer_may_be_a_file_of_the_user(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text(OWN)
-    artefact = compile_model(MODEL, Options(board=str(path)))
+    artifact = compile_model(MODEL, Options(board=str(path)))
     mali = compile_model(MODEL, Options(target="vulkan", gpu="mali"))
-    assert artefact.platform.name == "own"
-    assert [s.backend for s in artefact.schedule.calls] == [s.backend for s in mali.schedule.calls]
+    assert artifact.platform.name == "own"
+    assert [s.backend for s in artifact.schedule.calls] == [s.backend for s in mali.schedule.calls]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ import pytest
 import serial
 
 from smelt import boards
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import Device, ElfInfo, device_info, session
@@ -69,15 +69,15 @@ def require_flashing(name: str) -> None:
         pytest.skip(f"not on PATH: gdb-multiarch or {others[board.startup]}")
 
 
-def artefact_for(name: str) -> Artefact:
+def artifact_for(name: str) -> Artifact:
     return digits(Options(board=name))
 
 
 @contextmanager
-def running(artefact: Artefact, *, pty: bool = False, taps: bool = False) -> Generator[Simulator]:
+def running(artifact: Artifact, *, pty: bool = False, taps: bool = False) -> Generator[Simulator]:
     """Start a simulated board that executes the firmware."""
-    assert artefact.board is not None
-    with built(artefact, taps=taps) as elf, Simulator(artefact.board, elf.path, pty=pty) as board:
+    assert artifact.board is not None
+    with built(artifact, taps=taps) as elf, Simulator(artifact.board, elf.path, pty=pty) as board:
         yield board
 
 
@@ -89,14 +89,14 @@ def running(artefact: Artefact, *, pty: bool = False, taps: bool = False) -> Gen
 @pytest.mark.parametrize("name", SIMULATED)
 def test_digits_is_bit_exact_on_every_simulated_board(name: str, pty: bool) -> None:
     require_flashing(name)
-    artefact = artefact_for(name)
-    rig, samples = VirtualRig(pty=pty), random_samples(artefact.graph, 2, 0)
-    verdict = verify_model(artefact, samples, rig)
+    artifact = artifact_for(name)
+    rig, samples = VirtualRig(pty=pty), random_samples(artifact.graph, 2, 0)
+    verdict = verify_model(artifact, samples, rig)
     assert re.fullmatch("bit-exact, 2 samples; [0-9,]+ bytes of .* as built", str(verdict))
     assert verdict.result.measured.instructions
     assert verdict.result.measured.ram
     assert verdict.result.measured.latency is None  # simulated time says nothing about latency
-    timed = time_layers(artefact, samples[0], rig)
+    timed = time_layers(artifact, samples[0], rig)
     counts = [layer["instructions"] for layer in timed["layers"]]
     tick = 1e9 / timed["timer"]["hz"]
     # The sum lacks the work between layers, and each layer's count is rounded to a tick.
@@ -140,15 +140,15 @@ def test_mlperf_tiny_verifies_on_every_board_that_it_fits(network: Network, name
     require_flashing(name)
     too_small = name in TOO_SMALL[network.name]
     with pytest.raises(DoesNotFit) if too_small else nullcontext():
-        artefact = compile_model(network.model, Options(board=name))
-        samples = random_samples(artefact.graph, 2, 0)
+        artifact = compile_model(network.model, Options(board=name))
+        samples = random_samples(artifact.graph, 2, 0)
         for pty in (False, True):
             rig = VirtualRig(pty=pty)
-            verdict = verify_model(artefact, samples, rig)
+            verdict = verify_model(artifact, samples, rig)
             assert str(verdict).startswith(
                 "bit-exact" if network.name.endswith("int8") else "within"
             )
-        timed = time_layers(artefact, samples[0], rig)
+        timed = time_layers(artifact, samples[0], rig)
         assert all(layer["ticks"] is not None for layer in timed["layers"])
 
 
@@ -183,11 +183,11 @@ def test_deploy_writes_all_reports(smelt: Smelt) -> None:
 
 def test_a_wrong_layer_is_found_by_flashing_other_firmware() -> None:
     require_flashing(BOARD)
-    artefact = artefact_for(BOARD)
+    artifact = artifact_for(BOARD)
     said: list[str] = []
     rig = VirtualRig(say=said.append)
     with pytest.raises(VerifyError, match=r"First layer that differs: step 2, Conv2D of .*CONV_2D"):
-        verify_model(with_wrong_weights(artefact, 2), random_samples(artefact.graph, 1, 0), rig)
+        verify_model(with_wrong_weights(artifact, 2), random_samples(artifact.graph, 1, 0), rig)
     assert sum(line.startswith("$ ") for line in said) == 2
 
 
@@ -239,11 +239,11 @@ def test_a_board_with_a_boot_loader_needs_the_port_of_the_firmware(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shutil, "which", _fake_which)
-    artefact = artefact_for("nano-33-ble")
+    artifact = artifact_for("nano-33-ble")
     with pytest.raises(ConfigError, match="give the firmware's serial port with --on"):
-        flashing_rig(artefact, FlashOptions(), None, print)
-    assert flashing_rig(artefact, FlashOptions(), "COM5", print).on == "COM5"
-    nucleo = artefact_for("nucleo-f446re")
+        flashing_rig(artifact, FlashOptions(), None, print)
+    assert flashing_rig(artifact, FlashOptions(), "COM5", print).on == "COM5"
+    nucleo = artifact_for("nucleo-f446re")
     assert flashing_rig(nucleo, FlashOptions(runner="openocd"), None, print).on == "board"
     assert (
         flashing_rig(nucleo, FlashOptions(runner="openocd", port="COM5"), None, print).on == "COM5"
@@ -257,8 +257,8 @@ def test_a_board_with_a_boot_loader_needs_the_port_of_the_firmware(
 @pytest.mark.parametrize("pty", [False, True], ids=["socket", "pty"])
 def test_verify_and_profile_work_over_a_port(smelt: Smelt, pty: bool) -> None:
     simulable(boards.load(BOARD))
-    artefact = artefact_for(BOARD)
-    with running(artefact, pty=pty) as simulator:
+    artifact = artifact_for(BOARD)
+    with running(artifact, pty=pty) as simulator:
         options = ("--board", BOARD, "--on", simulator.port)
         done = smelt("verify", MODEL, *options, "--samples", "3", "--json", "a.json")
         line = f"{BOARD} at {simulator.port}: bit-exact, 3 samples; "
@@ -268,7 +268,7 @@ def test_verify_and_profile_work_over_a_port(smelt: Smelt, pty: bool) -> None:
     assert latency["inferences"] == 3
     assert latency["cycles"] > 1000
     assert latency["per_second"] == pytest.approx(1 / latency["seconds"]["mean"])
-    with running(artefact, pty=pty, taps=True) as simulator:
+    with running(artifact, pty=pty, taps=True) as simulator:
         options = ("--board", BOARD, "--on", simulator.port)
         layers = smelt("profile", MODEL, *options, "--json").json["layers"]
     assert all(layer["seconds"] > 0 for layer in layers)
@@ -276,14 +276,14 @@ def test_verify_and_profile_work_over_a_port(smelt: Smelt, pty: bool) -> None:
 
 def test_a_wrong_layer_is_not_named_by_firmware_without_step_reports() -> None:
     simulable(boards.load(BOARD))
-    artefact = artefact_for(BOARD)
-    wrong = with_wrong_weights(artefact, 2)
+    artifact = artifact_for(BOARD)
+    wrong = with_wrong_weights(artifact, 2)
     with running(wrong) as simulator:
         rig = Rig(simulator.port)
         with pytest.raises(
             VerifyError, match=r"firmware on the device cannot report .*; `smelt dep"
         ):
-            verify_model(wrong, random_samples(artefact.graph, 1, 0), rig)
+            verify_model(wrong, random_samples(artifact.graph, 1, 0), rig)
 
 
 @dataclass(frozen=True)
@@ -299,14 +299,14 @@ class SpoilingRig(Rig):
     damaged: list[int] = field(default_factory=list[int])
 
     @contextmanager
-    def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
+    def open(self, artifact: Artifact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
         def spoil(number: int, data: bytes) -> bytes:
             if number < 1500 or number % 20 or len(self.damaged) == self.limit:
                 return data
             self.damaged.append(number)
             return flip_a_bit(data, 0)
 
-        with super().open(artefact, taps=taps) as (elf, device):
+        with super().open(artifact, taps=taps) as (elf, device):
             if taps:
                 FaultyStream(device, came=spoil)
             yield elf, device
@@ -324,10 +324,10 @@ class SpoilingRig(Rig):
 def test_bytes_damaged_in_the_search_do_not_hide_that_outputs_differ(
     limit: int, words: str
 ) -> None:
-    artefact = digits()
+    artifact = digits()
     rig = SpoilingRig(limit=limit)
     with pytest.raises(VerifyError, match=words):
-        verify_model(with_wrong_weights(artefact, 2), random_samples(artefact.graph, 1, 0), rig)
+        verify_model(with_wrong_weights(artifact, 2), random_samples(artifact.graph, 1, 0), rig)
     assert len(rig.damaged) == limit or (limit == 10**6 and len(rig.damaged) > 100)
 
 
@@ -373,7 +373,7 @@ class Proxy:
 
 def test_lost_bytes_are_sent_again() -> None:
     simulable(boards.load(BOARD))
-    artefact = artefact_for(BOARD)
+    artifact = artifact_for(BOARD)
     lost: list[int] = []
 
     def spoil(number: int, byte: bytes) -> bytes:
@@ -382,9 +382,9 @@ def test_lost_bytes_are_sent_again() -> None:
             return b""
         return byte
 
-    with running(artefact) as simulator:
+    with running(artifact) as simulator:
         proxy = Proxy(simulator.port, spoil)
-        verdict = verify_model(artefact, random_samples(artefact.graph, 12, 0), Rig(proxy.port))
+        verdict = verify_model(artifact, random_samples(artifact.graph, 12, 0), Rig(proxy.port))
     assert str(verdict).startswith("bit-exact, 12 samples; ")
     assert len(lost) == 4
 
@@ -395,7 +395,7 @@ def test_lost_bytes_are_sent_again() -> None:
 def test_a_port_in_use_by_another_program_is_refused() -> None:
     simulable(boards.load(BOARD))
     with (
-        running(artefact_for(BOARD), pty=True) as simulator,
+        running(artifact_for(BOARD), pty=True) as simulator,
         serial.serial_for_url(simulator.port, exclusive=True),
         pytest.raises(DeviceError, match="another program uses it"),
         boards.open_device(None, simulator.port),
@@ -441,11 +441,11 @@ def test_a_port_with_another_protocol_times_out(
 
 def test_each_session_starts_with_the_initial_state() -> None:
     simulable(boards.load(BOARD))
-    artefact = compile_model(Imported(counter()), Options(board=BOARD))
-    with running(artefact) as simulator:
+    artifact = compile_model(Imported(counter()), Options(board=BOARD))
+    with running(artifact) as simulator:
         for _ in range(2):
-            samples = random_samples(artefact.graph, 2, 0)
-            assert verify_model(artefact, samples, Rig(simulator.port)).samples == 2
+            samples = random_samples(artifact.graph, 2, 0)
+            assert verify_model(artifact, samples, Rig(simulator.port)).samples == 2
 
 
 @pytest.mark.thorough
@@ -481,7 +481,7 @@ def test_a_network_that_does_not_fit_is_in_the_reports(smelt: Smelt) -> None:
 def test_other_firmware_is_refused() -> None:
     simulable(boards.load(BOARD))
     with (
-        running(artefact_for(BOARD)) as simulator,
+        running(artifact_for(BOARD)) as simulator,
         pytest.raises(DeviceError, match="the device runs network 'digits_int8' with hash"),
         boards.open_device(None, simulator.port, expected_hash="0" * 16),
     ):
@@ -490,11 +490,11 @@ def test_other_firmware_is_refused() -> None:
 
 def test_a_reset_during_a_run_is_detected(tmp_path: Path) -> None:
     require_flashing(BOARD)
-    artefact = artefact_for(BOARD)
+    artifact = artifact_for(BOARD)
     monitor = tmp_path / "monitor"
     board = boards.load(BOARD)
     arguments = ["-qmp", f"unix:{monitor},server=on,wait=off"]
-    with built(artefact) as elf, Simulator(board, None, arguments, pty=True) as simulator:
+    with built(artifact) as elf, Simulator(board, None, arguments, pty=True) as simulator:
         FlashOptions(server=simulator.gdb).flash(elf.path, board, lambda _: None)
 
         def press_reset(done: int) -> None:
@@ -507,7 +507,7 @@ def test_a_reset_during_a_run_is_detected(tmp_path: Path) -> None:
                         control.recv(4096)
 
         with pytest.raises(DeviceError, match="the device restarted"):
-            run(artefact, random_samples(artefact.graph, 40, 0), Rig(simulator.port), press_reset)
+            run(artifact, random_samples(artifact.graph, 40, 0), Rig(simulator.port), press_reset)
 
 
 # Energy
@@ -595,8 +595,8 @@ def test_a_device_that_reports_too_large_outputs_is_refused(
 ) -> None:
     """Otherwise, reading its outputs would not end."""
     simulable(boards.load(BOARD))
-    artefact = artefact_for(BOARD)
-    (sample,) = random_samples(artefact.graph, 1, 0)
+    artifact = artifact_for(BOARD)
+    (sample,) = random_samples(artifact.graph, 1, 0)
     real = device_info._read_info
 
     def lying(lines: Sequence[str]) -> DeviceInfo:
@@ -605,7 +605,7 @@ def test_a_device_that_reports_too_large_outputs_is_refused(
 
     monkeypatch.setattr(device_info, "_read_info", lying)
     with pytest.raises(DeviceError, match=r"reports outputs of \[1000000000000\] bytes"):
-        run(artefact, [sample], Rig("qemu"))
+        run(artifact, [sample], Rig("qemu"))
 
 
 # A simulated board for other programs

@@ -15,7 +15,7 @@ import pytest
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from smelt.boards import Device, ElfInfo, open_device
 from smelt.boards.device_info import Region
@@ -60,15 +60,15 @@ def flipped(elf: ElfInfo, run: int, bit: int, to: Path) -> Path:
 
 
 @contextmanager
-def running(artefact: Artefact, program: Path) -> Generator[Device]:
-    hash_ = artefact.network.hash
-    with open_device(program, artefact.on, artefact.board, expected_hash=hash_) as device:
+def running(artifact: Artifact, program: Path) -> Generator[Device]:
+    hash_ = artifact.network.hash
+    with open_device(program, artifact.on, artifact.board, expected_hash=hash_) as device:
         yield device
 
 
-def compared(artefact: Artefact, elf: ElfInfo, program: Path) -> ComparedMemory:
-    with running(artefact, program) as device:
-        return compare_memory(artefact, elf, device, loaded=True)
+def compared(artifact: Artifact, elf: ElfInfo, program: Path) -> ComparedMemory:
+    with running(artifact, program) as device:
+        return compare_memory(artifact, elf, device, loaded=True)
 
 
 def symbol_of(elf: ElfInfo, name: str) -> Symbol:
@@ -85,60 +85,60 @@ def read(program: Path) -> Contents:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_flipped_bit_of_any_array_is_found_and_named(model: str, tmp_path: Path) -> None:
     """Flip a random bit of the first, the last and a random byte of every array."""
-    artefact, chance = digits(model=model), random.Random(model)
-    names = list(stored_arrays(artefact.network, artefact.schedule))
+    artifact, chance = digits(model=model), random.Random(model)
+    names = list(stored_arrays(artifact.network, artifact.schedule))
     assert len(names) > 6
-    with built(artefact) as elf:
-        assert compared(artefact, elf, elf.path).arrays == len(names)
+    with built(artifact) as elf:
+        assert compared(artifact, elf, elf.path).arrays == len(names)
         for name in names:
             array = symbol_of(elf, name)
             for place in {0, array.bytes - 1, chance.randrange(array.bytes)}:
                 bit = chance.randrange(8)
                 wrong = flipped(elf, array.run + place, bit, tmp_path / "wrong")
                 with pytest.raises(VerifyError) as found:
-                    compared(artefact, elf, wrong)
+                    compared(artifact, elf, wrong)
                 assert f": byte {place:,} of array '{name}' (0x" in str(found.value)
-                assert f"'{name}' is: {artefact.schedule.constant_comments[name]}" in str(
+                assert f"'{name}' is: {artifact.schedule.constant_comments[name]}" in str(
                     found.value
                 )
                 # If the file itself has the flipped bit, the comparison with the network finds it.
                 changed = replace(elf, contents=read(wrong))
                 with pytest.raises(VerifyError, match=f"^array '{name}' in the firmware"):
-                    compared(artefact, changed, wrong)
+                    compared(artifact, changed, wrong)
 
 
 @pytest.mark.quick(board=("mps2-an385",))
 @pytest.mark.parametrize("board", BOARDS)
 def test_flipped_bits_on_a_simulated_board_are_found(board: str, tmp_path: Path) -> None:
     """Flip bits of the first and last array, and of code."""
-    artefact = digits(Options(board=board))
-    names = list(stored_arrays(artefact.network, artefact.schedule))
-    with built(artefact) as elf:
-        assert compared(artefact, elf, elf.path).bytes > 20_000
-        for name in (names[0], names[-1], f"{artefact.network.name}_invoke"):
+    artifact = digits(Options(board=board))
+    names = list(stored_arrays(artifact.network, artifact.schedule))
+    with built(artifact) as elf:
+        assert compared(artifact, elf, elf.path).bytes > 20_000
+        for name in (names[0], names[-1], f"{artifact.network.name}_invoke"):
             symbol = symbol_of(elf, name)
             wrong = flipped(elf, symbol.run + symbol.bytes - 1, 5, tmp_path / "wrong")
             kind = "function" if name.endswith("_invoke") else "array"
             place = rf"byte {symbol.bytes - 1:,} of {kind} '{name}'"
             with pytest.raises(VerifyError, match=place):
-                compared(artefact, elf, wrong)
+                compared(artifact, elf, wrong)
 
 
 def test_a_flipped_bit_of_code_is_found(tmp_path: Path) -> None:
     """Flip random bits of the network's functions, which the device does not need to reply."""
-    artefact, chance = digits(), random.Random(4)
-    with built(artefact) as elf:
+    artifact, chance = digits(), random.Random(4)
+    with built(artifact) as elf:
         functions = [
             s
             for s in elf.contents.symbols
-            if s.is_function and s.name.startswith(artefact.network.name) and "init" not in s.name
+            if s.is_function and s.name.startswith(artifact.network.name) and "init" not in s.name
         ]
         assert len(functions) > 5
         for symbol in functions:
             place = chance.randrange(symbol.bytes)
             wrong = flipped(elf, symbol.run + place, chance.randrange(8), tmp_path / "wrong")
             with pytest.raises((VerifyError, DeviceError)) as found:
-                compared(artefact, elf, wrong)
+                compared(artifact, elf, wrong)
             if isinstance(found.value, VerifyError):
                 # The compiler stores equal functions once: they are one place with several names.
                 names = [s.name for s in functions if s.run == symbol.run]
@@ -148,66 +148,66 @@ def test_a_flipped_bit_of_code_is_found(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_random_flips_of_all_loaded_bytes_are_found(tmp_path: Path) -> None:
     """If the program does not start or reply because of a flipped bit, that is an error too."""
-    artefact, chance = digits(), random.Random(5)
-    with built(artefact) as elf:
+    artifact, chance = digits(), random.Random(5)
+    with built(artifact) as elf:
         fixed = [section for section in elf.contents.sections if section.fixed]
         for _ in range(200):
             section = chance.choices(fixed, [len(s.data) for s in fixed])[0]
             run = section.run + chance.randrange(len(section.data))
             wrong = flipped(elf, run, chance.randrange(8), tmp_path / "wrong")
             with pytest.raises(SmeltError):
-                compared(artefact, elf, wrong)
+                compared(artifact, elf, wrong)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_an_edit_before_compilation_is_found_and_named(model: str) -> None:
-    artefact = digits(model=model)
-    file = f"{artefact.network.name}_weights.c"
-    text = artefact.project.files[file]
+    artifact = digits(model=model)
+    file = f"{artifact.network.name}_weights.c"
+    text = artifact.project.files[file]
     assert isinstance(text, str)
-    name = [*artefact.schedule.constants][-1]
+    name = [*artifact.schedule.constants][-1]
     start = text.index("{", text.index(f" {name}["))
     number = re.compile(r"-?\d[\w.+-]*").search(text, start)
     assert number is not None
     edited = f"{text[: number.start()]}{1}{text[number.end() :]}"
-    files = {**artefact.project.files, file: edited}
-    wrong = replace(artefact, project=replace(artefact.project, files=files))
+    files = {**artifact.project.files, file: edited}
+    wrong = replace(artifact, project=replace(artifact.project, files=files))
     with pytest.raises(VerifyError, match=rf"^array '{name}' .*; the first is element 0, bytes"):
-        verify_model(wrong, random_samples(artefact.graph, 1, 0))
+        verify_model(wrong, random_samples(artifact.graph, 1, 0))
 
 
 def test_changed_weights_in_a_binary_file_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "BINARY_FROM", 0)
-    artefact = digits()
-    assert verify_model(artefact, random_samples(artefact.graph, 1, 0)).memory.arrays > 10
-    ((name, arrays),) = artefact.project.binaries.items()
+    artifact = digits()
+    assert verify_model(artifact, random_samples(artifact.graph, 1, 0)).memory.arrays > 10
+    ((name, arrays),) = artifact.project.binaries.items()
     wrong = arrays[-1].copy()
     wrong.view(np.uint8)[-1] ^= 1
-    project = replace(artefact.project, binaries={name: (*arrays[:-1], wrong)})
-    last = [*artefact.schedule.constants][-1]
+    project = replace(artifact.project, binaries={name: (*arrays[:-1], wrong)})
+    last = [*artifact.schedule.constants][-1]
     with pytest.raises(VerifyError, match=f"^array '{last}' in the firmware differs"):
-        verify_model(replace(artefact, project=project), random_samples(artefact.graph, 1, 0))
+        verify_model(replace(artifact, project=project), random_samples(artifact.graph, 1, 0))
 
 
 def test_a_network_without_constants_is_compared_too() -> None:
-    artefact = compile_graph(unary_chain())
-    memory = verify_model(artefact, random_samples(artefact.graph, 1, 0)).memory
+    artifact = compile_graph(unary_chain())
+    memory = verify_model(artifact, random_samples(artifact.graph, 1, 0)).memory
     assert memory.arrays == 0
     assert memory.bytes > 5000
 
 
 @requires_vulkan
 def test_flipped_bits_of_shaders_are_found(tmp_path: Path) -> None:
-    artefact = compile_graph(dense(), ON_GPU)
-    names = list(stored_arrays(artefact.network, artefact.schedule))
+    artifact = compile_graph(dense(), ON_GPU)
+    names = list(stored_arrays(artifact.network, artifact.schedule))
     shaders = [name for name in names if "_spirv_" in name]
     assert shaders
-    with built(artefact) as elf:
-        assert compared(artefact, elf, elf.path).arrays == len(names)
+    with built(artifact) as elf:
+        assert compared(artifact, elf, elf.path).arrays == len(names)
         wrong = flipped(elf, symbol_of(elf, shaders[-1]).run + 40, 0, tmp_path / "wrong")
         changed = replace(elf, contents=read(wrong))
         with pytest.raises(VerifyError, match=f"^array '{shaders[-1]}' .*the first is element 10,"):
-            compared(artefact, changed, elf.path)
+            compared(artifact, changed, elf.path)
 
 
 @pytest.mark.parametrize("spoil", [flip_a_bit, drop_a_byte, double_a_byte])
@@ -215,60 +215,60 @@ def test_damaged_messages_are_repeated(
     spoil: Callable[[bytes, int], bytes], tmp_path: Path
 ) -> None:
     """A command to compute a CRC is damaged, and then a reply."""
-    artefact = digits()
-    name = next(iter(artefact.schedule.constants))
-    with built(artefact) as elf:
+    artifact = digits()
+    name = next(iter(artifact.schedule.constants))
+    with built(artifact) as elf:
         wrong = flipped(elf, symbol_of(elf, name).run, 3, tmp_path / "wrong")
         for program in (elf.path, wrong):
-            with running(artefact, program) as device:
+            with running(artifact, program) as device:
                 FaultyStream(
                     device,
                     lambda number, data: spoil(data, len(data) - 2) if number == 1 else data,
                     lambda number, data: spoil(data, 0) if number == 500 else data,
                 )
                 if program == elf.path:
-                    compare_memory(artefact, elf, device, loaded=True)
+                    compare_memory(artifact, elf, device, loaded=True)
                 else:
                     with pytest.raises(VerifyError, match=f"byte 0 of array '{name}'"):
-                        compare_memory(artefact, elf, device, loaded=True)
+                        compare_memory(artifact, elf, device, loaded=True)
                 assert device.retries == 2
 
 
 def test_progress_reaches_the_end() -> None:
-    artefact = digits()
+    artifact = digits()
     seen: list[tuple[int, int]] = []
 
     def note(done: int, total: int) -> None:
         seen.append((done, total))
 
-    with built(artefact) as elf, running(artefact, elf.path) as device:
-        memory = compare_memory(artefact, elf, device, loaded=True, progress=note)
+    with built(artifact) as elf, running(artifact, elf.path) as device:
+        memory = compare_memory(artifact, elf, device, loaded=True, progress=note)
     assert [done for done, _ in seen] == sorted({done for done, _ in seen})
     assert {total for _, total in seen} == {memory.bytes}
     assert seen[-1][0] == memory.bytes
 
 
 def test_another_build_is_refused_without_any_build() -> None:
-    artefact = digits()
+    artifact = digits()
     with (
-        built(artefact, taps=True) as other,
-        built(artefact) as elf,
-        running(artefact, other.path) as device,
+        built(artifact, taps=True) as other,
+        built(artifact) as elf,
+        running(artifact, other.path) as device,
     ):
         with pytest.raises(VerifyError, match=OTHER_REGIONS):
-            compare_memory(artefact, elf, device, loaded=False)
-        memory = compare_memory(artefact, elf, device, loaded=False, any_build=True)
+            compare_memory(artifact, elf, device, loaded=False)
+        memory = compare_memory(artifact, elf, device, loaded=False, any_build=True)
         assert memory.bytes == 0
         assert str(memory).startswith("the device's memory was not compared (--any-build)")
         for any_build in (False, True):
             with pytest.raises(VerifyError, match="is outside the regions that the device"):
-                compare_memory(artefact, elf, device, loaded=True, any_build=any_build)
+                compare_memory(artifact, elf, device, loaded=True, any_build=any_build)
 
 
 def test_wrongly_reported_regions_are_refused() -> None:
     """The device reports no regions, or a flipped bit in an address or size of one."""
-    artefact = digits()
-    with built(artefact) as elf, running(artefact, elf.path) as device:
+    artifact = digits()
+    with built(artifact) as elf, running(artifact, elf.path) as device:
         right = device.info
         regions: list[tuple[Region, ...]] = [()]
         for index, region in enumerate(right.regions):
@@ -285,9 +285,9 @@ def test_wrongly_reported_regions_are_refused() -> None:
         for reported in regions:
             device.__dict__["info"] = replace(right, regions=reported)
             with pytest.raises(VerifyError, match=OTHER_REGIONS):
-                compare_memory(artefact, elf, device, loaded=False)
+                compare_memory(artifact, elf, device, loaded=False)
         device.__dict__["info"] = right
-        assert compare_memory(artefact, elf, device, loaded=False).bytes > 20_000
+        assert compare_memory(artifact, elf, device, loaded=False).bytes > 20_000
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 import serial
 
 from smelt import boards
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import Board
@@ -52,13 +52,13 @@ class Firmware:
     """A compiled network of the benchmark, and the folder of its project."""
 
     network: Network
-    artefact: Artefact
+    artifact: Artifact
     board: Board
     folder: Path
 
     @property
     def elf(self) -> Path:
-        return self.folder / "build" / f"{self.artefact.network.title}.elf"
+        return self.folder / "build" / f"{self.artifact.network.title}.elf"
 
     @property
     def id(self) -> str:
@@ -66,7 +66,7 @@ class Firmware:
 
     @property
     def input(self) -> Value:
-        return self.artefact.graph.inputs[0]
+        return self.artifact.graph.inputs[0]
 
     def sent(self, index: int) -> bytes:
         """Return the bytes of a golden sample in the format of the benchmark's data set."""
@@ -82,7 +82,7 @@ class Firmware:
         For ad01, that is the mean squared difference between output and input.
         """
         golden = self.network.golden
-        output = real(self.artefact.graph.outputs[0].type, golden["tflm_0"][index])
+        output = real(self.artifact.graph.outputs[0].type, golden["tflm_0"][index])
         if self.id != "ad01":
             return [round(float(value), 3) for value in output.ravel()]
         difference = output - real(self.input.type, golden["input_0"][index])
@@ -108,11 +108,11 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         if name not in made:
             network, board = Network("mlperf_tiny", name), boards.load(BOARD)
             simulable(board)
-            artefact = compile_model(network.model, Options(board=BOARD))
-            artefact = claim(artefact, benchmark_of(artefact.graph, name))
+            artifact = compile_model(network.model, Options(board=BOARD))
+            artifact = claim(artifact, benchmark_of(artifact.graph, name))
             folder = tmp_path_factory.mktemp("mlperf") / name
-            write_project(artefact, folder, compile_=True)
-            made[name] = Firmware(network, artefact, board, folder)
+            write_project(artifact, folder, compile_=True)
+            made[name] = Firmware(network, artifact, board, folder)
         return made[name]
 
     return make
@@ -173,7 +173,7 @@ def simulated(firmware: Firmware) -> Generator[str]:
     """Simulate a board, and yield its pseudo-terminal when the firmware has started."""
     with Simulator(firmware.board, firmware.elf, pty=True, clocked=True) as simulator:
         with boards.open_device(None, simulator.port, firmware.board) as device:
-            assert device.info.hash == firmware.artefact.network.hash
+            assert device.info.hash == firmware.artifact.network.hash
         yield simulator.port
 
 

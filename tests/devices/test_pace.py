@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from smelt import boards
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from smelt.boards import session
 from smelt.boards.flash import FlashOptions, runners
@@ -40,7 +40,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def artefact() -> Artefact:
+def artifact() -> Artifact:
     board = boards.load("mps2-an386")
     simulable(board)
     return digits(Options(board=board.name))
@@ -69,46 +69,46 @@ def stopped(port: str, seconds: float = 2 * PATIENCE_S) -> Generator[None]:
 @pytest.mark.thorough
 @pytest.mark.parametrize("pty", [False, True], ids=["socket", "pty"])
 def test_a_stopped_device_does_not_time_out(
-    artefact: Artefact, pty: bool, monkeypatch: pytest.MonkeyPatch
+    artifact: Artifact, pty: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "_SOCKET_S", PATIENCE_S)
     monkeypatch.setattr(session, "_PORT_S", PATIENCE_S)
-    (sample,) = random_samples(artefact.graph, 1, 0)
-    assert artefact.board is not None
+    (sample,) = random_samples(artifact.graph, 1, 0)
+    assert artifact.board is not None
     with (
-        built(artefact) as elf,
-        Simulator(artefact.board, elf.path, pty=pty) as simulator,
+        built(artifact) as elf,
+        Simulator(artifact.board, elf.path, pty=pty) as simulator,
         stopped(simulator.port),
-        connected(elf, artefact, simulator.port) as device,
+        connected(elf, artifact, simulator.port) as device,
         stopped(simulator.port),
     ):
-        device.run(device_inputs(artefact.graph, sample))
+        device.run(device_inputs(artifact.graph, sample))
 
 
 @pytest.mark.thorough
 def test_a_stopped_gdb_server_does_not_time_out(
-    artefact: Artefact, monkeypatch: pytest.MonkeyPatch
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shutil.which("gdb-multiarch") is None:
         pytest.skip("not on PATH: gdb-multiarch")
     monkeypatch.setattr(runners, "_MUTE_S", PATIENCE_S)
-    assert artefact.board is not None
-    with built(artefact) as elf, Simulator(artefact.board, None) as simulator:
+    assert artifact.board is not None
+    with built(artifact) as elf, Simulator(artifact.board, None) as simulator:
         assert simulator.gdb is not None
         said: list[str] = []
         with stopped(simulator.gdb):
-            FlashOptions(server=simulator.gdb).flash(elf.path, artefact.board, said.append)
+            FlashOptions(server=simulator.gdb).flash(elf.path, artifact.board, said.append)
     assert any("matched" in line for line in said)
 
 
-def test_a_silent_device_times_out(artefact: Artefact, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_device_times_out(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulated board waits for GDB, so it uses no processor time although it could."""
     monkeypatch.setattr(session, "_SOCKET_S", LIMIT_S)
-    assert artefact.board is not None
+    assert artifact.board is not None
     with (
-        Simulator(artefact.board, None) as simulator,
+        Simulator(artifact.board, None) as simulator,
         pytest.raises(DeviceError, match=f"no response from the device in {LIMIT_S:g} s"),
-        boards.open_device(None, simulator.port, artefact.board),
+        boards.open_device(None, simulator.port, artifact.board),
     ):
         pass
 
@@ -123,9 +123,9 @@ def test_ports_without_simulator_use_real_time() -> None:
         assert pace.part_of(3.5) == 3.5
 
 
-def test_time_in_which_the_simulator_is_stopped_does_not_count(artefact: Artefact) -> None:
-    assert artefact.board is not None
-    with Simulator(artefact.board, None) as simulator:
+def test_time_in_which_the_simulator_is_stopped_does_not_count(artifact: Artifact) -> None:
+    assert artifact.board is not None
+    with Simulator(artifact.board, None) as simulator:
         pace = pace_of(simulator.port)
         assert pace is not None
         number = process_of(simulator.port)
@@ -137,15 +137,15 @@ def test_time_in_which_the_simulator_is_stopped_does_not_count(artefact: Artefac
         os.kill(number, signal.SIGCONT)
 
 
-def test_a_silent_gdb_server_is_named(artefact: Artefact, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_gdb_server_is_named(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("gdb-multiarch") is None:
         pytest.skip("not on PATH: gdb-multiarch")
     monkeypatch.setattr(runners, "_MUTE_S", LIMIT_S)
-    assert artefact.board is not None
+    assert artifact.board is not None
     said: list[str] = []
-    with built(artefact) as elf, socket.create_server(("127.0.0.1", 0)) as silent:
+    with built(artifact) as elf, socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"127.0.0.1:{silent.getsockname()[1]}"
         message = f"the GDB server at {server} has not responded for {LIMIT_S:g} s"
         with pytest.raises(ToolError, match=message):
-            FlashOptions(server=server).flash(elf.path, artefact.board, said.append)
+            FlashOptions(server=server).flash(elf.path, artifact.board, said.append)
     assert said[-1] == f"asking the GDB server at {server}"

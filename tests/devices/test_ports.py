@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from smelt import boards
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import open_device, session
@@ -48,11 +48,11 @@ def smelt(
 
 
 @contextmanager
-def running(artefact: Artefact) -> Generator[Simulator]:
+def running(artifact: Artifact) -> Generator[Simulator]:
     """Start a simulated board with firmware that reports single steps."""
-    assert artefact.board is not None
-    simulable(artefact.board)
-    with built(artefact, taps=True) as elf, Simulator(artefact.board, elf.path) as board:
+    assert artifact.board is not None
+    simulable(artifact.board)
+    with built(artifact, taps=True) as elf, Simulator(artifact.board, elf.path) as board:
         yield board
 
 
@@ -113,12 +113,12 @@ def test_verify_and_profile_work_through_an_rfc_2217_server(smelt: Smelt) -> Non
 def test_layers_are_timed_and_compared_over_a_slow_line(bytes_per_s: int) -> None:
     """3000 bytes/s are slower than the baud rate, as behind a terminal server."""
     model = shared("models/mlperf_tiny/sww_int8.tflite")
-    artefact = compile_model(model, Options(board=BOARD))
-    (sample,) = random_samples(artefact.graph, 1, 0)
-    with running(artefact) as simulator:
+    artifact = compile_model(model, Options(board=BOARD))
+    (sample,) = random_samples(artifact.graph, 1, 0)
+    with running(artifact) as simulator:
         rig = Rig(f"socket://{slowed(simulator.port, bytes_per_s).address}")
-        assert verify_model(artefact, [sample], rig, any_build=True).samples == 1
-        layers = time_layers(artefact, sample, rig)["layers"]
+        assert verify_model(artifact, [sample], rig, any_build=True).samples == 1
+        layers = time_layers(artifact, sample, rig)["layers"]
     assert all(layer["seconds"] > 0 for layer in layers)
     wrong = with_wrong_weights(digits(Options(board=BOARD)), 2)
     with running(wrong) as simulator:
@@ -131,16 +131,16 @@ def test_layers_are_timed_and_compared_over_a_slow_line(bytes_per_s: int) -> Non
 def test_slow_lines_get_smaller_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """An input that takes longer than the timeout to arrive must not cause one."""
     monkeypatch.setattr(session, "_SOCKET_S", 2)
-    artefact = compile_model(shared("models/mlperf_tiny/ic_int8.tflite"), Options(board=BOARD))
-    (sample,) = random_samples(artefact.graph, 1, 0)
+    artifact = compile_model(shared("models/mlperf_tiny/ic_int8.tflite"), Options(board=BOARD))
+    (sample,) = random_samples(artifact.graph, 1, 0)
     assert sample[0].nbytes > 3 * 960
-    board = artefact.board
+    board = artifact.board
     assert board is not None
     slow = board.model_copy(update={"uart": board.uart.model_copy(update={"baud": 9600})})
-    with running(artefact) as simulator:
+    with running(artifact) as simulator:
         port = f"socket://{slowed(simulator.port, 960).address}"
         with open_device(None, port, slow) as device:
-            device.run(device_inputs(artefact.graph, sample))
+            device.run(device_inputs(artifact.graph, sample))
             assert device.retries == 0
 
 

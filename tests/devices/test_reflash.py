@@ -43,14 +43,14 @@ def assert_repeated_flashing_works(name: str) -> None:
     simulable(board)
     if shutil.which("gdb-multiarch") is None:
         pytest.skip("not on PATH: gdb-multiarch")
-    artefact = digits(Options(board=name))
-    (sample,) = random_samples(artefact.graph, 1, 0)
-    with built(artefact) as elf, Simulator(board, None) as simulator:
+    artifact = digits(Options(board=name))
+    (sample,) = random_samples(artifact.graph, 1, 0)
+    with built(artifact) as elf, Simulator(board, None) as simulator:
         for _ in range(FLASHES):
             FlashOptions(server=simulator.gdb).flash(elf.path, board, lambda _: None)
-            with connected(elf, artefact, simulator.port) as device:
+            with connected(elf, artifact, simulator.port) as device:
                 assert device.info.count == 0
-                device.run(device_inputs(artefact.graph, sample))
+                device.run(device_inputs(artifact.graph, sample))
 
 
 @pytest.mark.quick(name=("mps2-an386",))
@@ -85,16 +85,16 @@ def test_a_start_from_inside_a_handler_resets_the_chip(name: str, tmp_path: Path
     simulable(board)
     if shutil.which("gdb-multiarch") is None:
         pytest.skip("not on PATH: gdb-multiarch")
-    artefact = digits(Options(board=name))
-    (sample,) = random_samples(artefact.graph, 1, 0)
-    with built(artefact) as elf, Simulator(board, None) as simulator:
+    artifact = digits(Options(board=name))
+    (sample,) = random_samples(artifact.graph, 1, 0)
+    with built(artifact) as elf, Simulator(board, None) as simulator:
         script = tmp_path / "script"
         script.write_text(INSIDE_A_HANDLER.format(server=simulator.gdb))
         command = ["gdb-multiarch", "-nx", "-batch", "-x", str(script), str(elf.path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as gdb:
             with connected(
-                elf, artefact, simulator.port
+                elf, artifact, simulator.port
             ) as device:  # its first byte causes the interrupt
-                device.run(device_inputs(artefact.graph, sample))
+                device.run(device_inputs(artifact.graph, sample))
             assert gdb.stdout is not None
             assert " in smelt_uart_interrupt ()" in gdb.stdout.read()

@@ -123,10 +123,10 @@ def test_a_program_that_cannot_start_is_explained(
     with pytest.raises(DeviceError, match="none cannot be executed: No such file or directory"):
         ProcessStream(tmp_path / "none")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
-    artefact = compile_model(DIGITS / "digits_int8.tflite")
+    artifact = compile_model(DIGITS / "digits_int8.tflite")
     for begin in (
         lambda: ProcessStream(Path(sys.executable)),
-        lambda: run(artefact, random_samples(artefact.graph, 1, 0)),
+        lambda: run(artifact, random_samples(artifact.graph, 1, 0)),
     ):
         with pytest.raises(
             ConfigError, match=r"cannot create a temporary folder: .*absent.*; set TMPDIR to"

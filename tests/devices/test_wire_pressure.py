@@ -49,9 +49,9 @@ def slow_network() -> Graph:
 @pytest.mark.parametrize("board", BOARDS)
 def test_nothing_is_lost_during_an_inference(board: str, tmp_path: Path) -> None:
     simulable(load(board))
-    artefact = compile_graph(slow_network(), Options(board=board))
-    artefact.write(tmp_path / "project")
-    elf = compile_project(tmp_path / "project", artefact.platform)
+    artifact = compile_graph(slow_network(), Options(board=board))
+    artifact.write(tmp_path / "project")
+    elf = compile_project(tmp_path / "project", artifact.platform)
     data = np.zeros(1000, np.float32).tobytes()
     command = b"smelt load 0 0 %d %08x" % (len(data), crc32(data))
     sent = b"%s %08x%%" % (command, crc32(command)) + data
@@ -120,9 +120,9 @@ def test_a_large_input_is_transferred_over_a_bad_line(on: str, tmp_path: Path) -
     if board is not None:
         simulable(board)
     model = shared("models/mlperf_tiny/vww_int8.tflite")
-    artefact = compile_model(model, Options(board="host" if on == "host" else "mps2-an386"))
-    artefact.write(tmp_path)
-    elf = compile_project(tmp_path, artefact.platform).path
+    artifact = compile_model(model, Options(board="host" if on == "host" else "mps2-an386"))
+    artifact.write(tmp_path)
+    elf = compile_project(tmp_path, artifact.platform).path
     data = image(27_648)
     with open_device(elf, on, board) as device:
         expected, _ = device.run([data])
@@ -134,10 +134,10 @@ def test_a_large_input_is_transferred_over_a_bad_line(on: str, tmp_path: Path) -
 
 
 def test_outputs_of_layers_are_transferred_over_a_bad_line(tmp_path: Path) -> None:
-    artefact = compile_model(DIGITS / "digits_int8.tflite", Options(board="host"))
-    artefact.write(tmp_path)
-    elf = compile_project(tmp_path, artefact.platform, taps=True).path
-    data = image(artefact.graph.inputs[0].type.size)
+    artifact = compile_model(DIGITS / "digits_int8.tflite", Options(board="host"))
+    artifact.write(tmp_path)
+    elf = compile_project(tmp_path, artifact.platform, taps=True).path
+    data = image(artifact.graph.inputs[0].type.size)
     with open_device(elf, "host") as device:
         device.load(0, data)
         expected = list(device.taps())

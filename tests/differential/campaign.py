@@ -158,7 +158,7 @@ def _compile(
         options = build.options(optimize, subject.recipe.name)
         options = replace(options, keep_inputs=subject.recipe.index % 2 == 1)
         try:
-            artefact = compile_model(subject.imported, options)
+            artifact = compile_model(subject.imported, options)
         except GraphError:
             tally.findings.append(_crash(subject.network, build.name, optimize, "compile_model"))
         except SmeltError as error:
@@ -166,7 +166,7 @@ def _compile(
         except Exception:  # noqa: BLE001 - any error is a finding
             tally.findings.append(_crash(subject.network, build.name, optimize, "compile_model"))
         else:
-            made = Compiled.of(artefact, subject.network.samples, folder)
+            made = Compiled.of(artifact, subject.network.samples, folder)
             compiled.append((subject, made))
     return compiled
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.ir import Array
 from smelt.samples import Sample
 from tests.differential.builds import BASE_FLAGS, Build
@@ -111,29 +111,29 @@ class Failure:
 class Compiled:
     """A compiled network with its samples; its sources are in `folder`."""
 
-    artefact: Artefact
+    artifact: Artifact
     samples: Sequence[Sample]
     folder: Path
 
     @property
     def name(self) -> str:
-        return self.artefact.network.name
+        return self.artifact.network.name
 
     @staticmethod
-    def of(artefact: Artefact, samples: Sequence[Sample], folder: Path) -> Compiled:
+    def of(artifact: Artifact, samples: Sequence[Sample], folder: Path) -> Compiled:
         """Write the sources of a network and the bytes of its samples into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        name = artefact.network.name
-        for path, text in artefact.project.files.items():
+        name = artifact.network.name
+        for path, text in artifact.project.files.items():
             if path.startswith(name):
                 (folder / path).write_text(text)
         data = b"".join(array.tobytes() for sample in samples for array in sample)
         (folder / f"{name}.in").write_bytes(data)
-        return Compiled(artefact, samples, folder)
+        return Compiled(artifact, samples, folder)
 
     def function(self) -> str:
         """Return the C function that runs all samples of this network."""
-        net = self.artefact.network
+        net = self.artifact.network
         memories = [("arena", net.arena_bytes)]
         if net.has_state:
             memories.append(("state", net.state_bytes))
@@ -174,7 +174,7 @@ class Compiled:
     def outputs(self, path: Path) -> Outputs:
         """Read the outputs that the program wrote."""
         data = path.read_bytes()
-        types = [value.type for value in self.artefact.graph.outputs]
+        types = [value.type for value in self.artifact.graph.outputs]
         found, position = Outputs(), 0
         for _ in self.samples:
             arrays = list[Array]()
@@ -211,7 +211,7 @@ def _objects(network: Compiled, build: Build, folder: Path) -> list[Path] | Fail
     """Compile a network's object files; those of its weights are shared by all builds."""
     objects = list[Path]()
     for here in (network.folder, folder):
-        names = [s for s in network.artefact.network.sources if s.endswith(".c")]
+        names = [s for s in network.artifact.network.sources if s.endswith(".c")]
         names = [s for s in names if s.endswith("_weights.c") == (here == network.folder)]
         made = [here / f"{Path(s).stem}.o" for s in names]
         objects += made

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
 from smelt.codegen.emit import weights
@@ -33,7 +33,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def both_forms(
     monkeypatch: pytest.MonkeyPatch, options: Options | None = None, model: str = "digits_int8"
-) -> tuple[Artefact, Artefact]:
+) -> tuple[Artifact, Artifact]:
     """Return the example network with its weights as C text, and in a binary file."""
     text = digits(options, model)
     monkeypatch.setattr(weights, "BINARY_FROM", 0)
@@ -46,11 +46,11 @@ def symbols(file: Path, nm: str = "nm") -> dict[str, str]:
     return {line.split()[0]: line.split()[3] for line in listing.splitlines()}
 
 
-def assert_program_is_correct(elf: Path, artefact: Artefact) -> None:
+def assert_program_is_correct(elf: Path, artifact: Artifact) -> None:
     """Assert that the example network's program returns the right output."""
     inputs, expected = images(1)
-    hash_ = artefact.network.hash
-    with open_device(elf, artefact.on, artefact.board, expected_hash=hash_) as device:
+    hash_ = artifact.network.hash
+    with open_device(elf, artifact.on, artifact.board, expected_hash=hash_) as device:
         (answer,), _ = device.run([inputs[0].tobytes()])
     assert answer == expected[0].tobytes()
 
@@ -81,15 +81,15 @@ def test_make_builds_the_same_network(
     objects: list[dict[str, str]] = []
     outputs: list[bytes] = []
     network_bytes: list[int] = []
-    for index, artefact in enumerate(both_forms(monkeypatch, model=model)):
+    for index, artifact in enumerate(both_forms(monkeypatch, model=model)):
         folder = tmp_path / str(index)
-        artefact.with_firmware().write(folder)
-        elf = compile_project(folder, artefact.platform)
+        artifact.with_firmware().write(folder)
+        elf = compile_project(folder, artifact.platform)
         objects.append(symbols(folder / f"build/{model}_net_weights.o"))
         network_bytes.append(elf.flash_network.total)
-        sample = np.linspace(-100, 100, artefact.graph.inputs[0].type.size)
-        typed = sample.astype(artefact.graph.inputs[0].type.dtype.numpy)
-        hash_ = artefact.network.hash
+        sample = np.linspace(-100, 100, artifact.graph.inputs[0].type.size)
+        typed = sample.astype(artifact.graph.inputs[0].type.dtype.numpy)
+        hash_ = artifact.network.hash
         with open_device(elf.path, "host", None, expected_hash=hash_) as device:
             (answer,), _ = device.run([typed.tobytes()])
         outputs.append(answer)
@@ -112,31 +112,31 @@ def test_states_start_from_the_binary_file() -> None:
 def test_projects_build_from_another_folder(tool: str, board: str | None, tmp_path: Path) -> None:
     if shutil.which(tool) is None:
         pytest.skip(f"no {tool}")
-    artefact = digits(Options(board=board))
+    artifact = digits(Options(board=board))
     project, build = tmp_path / "a project", tmp_path / "elsewhere"
-    artefact.with_firmware().write(project)
+    artifact.with_firmware().write(project)
     if tool == "make":
         must("make", "-j2", f"BUILD={build}", cwd=project)
     else:
         must("cmake", "-S", str(project), "-B", str(build), cwd=tmp_path)
         must("cmake", "--build", str(build), "-j2", cwd=tmp_path)
     elf = build / "digits_int8.elf"
-    assert_program_is_correct(elf, artefact)
+    assert_program_is_correct(elf, artifact)
     if board is not None:
         listing = subprocess.check_output(["arm-none-eabi-readelf", "-SW", str(elf)], text=True)
         (line,) = (line for line in listing.splitlines() if ".smelt_weights" in line)
-        size = sum(array.nbytes for array in artefact.schedule.constants.values())
+        size = sum(array.nbytes for array in artifact.schedule.constants.values())
         assert int(line.split("PROGBITS")[1].split()[2], 16) >= size
 
 
 @pytest.mark.qemu
 @pytest.mark.usefixtures("large")
 def test_a_library_without_board_contains_the_weights(tmp_path: Path) -> None:
-    artefact = digits(Options(target="cortex-m0"))
-    artefact.with_firmware().write(tmp_path / "project")
+    artifact = digits(Options(target="cortex-m0"))
+    artifact.with_firmware().write(tmp_path / "project")
     must("make", cwd=tmp_path / "project")
     archive = tmp_path / "project/build/digits_int8_net_weights.o"
-    assert symbols(archive, "arm-none-eabi-nm").keys() == artefact.schedule.constants.keys()
+    assert symbols(archive, "arm-none-eabi-nm").keys() == artifact.schedule.constants.keys()
 
 
 @pytest.mark.quick(tool=("make",))
@@ -190,11 +190,11 @@ def test_nan_is_refused(threshold: int, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.usefixtures("large")
 def test_an_empty_constant_takes_one_element(tmp_path: Path) -> None:
     """C has no arrays without elements."""
-    artefact = digits()
+    artifact = digits()
     empty = {"nothing": np.zeros((0, 3), np.int32), "five": np.full((), 5, np.float64)}
     comments = dict.fromkeys(empty, "a test")
-    schedule = replace(artefact.schedule, constants=empty, constant_comments=comments)
-    network = replace(artefact.network, constants=weights.constants_of(schedule))
+    schedule = replace(artifact.schedule, constants=empty, constant_comments=comments)
+    network = replace(artifact.network, constants=weights.constants_of(schedule))
     files = render_network(network, schedule).texts
     (tmp_path / "x.S").write_text(files["digits_int8_net_weights.S"])
     stored = weights.binary(schedule)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from smelt.ir import DType
 from smelt.ops.case import build
@@ -37,12 +37,12 @@ from tests.support.projects import digits, must
 CORES = ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m23", "cortex-m55")
 
 
-def _dense_int16() -> Artefact:
+def _dense_int16() -> Artifact:
     case = next(case for case in DENSE if DType.INT16 in case.dtypes)
     return compile_graph(build(case, DType.INT16))
 
 
-NETWORKS: dict[str, Callable[[], Artefact]] = {
+NETWORKS: dict[str, Callable[[], Artifact]] = {
     "int8": digits,
     **{core: lambda core=core: digits(Options(target=core)) for core in CORES},
     "float32": lambda: digits(model="digits_float32"),
@@ -105,9 +105,9 @@ def test_zig_compiles_for_a_core(core: str, tmp_path: Path) -> None:
 def test_tiny_c_computes_the_same(target: str, tmp_path: Path) -> None:
     """Tiny C is neither gcc nor clang, and does not define `__GNUC__`."""
     need("tcc")
-    artefact = digits(Options(target=target))
-    artefact.write(tmp_path)
-    (tmp_path / "main.c").write_text(program(artefact))
+    artifact = digits(Options(target=target))
+    artifact.write(tmp_path)
+    (tmp_path / "main.c").write_text(program(artifact))
     sources = sorted(str(path) for path in tmp_path.glob("*.c"))
     must("tcc", "-Wall", "-Werror", f"-I{tmp_path}", *sources, "-o", str(tmp_path / "program"))
     known("digits_int8").answers(tmp_path / "program")

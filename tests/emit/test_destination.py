@@ -210,11 +210,11 @@ def test_the_current_folder_and_its_parents_are_refused(
 
 
 def test_the_python_api_names_its_own_argument(tmp_path: Path) -> None:
-    artefact = digits()
-    artefact.write(tmp_path / "out")
+    artifact = digits()
+    artifact.write(tmp_path / "out")
     with pytest.raises(ConfigError, match="not empty; force=True replaces the files"):
-        artefact.write(tmp_path / "out")
-    artefact.write(tmp_path / "out", force=True)
+        artifact.write(tmp_path / "out")
+    artifact.write(tmp_path / "out", force=True)
 
 
 def test_the_command_refuses_before_it_compiles(smelt: Smelt, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from markdown_it import MarkdownIt
 from onnx import TensorProto, helper, numpy_helper
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.emit.export import formats
@@ -94,7 +94,7 @@ def refused() -> bytes:
     return helper.make_model(helper.make_graph(nodes, "g", [x], [y])).SerializeToString()
 
 
-def compiled(kind: str = "own", options: Options | None = None) -> Artefact:
+def compiled(kind: str = "own", options: Options | None = None) -> Artifact:
     lengths = InputOptions(dims={DIMENSION: (1, 3)} if kind == "open" else {})
     return compile_model(hostile(kind), replace(options or Options(), inputs=lengths))
 
@@ -115,8 +115,8 @@ def test_names_cannot_end_a_comment(name: str) -> None:
 
 def test_projects_build_without_executing_names(tmp_path: Path) -> None:
     need("make", "cmake", "clang")
-    artefact = compiled("open")
-    artefact.with_firmware().write(tmp_path / "project")
+    artifact = compiled("open")
+    artifact.with_firmware().write(tmp_path / "project")
     must("make", "EXTRA_CFLAGS=-Wcomment -Wtrigraphs", cwd=tmp_path / "project")
     cmake(tmp_path / "project", tmp_path / "build")
     for source in network_sources(tmp_path / "project"):
@@ -156,13 +156,13 @@ def test_exports_build_without_executing_names(format_: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("format_", [None, "make", "cmake"])
 def test_gpu_projects_build_without_executing_names(format_: str | None, tmp_path: Path) -> None:
     need("make", "cmake")
-    artefact = compiled("own", Options(target="vulkan", backends=("vulkan", "c")))
+    artifact = compiled("own", Options(target="vulkan", backends=("vulkan", "c")))
     folder = tmp_path / "gpu"
     if format_ is None:
-        artefact.with_firmware().write(folder)
+        artifact.with_firmware().write(folder)
     else:
-        export(artefact, format_, folder)
-    assert artefact.network.device is not None
+        export(artifact, format_, folder)
+    assert artifact.network.device is not None
     if format_ == "cmake":
         cmake(folder, tmp_path / "build")
     else:
@@ -172,10 +172,10 @@ def test_gpu_projects_build_without_executing_names(format_: str | None, tmp_pat
 
 
 def test_a_network_with_hostile_names_is_correct() -> None:
-    artefact = compiled()
-    samples = random_samples(artefact.imported.graph, 2, 0)
-    expected = [evaluate(artefact.imported.graph, sample).outputs for sample in samples]
-    assert_same(list(run(artefact, samples).outputs), expected, "names alone")
+    artifact = compiled()
+    samples = random_samples(artifact.imported.graph, 2, 0)
+    expected = [evaluate(artifact.imported.graph, sample).outputs for sample in samples]
+    assert_same(list(run(artifact, samples).outputs), expected, "names alone")
 
 
 def assert_clean_page(text: str) -> None:

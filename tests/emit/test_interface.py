@@ -220,9 +220,9 @@ int main(void) {
 @pytest.mark.parametrize("keep", [True, False])
 def test_keep_inputs_preserves_inputs(keep: bool, tmp_path: Path) -> None:
     """Without `keep_inputs`, this network overwrites its input: both steps work in place."""
-    artefact = compile_graph(unary_chain(), Options(keep_inputs=keep))
-    artefact.with_firmware().write(tmp_path / "chain")
-    assert artefact.network.arena_bytes == (32 if keep else 16)
+    artifact = compile_graph(unary_chain(), Options(keep_inputs=keep))
+    artifact.with_firmware().write(tmp_path / "chain")
+    assert artifact.network.arena_bytes == (32 if keep else 16)
     run_c(tmp_path, f"#define KEEP {int(keep)}\n{SURVIVAL}", [tmp_path / "chain"])
 
 
@@ -245,9 +245,9 @@ int main(void) {
 
 
 def test_kept_inputs_give_the_same_output_again(tmp_path: Path) -> None:
-    artefact = digits(Options(keep_inputs=True))
-    artefact.with_firmware().write(tmp_path / "project")
-    elf = compile_project(tmp_path / "project", artefact.platform)
+    artifact = digits(Options(keep_inputs=True))
+    artifact.with_firmware().write(tmp_path / "project")
+    elf = compile_project(tmp_path / "project", artifact.platform)
     inputs, expected = images(1)
     with open_device(elf.path, "host") as device:
         device.load(0, inputs[0].tobytes())
@@ -304,17 +304,17 @@ def consecutive_outputs(graph: Graph, samples: Sequence[Sample]) -> SampleOutput
 )
 def test_state_is_passed_to_the_next_inference(graph: Graph) -> None:
     samples = random_samples(graph, 6, seed=1)
-    artefact = compile_graph(graph)
-    assert artefact.report["state"] == {"bytes": artefact.network.state_bytes}
-    assert artefact.network.state_bytes >= sum(state.initial.nbytes for state in graph.states)
-    outputs = run(artefact, samples).outputs
+    artifact = compile_graph(graph)
+    assert artifact.report["state"] == {"bytes": artifact.network.state_bytes}
+    assert artifact.network.state_bytes >= sum(state.initial.nbytes for state in graph.states)
+    outputs = run(artifact, samples).outputs
     assert_same(list(outputs), consecutive_outputs(graph, samples), graph.name)
 
 
 def test_init_resets_state(tmp_path: Path) -> None:
-    artefact = compile_graph(counter())
-    artefact.with_firmware().write(tmp_path / "project")
-    elf = compile_project(tmp_path / "project", artefact.platform)
+    artifact = compile_graph(counter())
+    artifact.with_firmware().write(tmp_path / "project")
+    elf = compile_project(tmp_path / "project", artifact.platform)
     x = np.full(4, 10, np.float32).tobytes()
     answers: list[list[float]] = []
     with open_device(elf.path, "host") as device:

@@ -122,11 +122,11 @@ def write(folder: Path) -> list[str]:
 @pytest.mark.parametrize("format_", ["", *formats()])
 def test_the_longest_name_fits_every_file(format_: str, tmp_path: Path) -> None:
     title = "n" * (32 if format_ == "cmsis-pack" else LONGEST)  # a pack has its own limit
-    artefact = compile_graph(next(graphs()), Options(name=title))
-    project = artefact.project
+    artifact = compile_graph(next(graphs()), Options(name=title))
+    project = artifact.project
     if format_:
         project = export_project(
-            project, artefact.platform, "speed", find_format(format_), Package()
+            project, artifact.platform, "speed", find_format(format_), Package()
         )
     project.write(tmp_path / "out")
     with pytest.raises(ConfigError, match=f"has 201 characters.* at most {LONGEST} with --name"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.api.report import Gates
@@ -61,8 +61,8 @@ def test_compiles_without_a_warning(model: str, compiler: str, tmp_path: Path) -
         pytest.skip(f"no {compiler}")
     hand_made = {"counter": counter, "chain": unary_chain}
     graph = hand_made.get(model)
-    artefact = digits(model=model) if graph is None else compile_graph(graph())
-    artefact.with_firmware().write(tmp_path / "project")
+    artifact = digits(model=model) if graph is None else compile_graph(graph())
+    artifact.with_firmware().write(tmp_path / "project")
     files = network_sources(tmp_path / "project")
     if "++" not in compiler:
         files += [tmp_path / "project/main.c", *(tmp_path / "project/firmware").glob("*.c")]
@@ -87,29 +87,29 @@ def test_compiles_without_a_warning(model: str, compiler: str, tmp_path: Path) -
 def test_cmake_builds_it(options: Options, tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("no cmake")
-    artefact = digits(options)
-    artefact.write(tmp_path / "project")
+    artifact = digits(options)
+    artifact.write(tmp_path / "project")
     for command in (["-B", "build"], ["--build", "build", "-j2"]):
         must("cmake", *command, cwd=tmp_path / "project")
     assert (tmp_path / "project/build/libdigits_int8_net.a").is_file()
     elf = tmp_path / "project/build/digits_int8.elf"
-    assert elf.is_file() == artefact.has_firmware
+    assert elf.is_file() == artifact.has_firmware
     if elf.is_file():
         inputs, expected = images(1)
-        hash_ = artefact.network.hash
-        with open_device(elf, artefact.on, artefact.board, expected_hash=hash_) as device:
+        hash_ = artifact.network.hash
+        with open_device(elf, artifact.on, artifact.board, expected_hash=hash_) as device:
             (answer,), _ = device.run([inputs[0].tobytes()])
         assert answer == expected[0].tobytes()
 
 
 @pytest.mark.parametrize("target", ["host", "cortex-m4", "vulkan"])
 def test_only_projects_for_a_board_have_firmware(target: str, tmp_path: Path) -> None:
-    artefact = digits(Options(target=target))
-    artefact.write(tmp_path / "library")
-    own = network_module.render_network(artefact.network, artefact.schedule)
+    artifact = digits(Options(target=target))
+    artifact.write(tmp_path / "library")
+    own = network_module.render_network(artifact.network, artifact.schedule)
     paths = tree(tmp_path / "library").keys() - own.texts.keys()
     assert paths - {"toolchain.cmake"} == {"CMakeLists.txt", "Makefile", "README.md", REPORT}
-    assert not [name for name, text in artefact.project.files.items() if "firmware" in text]
+    assert not [name for name, text in artifact.project.files.items() if "firmware" in text]
     with_board = digits(Options(target=target, board="host")).project.files
     assert {"main.c", "firmware/wire.c"} <= with_board.keys()
     assert not [name for name in with_board if "mlperf" in name]
@@ -124,15 +124,15 @@ def test_the_kernels_of_digits_are_short() -> None:
 @pytest.mark.qemu
 def test_compiling_a_library_measures_it(tmp_path: Path) -> None:
     """Its objects contain weights and code, so its flash can be measured without a board."""
-    artefact = digits(Options(target="cortex-m4"))
-    report = write_project(artefact, tmp_path / "out", compile_=True)
+    artifact = digits(Options(target="cortex-m4"))
+    report = write_project(artifact, tmp_path / "out", compile_=True)
     flash = report["flash"]
-    assert artefact.network.weights_bytes < flash["network"] < 30_000
+    assert artifact.network.weights_bytes < flash["network"] < 30_000
     assert flash["elf"] is None
     with pytest.raises(DoesNotFit, match=r"flash: .* bytes, the limit is 1,000"):
-        write_project(artefact, tmp_path / "more", gates=Gates(flash=1000))
+        write_project(artifact, tmp_path / "more", gates=Gates(flash=1000))
     with pytest.raises(ConfigError, match="only a library that cannot be linked"):
-        write_project(artefact, tmp_path / "more", gates=Gates(stack=1000))
+        write_project(artifact, tmp_path / "more", gates=Gates(stack=1000))
 
 
 @pytest.mark.qemu
@@ -147,16 +147,16 @@ def test_make_builds_a_library_without_a_board(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", [*DIGITS_MODELS, "counter"])
 def test_network_has_no_heap_and_no_writable_data(model: str, tmp_path: Path) -> None:
-    artefact = compile_graph(counter()) if model == "counter" else digits(model=model)
-    artefact.with_firmware().write(tmp_path / "project")
-    compile_project(tmp_path / "project", artefact.platform, taps=True)
+    artifact = compile_graph(counter()) if model == "counter" else digits(model=model)
+    artifact.with_firmware().write(tmp_path / "project")
+    compile_project(tmp_path / "project", artifact.platform, taps=True)
     symbols: dict[str, set[str]] = {}
-    for source in artefact.network.sources:
+    for source in artifact.network.sources:
         command = ["nm", "-P", str(tmp_path / "project/build" / Path(source).with_suffix(".o"))]
         for line in subprocess.check_output(command, text=True).splitlines():
             name, kind = line.split()[:2]
             symbols.setdefault(kind, set()).add(name)
-    prefix = artefact.network.name
+    prefix = artifact.network.name
     assert f"{prefix}_invoke" in symbols["T"]
     assert not symbols.keys() & set("bBdDcCsSgG")
     undefined = {name for name in symbols["U"] if not name.startswith(f"{prefix}_")}
@@ -221,24 +221,24 @@ def test_the_hash_changes_with_the_text_of_a_template(
     template: str, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another version of Smelt with another template makes another network."""
-    artefact = digits()
+    artifact = digits()
 
     def edited(path: str, parameters: Parameters) -> str:
         text = render_c(path, parameters)
         return f"{text}/* edited */\n" if path.endswith(template) else text
 
     monkeypatch.setattr(network_module, "render_c", edited)
-    other = network_module.render_network(artefact.network, artefact.schedule)
-    changed = {name for name, text in other.texts.items() if text != artefact.project.files[name]}
+    other = network_module.render_network(artifact.network, artifact.schedule)
+    changed = {name for name, text in other.texts.items() if text != artifact.project.files[name]}
     assert changed == {file, "digits_int8_net.h"}
-    assert other.network.hash != artefact.network.hash
+    assert other.network.hash != artifact.network.hash
 
 
 def test_options_that_change_no_file_keep_the_hash() -> None:
-    artefact = digits()
+    artifact = digits()
     other = digits(Options(backends=("c",)))
-    assert other.project.files == artefact.project.files
-    assert other.network.hash == artefact.network.hash
+    assert other.project.files == artifact.project.files
+    assert other.network.hash == artifact.network.hash
 
 
 def test_the_hash_depends_on_the_weights() -> None:
@@ -316,9 +316,9 @@ def test_any_file_name_gives_a_valid_network_name(file: str, name: str, tmp_path
 
 
 def test_all_global_names_begin_with_the_name_of_the_network(tmp_path: Path) -> None:
-    artefact = digits(Options(name="kitchen_Scale2"))
-    artefact.with_firmware().write(tmp_path / "project")
-    compile_project(tmp_path / "project", artefact.platform)
+    artifact = digits(Options(name="kitchen_Scale2"))
+    artifact.with_firmware().write(tmp_path / "project")
+    compile_project(tmp_path / "project", artifact.platform)
     assert (tmp_path / "project/build/kitchen_Scale2.elf").is_file()
     assert (
         "KITCHEN_SCALE2_NET_ARENA_BYTES" in (tmp_path / "project/kitchen_Scale2_net.h").read_text()
@@ -335,32 +335,32 @@ def test_all_global_names_begin_with_the_name_of_the_network(tmp_path: Path) -> 
 
 
 def test_report_before_compiling(tmp_path: Path) -> None:
-    artefact = digits(Options(board="mps2-an386", optimize="size"))
-    write_project(artefact, tmp_path / "out")
+    artifact = digits(Options(board="mps2-an386", optimize="size"))
+    write_project(artifact, tmp_path / "out")
     report = json.loads((tmp_path / "out/report.json").read_text())
     assert report.pop("files") == sorted(tree(tmp_path / "out"))
-    assert report == json.loads(json.dumps(artefact.report))
+    assert report == json.loads(json.dumps(artifact.report))
     assert (report["target"], report["board"], report["optimize"]) == (
         "cortex-m4",
         "mps2-an386",
         "size",
     )
     network = report["network"]
-    assert (network["name"], network["hash"]) == ("digits_int8", artefact.network.hash)
+    assert (network["name"], network["hash"]) == ("digits_int8", artifact.network.hash)
     assert network["macs"] == 102_912
     assert network["inputs"][0]["shape"] == [1, 8, 8, 1]
     assert network["inputs"][0]["dtype"] == "int8"
     assert report["flash"] == {"network": None, "elf": None}
     assert set(report["inference"].values()) == {None}
-    check_arena(report["arena"], artefact)
+    check_arena(report["arena"], artifact)
     check_layers(report["layers"])
 
 
-def check_arena(described: Mapping[str, object], artefact: Artefact) -> None:
+def check_arena(described: Mapping[str, object], artifact: Artifact) -> None:
     bytes_, bound = described["bytes"], described["lower_bound"]
     assert isinstance(bytes_, int)
     assert isinstance(bound, int)
-    assert 0 < bound <= bytes_ == artefact.network.arena_bytes
+    assert 0 < bound <= bytes_ == artifact.network.arena_bytes
     assert described["optimal"] is True
     placed = described["map"]
     assert isinstance(placed, list)
@@ -384,8 +384,8 @@ def check_layers(layers: Sequence[Mapping[str, object]]) -> None:
 @pytest.mark.qemu
 def test_report_after_compiling(tmp_path: Path) -> None:
     """The network's flash is at least its weights, and less than the whole firmware."""
-    artefact = digits(Options(board="mps2-an386"))
-    write_project(artefact, tmp_path / "out", compile_=True)
+    artifact = digits(Options(board="mps2-an386"))
+    write_project(artifact, tmp_path / "out", compile_=True)
     report = json.loads((tmp_path / "out/report.json").read_text())
     assert (tmp_path / "out/build/digits_int8.elf").is_file()
     flash = report["flash"]
@@ -395,9 +395,9 @@ def test_report_after_compiling(tmp_path: Path) -> None:
 
 @pytest.mark.qemu
 def test_report_after_a_run() -> None:
-    artefact = digits(Options(board="mps2-an386"))
+    artifact = digits(Options(board="mps2-an386"))
     inputs, _ = images(1)
-    inference = run(artefact, [(inputs[0],)]).report["inference"]
+    inference = run(artifact, [(inputs[0],)]).report["inference"]
     # Each multiply-accumulate takes at least one instruction on a core without SIMD kernels.
     assert 102_912 < inference["instructions"] < 50 * 102_912
     assert 0 < inference["stack"] < 4096

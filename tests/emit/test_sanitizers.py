@@ -21,31 +21,31 @@ from tests.support.shared import Network, networks
 @pytest.mark.quick(network=("mlperf_tiny/kws_int8", "tflm/hello_world_float32"))
 @networks("mlperf_tiny/*", "tflm/*")
 def test_networks_are_clean_under_sanitizers(network: Network, tmp_path: Path) -> None:
-    artefact = compile_model(network.model)
+    artifact = compile_model(network.model)
     golden = network.golden
     kinds = [str(kind) for kind in golden["kind"]]
     chosen = [kinds.index("random"), kinds.index("extreme")]
     samples = [(golden["input_0"][i],) for i in chosen]
-    outputs = run_sanitized(artefact, samples, tmp_path / "project")
-    assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], str(network))
+    outputs = run_sanitized(artifact, samples, tmp_path / "project")
+    assert_same(outputs, [evaluate(artifact.graph, s).outputs for s in samples], str(network))
 
 
 def test_operators_are_clean_under_sanitizers(tmp_path: Path) -> None:
     tested = [Network(*name.split("/")) for name in INTEGER if name.startswith("ops/")]
     graphs = [load(network.model).graph for network in tested]
-    artefact = compile_graph(combine("all", graphs))
-    samples = random_samples(artefact.graph, 2, seed=5)
-    outputs = run_sanitized(artefact, samples, tmp_path / "project")
-    assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], "ops")
+    artifact = compile_graph(combine("all", graphs))
+    samples = random_samples(artifact.graph, 2, seed=5)
+    outputs = run_sanitized(artifact, samples, tmp_path / "project")
+    assert_same(outputs, [evaluate(artifact.graph, s).outputs for s in samples], "ops")
 
 
 @pytest.mark.quick(model=("digits_int8",))
 @pytest.mark.parametrize("model", ["digits_int8", "digits_float32", "digits_f16", "digits_drq"])
 def test_digits_are_clean_under_sanitizers(model: str, tmp_path: Path) -> None:
-    artefact = digits(model=model)
-    samples = random_samples(artefact.graph, 3, seed=5)
-    outputs = run_sanitized(artefact, samples, tmp_path / "project")
-    assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], model)
+    artifact = digits(model=model)
+    samples = random_samples(artifact.graph, 3, seed=5)
+    outputs = run_sanitized(artifact, samples, tmp_path / "project")
+    assert_same(outputs, [evaluate(artifact.graph, s).outputs for s in samples], model)
 
 
 def test_concat_of_a_value_with_itself_is_clean(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from tests.support.projects import digits
 
@@ -26,7 +26,7 @@ _SAFE = re.compile(
 )
 """Macro values that need no parentheses: bracketed, strings, statements, attributes, types."""
 
-NETWORKS: dict[str, Callable[[], Artefact]] = {
+NETWORKS: dict[str, Callable[[], Artifact]] = {
     **{
         target: lambda target=target: digits(Options(target=target))
         for target in ("host", "cortex-m0", "cortex-m3", "cortex-m4", "cortex-m23", "cortex-m55")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.boards.device_info import VERSION
 
 
@@ -28,12 +28,12 @@ class FakeDevice:
     place: tuple[int, int] = (0, 0)
 
     @classmethod
-    def of(cls, artefact: Artefact, *, taps: bool) -> FakeDevice:
+    def of(cls, artifact: Artifact, *, taps: bool) -> FakeDevice:
         """Return a device that runs this network."""
-        values = artefact.graph.inputs, artefact.graph.outputs
+        values = artifact.graph.inputs, artifact.graph.outputs
         inputs, outputs = ([(v.type.dtype.value, v.type.bytes) for v in side] for side in values)
-        steps = [step.node.outputs[0].type.bytes for step in artefact.schedule.steps]
-        network = artefact.network
+        steps = [step.node.outputs[0].type.bytes for step in artifact.schedule.steps]
+        network = artifact.network
         made = cls(network.name, network.hash, inputs, outputs, taps, steps)
         made.memory = [bytearray(size) for _, size in inputs]
         return made

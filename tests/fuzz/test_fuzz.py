@@ -28,7 +28,7 @@ from tests.fuzz.forked import FAILURES, Limits, Result, tried, warm
 from tests.fuzz.formats import ALL, BY_NAME
 from tests.fuzz.output_format import Unfit, fit_for_browser, fit_for_terminal
 from tests.fuzz.shrink import shrunk
-from tests.fuzz.wire_format import artefact, converse
+from tests.fuzz.wire_format import artifact, converse
 from tests.support.shared import ROOT
 from tests.support.tflite_networks import DIGITS
 
@@ -253,7 +253,7 @@ def test_the_same_seed_gives_the_same_files() -> None:
     ],
 )
 def test_a_device_with_false_sizes_is_refused(field: str, lie: Any, message: str) -> None:
-    network = artefact(lengths=False)
+    network = artifact(lengths=False)
     device = FakeDevice.of(network, taps=field == "steps")
     setattr(device, field, lie)
     with pytest.raises(DeviceError, match=message):
@@ -263,7 +263,7 @@ def test_a_device_with_false_sizes_is_refused(field: str, lie: Any, message: str
 def test_a_version_with_too_many_digits_is_a_damaged_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python does not convert numbers of more than 4,300 digits: the line counts as damaged."""
     monkeypatch.setattr(fake_device, "VERSION", "9" * 5000)
-    network = artefact(lengths=False)
+    network = artifact(lengths=False)
     converse(network, FakeDevice.of(network, taps=False))
     monkeypatch.setattr(fake_device, "VERSION", "99")
     with pytest.raises(DeviceError, match="version 99 of the wire protocol"):

@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import patch
 from zlib import crc32
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import Device, transport
@@ -172,7 +172,7 @@ class _Damaged:
 
 
 @cache
-def artefact(*, lengths: bool) -> Artefact:
+def artifact(*, lengths: bool) -> Artifact:
     """Return the device's network, with or without inputs of a run-time length."""
     nodes = [node("MatMul", "x w", "a"), node("Relu", "a", "y")]
     weights = random_samples(_of({"x": [3, 40]}), 1, 0)[0][0]
@@ -192,12 +192,12 @@ class _FakeRig(Rig):
     stream: _Damaged
 
     @contextmanager
-    def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[Any, Device]]:
+    def open(self, artifact: Artifact, *, taps: bool = False) -> Generator[tuple[Any, Device]]:
         """Connect."""
         elf = SimpleNamespace(flash_network=SimpleNamespace(total=0), flash_elf=0, ram=0)
         device = Device(self.stream, timeout_s=2)
-        device.check_hash(artefact.network.hash)
-        require_tensors(device, artefact.graph)
+        device.check_hash(artifact.network.hash)
+        require_tensors(device, artifact.graph)
         yield elf, device
 
 
@@ -242,14 +242,14 @@ def _faults(text: str) -> Mapping[int, list[tuple[str, int]]]:
 
 def check(path: Path, variant: int) -> None:
     """Run a network, or time its layers, on the device, over a slow line or a fast one."""
-    network = artefact(lengths=variant % 2 == 1)
+    network = artifact(lengths=variant % 2 == 1)
     device = FakeDevice.of(network, taps=variant // 2 % 2 == 1)
     faults = _faults(path.read_text(errors="replace"))
     converse(network, device, faults, 11_520.0 if variant < 4 else 1e6)
 
 
 def converse(
-    network: Artefact,
+    network: Artifact,
     device: FakeDevice,
     faults: Mapping[int, list[tuple[str, int]]] = NONE,
     bytes_per_s: float = 11_520.0,

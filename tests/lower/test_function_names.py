@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from smelt.codegen.lower.function_names import FunctionNames, described
 from smelt.codegen.lower.kernel import KernelCall, LayerStruct
@@ -22,9 +22,9 @@ LONGEST = 40
 """Most characters of a function's name, without the network's prefix."""
 
 
-def _names(artefact: Artefact) -> list[str]:
-    prefix = artefact.schedule.functions[0].name.split("_net_")[0] + "_net_"
-    return [function.name.removeprefix(prefix) for function in artefact.schedule.functions]
+def _names(artifact: Artifact) -> list[str]:
+    prefix = artifact.schedule.functions[0].name.split("_net_")[0] + "_net_"
+    return [function.name.removeprefix(prefix) for function in artifact.schedule.functions]
 
 
 @pytest.mark.parametrize(

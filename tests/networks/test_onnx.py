@@ -77,8 +77,8 @@ def test_references_agree_with_onnxruntime(path: Path) -> None:
 @pytest.mark.parametrize("path", NETWORKS)
 def test_generated_code_agrees_on_the_host(path: Path) -> None:
     inputs, expected = samples(path, 2)
-    artefact = compile_model(path, Options(inputs=options(path)))
-    assert_same(list(run(artefact, inputs).outputs), expected, path.stem)
+    artifact = compile_model(path, Options(inputs=options(path)))
+    assert_same(list(run(artifact, inputs).outputs), expected, path.stem)
 
 
 @pytest.mark.quick(setup=("m4",), every=12)
@@ -88,8 +88,8 @@ def test_generated_code_agrees_on_the_host(path: Path) -> None:
 def test_generated_code_agrees_on_simulated_cores(path: Path, setup: str) -> None:
     inputs, expected = samples(path, 1)
     board = SETUPS[setup].board
-    artefact = compile_model(path, Options(board=board, inputs=options(path)))
-    assert_same(outputs_of(artefact, inputs), expected, f"{path.stem} on {setup}")
+    artifact = compile_model(path, Options(board=board, inputs=options(path)))
+    assert_same(outputs_of(artifact, inputs), expected, f"{path.stem} on {setup}")
 
 
 @pytest.mark.quick(relative=("quant/mbv3_0.onnx",))
@@ -99,11 +99,11 @@ def test_generated_code_agrees_on_the_gpu(relative: str, tmp_path: Path) -> None
     """The partition follows the estimates, and the device uses no optional features."""
     path = shared(relative)
     inputs, expected = samples(path, 1)
-    artefact = compile_model(path, Options(target="vulkan", inputs=options(path)))
-    assert {step.backend for step in artefact.schedule.calls} == {"vulkan", "c"}
-    check_arena(artefact)
+    artifact = compile_model(path, Options(target="vulkan", inputs=options(path)))
+    assert {step.backend for step in artifact.schedule.calls} == {"vulkan", "c"}
+    check_arena(artifact)
     validation = Validation(tmp_path)
-    found = build(artefact, tmp_path, f"-O1 {MINIMA}").run(inputs, validation.environment)
+    found = build(artifact, tmp_path, f"-O1 {MINIMA}").run(inputs, validation.environment)
     assert validation.messages() == ""
     assert_same(found, expected, path.stem)
 

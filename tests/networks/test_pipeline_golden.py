@@ -67,8 +67,8 @@ def members_of(network: Network, chosen: Sequence[int]) -> tuple[Member, SampleO
 
 def check(network: Network, options: Options, chosen: Sequence[int]) -> None:
     member, expected = members_of(network, chosen)
-    artefact = compile_model(network.model, options)
-    outputs = outputs_of(artefact, member.samples)
+    artifact = compile_model(network.model, options)
+    outputs = outputs_of(artifact, member.samples)
     assert_same(outputs, expected, str(network))
 
 
@@ -176,8 +176,8 @@ def test_digits_are_exact(setup: str) -> None:
     options = SETUPS.get(setup, Options(board=setup))
     if options.board is not None:
         simulable(boards.load(options.board))
-    artefact = compile_model(DIGITS / "digits_int8.tflite", options)
-    outputs = list(run(artefact, [(image,) for image in images]).outputs)
+    artifact = compile_model(DIGITS / "digits_int8.tflite", options)
+    outputs = list(run(artifact, [(image,) for image in images]).outputs)
     assert_same(outputs, [(want,) for want in expected], setup)
 
 
@@ -189,8 +189,8 @@ def test_small_digits_are_exact(setup: str) -> None:
     with np.load(DIGITS / "digits_test.npz") as data:
         images, expected = data["input_0"][:2], data["tflite_reference_0"][:2]
     options = replace(SETUPS[setup], optimize="size")
-    artefact = compile_model(DIGITS / "digits_int8.tflite", options)
-    outputs = list(run(artefact, [(image,) for image in images]).outputs)
+    artifact = compile_model(DIGITS / "digits_int8.tflite", options)
+    outputs = list(run(artifact, [(image,) for image in images]).outputs)
     assert_same(outputs, [(want,) for want in expected], setup)
 
 
@@ -203,8 +203,8 @@ def check_floats(network: Network, options: Options, chosen: Sequence[int]) -> N
         plain = dequantized_weights(data)
         expected = np.stack([litert(plain, x)[0] for x in golden["input_0"]])
     assert expected is not None
-    artefact = compile_model(network.model, options)
-    outputs = outputs_of(artefact, [(golden["input_0"][i],) for i in chosen])
+    artifact = compile_model(network.model, options)
+    outputs = outputs_of(artifact, [(golden["input_0"][i],) for i in chosen])
     allowed = TOLERANCE * float(np.ptp(expected))
     for i, (found,) in zip(chosen, outputs, strict=True):
         np.testing.assert_allclose(found, expected[i], rtol=0, atol=allowed, err_msg=str(network))

@@ -157,9 +157,9 @@ def test_a_node_that_no_backend_serves_is_rewritten() -> None:
 
 
 def test_the_report_shows_the_cycles_of_a_rewrite() -> None:
-    artefact = compile_model(Network("mlperf_tiny", "sww_int8").model, Options(target="cortex-m3"))
+    artifact = compile_model(Network("mlperf_tiny", "sww_int8").model, Options(target="cortex-m3"))
     text = StringIO()
-    show.partition(Console(file=text, width=200), artefact.report, candidates=True)
+    show.partition(Console(file=text, width=200), artifact.report, candidates=True)
     assert re.search(
         r"rewritten: Conv2D of CONV_2D #7 '.*': convolution_to_dense\. The rewrite takes [\d,]+ "
         r"cycles instead of [\d,]+\.",

@@ -340,9 +340,9 @@ def test_any_assignment_of_layers_gives_the_same_outputs(
         n.name for n in compile_model(MODEL, Options()).graph.nodes if isinstance(n.op, Conv2D)
     ]
     chosen = {name: "toy" for i, name in enumerate(names) if assignment >> i & 1}
-    artefact = compile_graph(graph, Options(place=chosen))
+    artifact = compile_graph(graph, Options(place=chosen))
     samples = random_samples(graph, 2, seed=assignment)
-    found = run_sanitized(artefact, samples, tmp_path_factory.mktemp("assignment") / "project")
+    found = run_sanitized(artifact, samples, tmp_path_factory.mktemp("assignment") / "project")
     assert_same(found, [evaluate(graph, s).outputs for s in samples], f"assignment {assignment}")
 
 

@@ -100,7 +100,7 @@ def test_nodes_with_a_small_limit_are_left_out() -> None:
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_arena_does_not_grow(keep: bool) -> None:
     """The second convolution takes what its limit allows, which exceeds `DEFAULT_SCRATCH`."""
-    artefact = compile_graph(network(), Options("cortex-m3", keep_inputs=keep))
-    calls = [step.call for step in artefact.schedule.calls if step.call]
+    artifact = compile_graph(network(), Options("cortex-m3", keep_inputs=keep))
+    calls = [step.call for step in artifact.schedule.calls if step.call]
     assert calls[2].scratch_bytes > DEFAULT_SCRATCH
-    assert artefact.plan.use("arena").bytes <= 2 * 24 * 24 * 24 + DEFAULT_SCRATCH
+    assert artifact.plan.use("arena").bytes <= 2 * 24 * 24 * 24 + DEFAULT_SCRATCH

@@ -213,7 +213,7 @@ def test_rms_normalization_is_recognized(inverse: str) -> None:
     result = recognize_normalizations(graph)
     (node,) = result.nodes
     assert isinstance(node.op, Normalization)
-    assert not node.op.centred
+    assert not node.op.centered
     assert_equal_results(graph, result)
 
 

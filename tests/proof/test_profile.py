@@ -15,7 +15,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.boards import compile_project
 from smelt.boards.disassembly import disassemble
@@ -38,13 +38,13 @@ TIMER_INSTRUCTIONS = 100
 """Allowed difference: a tick is up to 40 instructions, and reading the timer takes some too."""
 
 
-def profile(artefact: Artefact, seed: int = 0) -> Profile:
-    return profile_model(artefact, random_samples(artefact.graph, 1, seed)[0])
+def profile(artifact: Artifact, seed: int = 0) -> Profile:
+    return profile_model(artifact, random_samples(artifact.graph, 1, seed)[0])
 
 
-def consistent_report(artefact: Artefact, found: Profile) -> dict[str, Any]:
+def consistent_report(artifact: Artifact, found: Profile) -> dict[str, Any]:
     """Assert that a profile is consistent with its sums and the timer, and return its report."""
-    report = profiled(artefact.report, found, cycles=True)
+    report = profiled(artifact.report, found, cycles=True)
     parts = [*report["layers"], report["profile"]["outside"]]
     for key in ("instructions", "cycles"):
         assert sum(part[key] or 0 for part in parts) == report["profile"][key]
@@ -182,33 +182,33 @@ def test_the_plugin_compiles_without_warnings(compiler: str, tmp_path: Path) -> 
 @pytest.mark.quick(setup=("m0", "m55"))
 @pytest.mark.parametrize("setup", SIMULATED)
 def test_counts_agree_with_the_timer(setup: str) -> None:
-    artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS[setup])
-    found = profile(artefact)
-    report = consistent_report(artefact, found)
-    assert found.core.name == artefact.platform.target.name
+    artifact = compile_model(DIGITS / "digits_int8.tflite", SETUPS[setup])
+    found = profile(artifact)
+    report = consistent_report(artifact, found)
+    assert found.core.name == artifact.platform.target.name
     assert all(layer["instructions"] > 100 for layer in report["layers"])
     assert report["profile"]["outside"]["share"] < 0.01
     # A layer executes only its kernel and functions that the kernel calls.
-    for step, counts in zip(artefact.schedule.calls, found.steps, strict=True):
+    for step, counts in zip(artifact.schedule.calls, found.steps, strict=True):
         assert counts is not None
         entered = {found.code.function_at(address) for address in counts}
         assert step.function in entered
-        others = {s.function for s in artefact.schedule.calls} - {step.function}
+        others = {s.function for s in artifact.schedule.calls} - {step.function}
         assert not entered & others
 
 
 @pytest.mark.thorough
 def test_profiles_repeat_exactly() -> None:
-    artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
-    assert profile(artefact).steps == profile(artefact).steps
+    artifact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
+    assert profile(artifact).steps == profile(artifact).steps
 
 
 def test_debug_information_does_not_change_the_code(tmp_path: Path) -> None:
-    artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
+    artifact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     contents: list[dict[str, bytes]] = []
     for flags in ("", "-g1"):
-        artefact.with_firmware().write(tmp_path / "project", force=True)
-        elf = compile_project(tmp_path / "project", artefact.platform, extra_cflags=flags)
+        artifact.with_firmware().write(tmp_path / "project", force=True)
+        elf = compile_project(tmp_path / "project", artifact.platform, extra_cflags=flags)
         with elf.path.open("rb") as file:
             loaded = (s for s in ELFFile(file).iter_sections() if s["sh_flags"] & 2)
             contents.append({s.name: s.data() for s in loaded if s["sh_type"] != "SHT_NOBITS"})
@@ -249,12 +249,12 @@ LOOP = """
 @pytest.mark.quick(condition=(True,))
 @pytest.mark.parametrize("condition", [False, True])
 def test_layers_inside_loops_and_branches_are_counted(condition: bool) -> None:
-    artefact = compile_graph(parse(LOOP), SETUPS["m4"])
+    artifact = compile_graph(parse(LOOP), SETUPS["m4"])
     sample = (np.array(condition), np.ones((5, 40), np.float32))
-    found = profile_model(artefact, sample)
-    report = consistent_report(artefact, found)
+    found = profile_model(artifact, sample)
+    report = consistent_report(artifact, found)
     calls: dict[str, int] = {}
-    for step, counts in zip(artefact.schedule.steps, found.steps, strict=True):
+    for step, counts in zip(artifact.schedule.steps, found.steps, strict=True):
         assert counts is not None
         if isinstance(step, Call):
             entry = counts.get(found.code.function(step.function), Counts())
@@ -275,10 +275,10 @@ def test_rows_of_a_run_time_length_are_counted(size: int) -> None:
         output %p
         """
     )
-    artefact = compile_graph(graph, SETUPS["m4"])
-    found = profile_model(artefact, (np.ones((1, size, 4), np.float32),))
-    consistent_report(artefact, found)
-    (step,), (counts,) = artefact.schedule.calls, found.steps
+    artifact = compile_graph(graph, SETUPS["m4"])
+    found = profile_model(artifact, (np.ones((1, size, 4), np.float32),))
+    consistent_report(artifact, found)
+    (step,), (counts,) = artifact.schedule.calls, found.steps
     assert counts is not None
     assert counts[found.code.function(step.function)].executions == size
 
@@ -287,9 +287,9 @@ def test_rows_of_a_run_time_length_are_counted(size: int) -> None:
 
 
 def assert_all_known(network: Network, setup: str) -> None:
-    artefact = compile_model(network.model, SETUPS[setup])
-    found = profile(artefact)
-    report = consistent_report(artefact, found)
+    artifact = compile_model(network.model, SETUPS[setup])
+    found = profile(artifact)
+    report = consistent_report(artifact, found)
     # All cores take between half a cycle and four cycles per instruction.
     assert 0.5 <= report["profile"]["cycles"] / found.instructions <= 4
 
@@ -319,8 +319,8 @@ def test_cycles_are_near_published_results() -> None:
     peer = json.loads(shared("bench/tflm_cmsis_nn.json").read_text())
     instructions = peer["models"]["kws"]["m4"]["instructions"]
     published = [120_000 * ms / instructions for ms in (82.0, 99.8)]
-    artefact = compile_model(shared("models/mlperf_tiny/kws_int8.tflite"), SETUPS["m4"])
-    found = profile(artefact)
+    artifact = compile_model(shared("models/mlperf_tiny/kws_int8.tflite"), SETUPS["m4"])
+    found = profile(artifact)
     ours = found.total_cycles() / found.instructions
     assert 0.8 * published[0] <= ours <= 1.2 * published[1]
 

@@ -13,7 +13,7 @@ from onnx import NodeProto
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from bench.quantized_networks import Scheme, quantize, samples
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.emit.network import render_network
@@ -54,34 +54,34 @@ from tests.support.tflite_networks import DIGITS
 INT8, FLOAT = "digits_int8", "digits_float32"
 
 
-def steps_with_weights(artefact: Artefact) -> list[int]:
-    return [i for i, step in enumerate(artefact.schedule.steps) if len(step.node.inputs) > 2]
+def steps_with_weights(artifact: Artifact) -> list[int]:
+    return [i for i, step in enumerate(artifact.schedule.steps) if len(step.node.inputs) > 2]
 
 
-def with_wrong_weights(artefact: Artefact, step: int) -> Artefact:
-    """Return the artefact with wrong elements in the largest constant of one step."""
-    constants = dict(artefact.schedule.constants)
+def with_wrong_weights(artifact: Artifact, step: int) -> Artifact:
+    """Return the artifact with wrong elements in the largest constant of one step."""
+    constants = dict(artifact.schedule.constants)
     own = [name for name in constants if f"_step{step}_" in name]
     chosen = max(own, key=lambda name: constants[name].size)
     array = constants[chosen]
     constants[chosen] = ~array if array.dtype.kind == "i" else -array
-    schedule = replace(artefact.schedule, constants=constants)
-    network = replace(artefact.network, constants=constants_of(schedule))
-    header = artefact.project.files[f"{network.name}.h"]  # with the hash of the right weights
-    files = {**artefact.project.files, **render_network(network, schedule).texts}
+    schedule = replace(artifact.schedule, constants=constants)
+    network = replace(artifact.network, constants=constants_of(schedule))
+    header = artifact.project.files[f"{network.name}.h"]  # with the hash of the right weights
+    files = {**artifact.project.files, **render_network(network, schedule).texts}
     files[f"{network.name}.h"] = header
-    assert files != artefact.project.files
-    project = replace(artefact.project, files=files)
-    return replace(artefact, schedule=schedule, project=project)
+    assert files != artifact.project.files
+    project = replace(artifact.project, files=files)
+    return replace(artifact, schedule=schedule, project=project)
 
 
 @pytest.mark.parametrize(
     ("model", "how"), [(INT8, "bit-exact, 3 samples"), (FLOAT, "within 1e-05")]
 )
 def test_agreement(model: str, how: str) -> None:
-    artefact = digits(model=model)
+    artifact = digits(model=model)
     done: list[int] = []
-    verdict = verify_model(artefact, random_samples(artefact.graph, 3, 0), progress=done.append)
+    verdict = verify_model(artifact, random_samples(artifact.graph, 3, 0), progress=done.append)
     assert str(verdict).startswith(how)
     assert (verdict.tolerance == 0) == (model == INT8)
     assert done == [1, 2, 3]
@@ -91,14 +91,14 @@ def test_agreement(model: str, how: str) -> None:
 @pytest.mark.quick(every=2)
 @pytest.mark.parametrize("model", [INT8, FLOAT])
 def test_the_step_with_wrong_weights_is_named(model: str) -> None:
-    artefact = digits(model=model)
-    samples = random_samples(artefact.graph, 2, 0)
-    steps = steps_with_weights(artefact)
+    artifact = digits(model=model)
+    samples = random_samples(artifact.graph, 2, 0)
+    steps = steps_with_weights(artifact)
     assert len(steps) > 4
     for step in steps[::2]:
-        node = artefact.schedule.steps[step].node
+        node = artifact.schedule.steps[step].node
         with pytest.raises(VerifyError) as caught:
-            verify_model(with_wrong_weights(artefact, step), samples)
+            verify_model(with_wrong_weights(artifact, step), samples)
         message = str(caught.value)
         assert message.startswith("sample 0: the device differs from the reference")
         assert f"step {step}, {node.op.name} of {node.origin}, kernel" in message
@@ -107,73 +107,73 @@ def test_the_step_with_wrong_weights_is_named(model: str) -> None:
 
 @pytest.mark.qemu
 def test_a_step_is_named_on_a_simulated_board() -> None:
-    artefact = digits(Options(board="mps2-an386"))
-    broken = with_wrong_weights(artefact, 3)
+    artifact = digits(Options(board="mps2-an386"))
+    broken = with_wrong_weights(artifact, 3)
     with pytest.raises(VerifyError, match="step 3, Conv2D of CONV_2D #3"):
-        verify_model(broken, random_samples(artefact.graph, 1, 0))
+        verify_model(broken, random_samples(artifact.graph, 1, 0))
 
 
 def test_a_fault_after_the_last_step_is_reported() -> None:
     """Every step is right, but the output is read from the wrong address."""
-    artefact = digits()
-    name = f"{artefact.network.name}.c"
-    source = artefact.project.files[name]
+    artifact = digits()
+    name = f"{artifact.network.name}.c"
+    source = artifact.project.files[name]
     start = source.index("const void *digits_int8_net_output")
     wrong = re.sub(r"(return .*ctx->arena \+) (\w+)", r"\1 1 + \2", source[start:])
     assert wrong != source[start:]
-    files = {**artefact.project.files, name: source[:start] + wrong}
-    broken = replace(artefact, project=replace(artefact.project, files=files))
+    files = {**artifact.project.files, name: source[:start] + wrong}
+    broken = replace(artifact, project=replace(artifact.project, files=files))
     with pytest.raises(VerifyError, match="With taps, every step is equal"):
-        verify_model(broken, random_samples(artefact.graph, 1, 0))
+        verify_model(broken, random_samples(artifact.graph, 1, 0))
 
 
 def test_a_write_behind_the_arena_is_found() -> None:
     """The output of the last step is moved behind the arena, where no other buffer is."""
-    artefact = compile_graph(scaled(2.0), Options(keep_inputs=True))
-    name, end = f"{artefact.network.name}.c", artefact.network.arena_bytes
-    source = artefact.project.files[name]
+    artifact = compile_graph(scaled(2.0), Options(keep_inputs=True))
+    name, end = f"{artifact.network.name}.c", artifact.network.arena_bytes
+    source = artifact.project.files[name]
     offsets = re.findall(r"(#define (?:\w*ARENA_OFFSET\w*) \(?)(\d+)", source)
     last = max(int(offset) for _, offset in offsets)
     wrong = re.sub(rf"(#define \w*ARENA_OFFSET\w* \(?){last}\b", rf"\g<1>{end}", source)
-    files = {**artefact.project.files, name: wrong}
-    broken = replace(artefact, project=replace(artefact.project, files=files))
+    files = {**artifact.project.files, name: wrong}
+    broken = replace(artifact, project=replace(artifact.project, files=files))
     with pytest.raises(DeviceError, match="wrote beyond the end of its arena"):
-        verify_model(broken, random_samples(artefact.graph, 1, 0))
+        verify_model(broken, random_samples(artifact.graph, 1, 0))
 
 
 def test_a_pass_that_changes_the_network_is_found() -> None:
-    artefact = compile_graph(scaled(2.0))
-    tampered = replace(artefact, imported=Imported(scaled(3.0)))
+    artifact = compile_graph(scaled(2.0))
+    tampered = replace(artifact, imported=Imported(scaled(3.0)))
     with pytest.raises(VerifyError, match=r"optimized graph differs from the imported one.*'y'"):
-        verify_model(tampered, random_samples(artefact.graph, 1, 0))
+        verify_model(tampered, random_samples(artifact.graph, 1, 0))
 
 
 def test_expected_outputs() -> None:
-    artefact = digits()
+    artifact = digits()
     with np.load(DIGITS / "digits_test.npz") as data:
         inputs, expected = data["input_0"][:3], data["tflite_reference_0"][:3].copy()
     samples: list[Sample] = [(x,) for x in inputs]
-    verify_model(artefact, samples, expected=[(y,) for y in expected])
+    verify_model(artifact, samples, expected=[(y,) for y in expected])
     expected[1, 0, 4] ^= 1
     with pytest.raises(
         VerifyError, match=r"sample 1.*differs from --expect: 1 of 10 elements differ"
     ):
-        verify_model(artefact, samples, expected=[(y,) for y in expected])
+        verify_model(artifact, samples, expected=[(y,) for y in expected])
 
 
 def test_state_is_carried_from_sample_to_sample() -> None:
-    artefact = compile_graph(accumulator(2.0))
-    samples = random_samples(artefact.graph, 4, 0)
-    assert verify_model(artefact, samples).samples == 4
+    artifact = compile_graph(accumulator(2.0))
+    samples = random_samples(artifact.graph, 4, 0)
+    assert verify_model(artifact, samples).samples == 4
     with pytest.raises(VerifyError, match="optimized graph differs"):
-        verify_model(replace(artefact, imported=Imported(accumulator(3.0))), samples)
+        verify_model(replace(artifact, imported=Imported(accumulator(3.0))), samples)
 
 
 def test_a_fault_that_shows_only_later_is_found() -> None:
     """The first sample is right: the wrong factor multiplies a state that is zero at first."""
-    artefact = compile_graph(accumulator(2.0))
-    broken = with_wrong_weights(artefact, 0)
-    samples = random_samples(artefact.graph, 3, 0)
+    artifact = compile_graph(accumulator(2.0))
+    broken = with_wrong_weights(artifact, 0)
+    samples = random_samples(artifact.graph, 3, 0)
     verify_model(broken, samples[:1])
     with pytest.raises(VerifyError, match=r"^sample 1: .*step 0, Binary\(mul\)"):
         verify_model(broken, samples)
@@ -249,10 +249,10 @@ def test_quantized_real_numbers_have_a_tolerance(tmp_path: Path) -> None:
     proto = model(graph(nodes, {"x": (1, 3, 2, 4)}, "y", constants), 21)
     scheme = Scheme(QuantFormat.QDQ, QuantType.QInt16, QuantType.QInt8, per_channel=False)
     quantized = quantize(proto, scheme, samples((1, 3, 2, 4), 8, 1), tmp_path)
-    artefact = compile_model(quantized.SerializeToString())
-    part = max(inexact(artefact.graph).values())
+    artifact = compile_model(quantized.SerializeToString())
+    part = max(inexact(artifact.graph).values())
     assert part == 2 / 65535
-    verdict = verify_model(artefact, random_samples(artefact.graph, 20, 0))
+    verdict = verify_model(artifact, random_samples(artifact.graph, 20, 0))
     assert verdict.tolerance == part
     far, near = np.array([0, 9], np.int16), np.array([2, 8], np.int16)
     assert compare(far, near, part) is None
@@ -283,10 +283,10 @@ def test_tolerances_of_results_of_quantized_numbers() -> None:
     kinds = {"index": "l", "next": "l", "truth": "b", "sums": "i"}
     infos = [tensor_info(name, None, kind) for name, kind in kinds.items()]
     proto = model(graph(nodes, {"x": (4, 6)}, infos, constants), 21)
-    artefact = compile_model(proto.SerializeToString())
-    assert verify_model(artefact, random_samples(artefact.graph, 4, 0)).tolerance > 0
-    parts = inexact(artefact.graph)
-    index, follows, truth, sums = (parts.get(v, 0.0) for v in artefact.graph.outputs)
+    artifact = compile_model(proto.SerializeToString())
+    assert verify_model(artifact, random_samples(artifact.graph, 4, 0)).tolerance > 0
+    parts = inexact(artifact.graph)
+    index, follows, truth, sums = (parts.get(v, 0.0) for v in artifact.graph.outputs)
     assert (index, follows, truth) == (0.0, 0.0, 0.0)
     wanted = np.array([[-1000, 0, 1000]], np.int32)
     assert compare(wanted, wanted + np.int32(2000 * sums), sums) is None
@@ -545,8 +545,8 @@ def test_integers_are_also_compared_with_the_files_real_numbers() -> None:
         node("DequantizeLinear", "r s z", "y"),
     ]
     proto = model(graph(nodes, {"x": (1, 3, 6, 6)}, "y", constants), 21)
-    artefact = compile_model(proto.SerializeToString())
-    verdict = verify_model(artefact, random_samples(artefact.graph, 20, 0))
+    artifact = compile_model(proto.SerializeToString())
+    verdict = verify_model(artifact, random_samples(artifact.graph, 20, 0))
     assert verdict.real is not None
     assert 0 < verdict.real.elements < verdict.real.total / 2
     assert "compared with the file's float arithmetic" in str(verdict)

@@ -69,7 +69,7 @@ def test_images_are_read_with_channels_first_and_last(tmp_path: Path) -> None:
 def test_pixels_are_by_default_between_0_and_1_and_colours_may_be_reversed(tmp_path: Path) -> None:
     file = photograph(tmp_path / "a.png", pixels())
     (rgb,) = read_images([file], image((1, 4, 6, 3)), Preprocessing())
-    (bgr,) = read_images([file], image((1, 4, 6, 3)), Preprocessing(colours="bgr"))
+    (bgr,) = read_images([file], image((1, 4, 6, 3)), Preprocessing(colors="bgr"))
     np.testing.assert_allclose(rgb[0], pixels() / 255.0, rtol=1e-6)
     np.testing.assert_array_equal(bgr[..., ::-1], rgb)
 
@@ -77,15 +77,15 @@ def test_pixels_are_by_default_between_0_and_1_and_colours_may_be_reversed(tmp_p
 def test_grey_inputs_accept_colour_images(tmp_path: Path) -> None:
     file = photograph(tmp_path / "a.png", np.full((4, 6, 3), 51, np.uint8))
     for shape in ((1, 4, 6, 1), (1, 1, 4, 6), (4, 6)):
-        (grey,) = read_images([file], image(shape), Preprocessing())
-        np.testing.assert_allclose(grey, np.full(shape, 0.2), rtol=1e-6)
+        (gray,) = read_images([file], image(shape), Preprocessing())
+        np.testing.assert_allclose(gray, np.full(shape, 0.2), rtol=1e-6)
 
 
 def test_sixteen_bit_images_are_scaled_not_clipped(tmp_path: Path) -> None:
     file = tmp_path / "deep.png"
     Image.fromarray(np.full((4, 4), 257 * 100, np.uint16)).save(file)
-    (grey,) = read_images([file], image((1, 4, 4, 1)), Preprocessing(std=(1.0,)))
-    np.testing.assert_array_equal(grey, np.full((1, 4, 4, 1), 100.0))
+    (gray,) = read_images([file], image((1, 4, 4, 1)), Preprocessing(std=(1.0,)))
+    np.testing.assert_array_equal(gray, np.full((1, 4, 4, 1), 100.0))
 
 
 def test_cropping_keeps_the_middle(tmp_path: Path) -> None:

@@ -241,9 +241,9 @@ def test_random_graphs_on_simulated_cores(setup: str) -> None:
 @pytest.mark.thorough
 def test_random_graphs_under_sanitizers(tmp_path: Path) -> None:
     graph = combine("all", [random_graph(seed) for seed in range(300, 315)])
-    artefact = compile_graph(graph)
+    artifact = compile_graph(graph)
     samples = samples_of_few_turns(graph, 5, 2)
-    outputs = run_sanitized(artefact, samples, tmp_path / "project")
+    outputs = run_sanitized(artifact, samples, tmp_path / "project")
     assert_same(outputs, [evaluate(graph, s).outputs for s in samples], print_graph(graph))
 
 
@@ -299,12 +299,12 @@ TWO_BRANCHES = """
 def test_branches_write_to_the_result_and_share_memory() -> None:
     """The arena holds the input, the result and one temporary, whose bytes both branches use."""
     graph = parse(TWO_BRANCHES)
-    artefact = compile_graph(graph)
-    assert artefact.network.arena_bytes <= 3 * 400 + 16
+    artifact = compile_graph(graph)
+    assert artifact.network.arena_bytes <= 3 * 400 + 16
     text = invocation(graph)
     assert text.count("memcpy") == 0
     assert "if (*(arena + " in text
-    results = [step.results for step in artefact.schedule.steps if step.node.name in ("y", "b")]
+    results = [step.results for step in artifact.schedule.steps if step.node.name in ("y", "b")]
     assert len(results) == 3
     assert len({result[0] for result in results}) == 1
 
@@ -393,13 +393,13 @@ def test_a_while_loop_breaks_when_its_condition_is_false() -> None:
 def test_steps_inside_control_flow_are_not_compared() -> None:
     """Such a step runs any number of times: the results of the branch or loop are compared."""
     graph = random_graph(7)
-    artefact = compile_graph(graph)
-    assert any(step.inside is not None for step in artefact.schedule.steps)
+    artifact = compile_graph(graph)
+    assert any(step.inside is not None for step in artifact.schedule.steps)
     samples = samples_of_few_turns(graph, 3, 0)
-    values = evaluate(artefact.graph, samples[-1]).values
-    assert find_first_difference(artefact, samples, values).startswith("With taps, every step")
+    values = evaluate(artifact.graph, samples[-1]).values
+    assert find_first_difference(artifact, samples, values).startswith("With taps, every step")
     wrong = {v: a if a.dtype.kind != "f" else a + 1 for v, a in values.items()}
-    assert "First layer that differs: step" in find_first_difference(artefact, samples, wrong)
+    assert "First layer that differs: step" in find_first_difference(artifact, samples, wrong)
 
 
 # --- folding of constants --------------------------------------------------------------------

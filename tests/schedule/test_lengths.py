@@ -197,19 +197,19 @@ def test_outputs_equal_the_reference_at_every_size(setup: str, network: str) -> 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_code_is_clean_under_sanitizers(network: str, tmp_path: Path) -> None:
     graph = parse(NETWORKS[network])
-    artefact = compile_graph(graph)
-    artefact.with_firmware().write(tmp_path / "project")
+    artifact = compile_graph(graph)
+    artifact.with_firmware().write(tmp_path / "project")
     elf = compile_project(
         tmp_path / "project",
-        artefact.platform,
+        artifact.platform,
         extra_cflags=SANITIZERS,
         extra_ldflags=SANITIZERS,
     )
     samples = samples_of_falling_size(graph)
     with open_device(elf.path, "host") as device:
         for sample, theirs in zip(samples, expected(graph, samples), strict=True):
-            set_sizes(device, artefact.graph, sample)
-            answers, _ = device.run(device_inputs(artefact.graph, sample))
+            set_sizes(device, artifact.graph, sample)
+            answers, _ = device.run(device_inputs(artifact.graph, sample))
             for data, array in zip(answers, theirs, strict=True):
                 whole = np.frombuffer(data, array.dtype)
                 np.testing.assert_allclose(whole[: array.size], array.ravel(), atol=1e-5)
@@ -217,24 +217,24 @@ def test_code_is_clean_under_sanitizers(network: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_verification_compares_at_each_size(network: str) -> None:
-    artefact = compile_graph(parse(NETWORKS[network]))
-    samples = random_samples(artefact.graph, 6, 0)
+    artifact = compile_graph(parse(NETWORKS[network]))
+    samples = random_samples(artifact.graph, 6, 0)
     assert len({sample[0].shape for sample in samples}) > 1
-    assert verify_model(artefact, samples).samples == 6
+    assert verify_model(artifact, samples).samples == 6
 
 
 def test_smaller_sizes_execute_fewer_instructions() -> None:
     graph = parse(DENSE)
-    artefact = compile_graph(graph, SETUPS["m4"])
+    artifact = compile_graph(graph, SETUPS["m4"])
     samples = samples_of_falling_size(graph)
-    most, least = (run(artefact, [s]).measured.instructions or 0 for s in (samples[0], samples[-1]))
+    most, least = (run(artifact, [s]).measured.instructions or 0 for s in (samples[0], samples[-1]))
     assert least < most / 3
 
 
 def test_a_device_refuses_sizes_out_of_range(tmp_path: Path) -> None:
-    artefact = compile_graph(parse(DENSE))
-    artefact.with_firmware().write(tmp_path / "project")
-    elf = compile_project(tmp_path / "project", artefact.platform)
+    artifact = compile_graph(parse(DENSE))
+    artifact.with_firmware().write(tmp_path / "project")
+    elf = compile_project(tmp_path / "project", artifact.platform)
     with open_device(elf.path, "host") as device:
         device.set_lengths([2])
         device.set_lengths([12])
@@ -505,11 +505,11 @@ def test_a_recurrent_network_equals_onnxruntime_at_every_size(setup: str) -> Non
     data = speech_network()
     imported = load(data, inputs=InputOptions(dims={"T": 9})).graph
     length = Length("T", 1, 9, ((0, 0),))
-    artefact = compile_graph(with_length(imported, length), SETUPS[setup])
+    artifact = compile_graph(with_length(imported, length), SETUPS[setup])
     rng = np.random.default_rng(0)
     samples = [(rng.integers(0, 11, (size, 1)),) for size in (9, 4, 1, 8, 2, 9, 3)]
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    for sample, ours in zip(samples, run(artefact, samples).outputs, strict=True):
+    for sample, ours in zip(samples, run(artifact, samples).outputs, strict=True):
         theirs = [np.asarray(x) for x in session.run(None, {"symbols": sample[0]})]
         assert_same([ours], [tuple(theirs)], f"{len(sample[0])} symbols")
 

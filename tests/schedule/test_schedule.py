@@ -291,8 +291,8 @@ def test_scratch_lives_during_its_step() -> None:
 
 def test_a_board_limits_the_arena() -> None:
     """The arena cannot use the part of the memory that the stack needs."""
-    artefact = compile_model(DIGITS / "digits_int8.tflite", Options(board="microbit"))
-    (memory,) = [m for m in artefact.schedule.problem.memories if m.name == ARENA]
+    artifact = compile_model(DIGITS / "digits_int8.tflite", Options(board="microbit"))
+    (memory,) = [m for m in artifact.schedule.problem.memories if m.name == ARENA]
     assert memory.size is not None
     assert memory.size <= 16 * 1024 - 2 * 1024
     free = compile_model(DIGITS / "digits_int8.tflite", Options(target="cortex-m0"))

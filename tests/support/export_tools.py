@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.emit.export import Package, export_project, find_format
@@ -66,7 +66,7 @@ class Known:
     `tolerance` is the largest allowed difference of an output; 0 requires equal bits.
     """
 
-    compile: Callable[[Options | None], Artefact]
+    compile: Callable[[Options | None], Artifact]
     inputs: Array
     outputs: Array
     tolerance: float = 0
@@ -131,25 +131,25 @@ def known(name: str) -> Known:
     return KNOWN[name]()
 
 
-def project(artefact: Artefact, format_: str, package: Package | None = None) -> Project:
-    """Return the network of an artefact in a format."""
+def project(artifact: Artifact, format_: str, package: Package | None = None) -> Project:
+    """Return the network of an artifact in a format."""
     return export_project(
-        artefact.project,
-        artefact.platform,
-        artefact.options.optimize,
+        artifact.project,
+        artifact.platform,
+        artifact.options.optimize,
         find_format(format_),
         package or Package(),
     )
 
 
-def export(artefact: Artefact, format_: str, folder: Path, package: Package | None = None) -> None:
-    """Write the network of an artefact in a format."""
-    project(artefact, format_, package).write(folder)
+def export(artifact: Artifact, format_: str, folder: Path, package: Package | None = None) -> None:
+    """Write the network of an artifact in a format."""
+    project(artifact, format_, package).write(folder)
 
 
-def program(artefact: Artefact) -> str:
+def program(artifact: Artifact) -> str:
     """Return a C program that computes samples from standard input."""
-    net = artefact.network
+    net = artifact.network
     if net.device:
         memory, memories = f"static {net.name}_gpu_t gpu;", "&gpu"
     else:
@@ -175,9 +175,9 @@ def block(readme: Path, language: str) -> str:
     return text.split(f"```{language}\n", 1)[1].split("```", 1)[0]
 
 
-def prints_zeros(artefact: Artefact, text: str, unit: float = 1) -> None:
+def prints_zeros(artifact: Artifact, text: str, unit: float = 1) -> None:
     """Assert that the first line of a text contains the reference's outputs for all-zero inputs."""
-    graph = artefact.imported.graph
+    graph = artifact.imported.graph
     zeros = [np.zeros(v.type.shape, v.type.dtype.numpy) for v in graph.inputs]
     (expected,) = evaluate(graph, zeros).outputs
     found = np.array(text.splitlines()[0].split(), np.float64)
@@ -191,12 +191,12 @@ def need(*tools: str) -> None:
         pytest.skip(f"not on PATH: {', '.join(missing)}")
 
 
-def exported(name: str, format_: str, folder: Path, options: Options | None = None) -> Artefact:
+def exported(name: str, format_: str, folder: Path, options: Options | None = None) -> Artifact:
     """Write a known network in a format, and beside it `main.c`, which computes samples."""
-    artefact = known(name).compile(options)
-    export(artefact, format_, folder)
-    (folder.parent / "main.c").write_text(program(artefact))
-    return artefact
+    artifact = known(name).compile(options)
+    export(artifact, format_, folder)
+    (folder.parent / "main.c").write_text(program(artifact))
+    return artifact
 
 
 def cmake(source: Path, build: Path, *options: str) -> None:

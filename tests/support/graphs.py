@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.combined import Member, SampleOutputs, combine, run_combined
 from bench.cores import CORES
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.frontend import Imported
@@ -53,7 +53,7 @@ TOLERANCE = 1e-5
 """Largest difference of a float output, as a fraction of the output's range."""
 
 
-def compile_graph(graph: Graph, options: Options | None = None) -> Artefact:
+def compile_graph(graph: Graph, options: Options | None = None) -> Artifact:
     """Compile a graph that is in no file."""
     return compile_model(Imported(graph), options)
 
@@ -73,15 +73,15 @@ def run_together(
     return run_combined(members, run, name)
 
 
-def _held(artefact: Artefact) -> Artefact:
+def _held(artifact: Artifact) -> Artifact:
     """Return a GPU setup that uses no optional device features."""
     files = {
         name: f"#define SMELT_VULKAN_MINIMA\n{text}"
-        for name, text in artefact.project.files.items()
+        for name, text in artifact.project.files.items()
         if name.startswith("smelt_vulkan") and name.endswith(".c")
     }
-    project = artefact.project
-    return replace(artefact, project=replace(project, files={**project.files, **files}))
+    project = artifact.project
+    return replace(artifact, project=replace(project, files={**project.files, **files}))
 
 
 def assert_same(

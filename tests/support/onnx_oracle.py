@@ -344,7 +344,7 @@ def _normalization(b: _Builder, node: Node, result: str) -> str | None:
     op, x = node.op, node.input(0)
     assert isinstance(op, Normalization)
     rank = len(x.type.shape)
-    if not op.centred or op.statistics:
+    if not op.centered or op.statistics:
         return None
     if op.axes == tuple(range(op.axes[0], rank)):
         own = x.type.shape[op.axes[0] :]

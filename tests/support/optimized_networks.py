@@ -90,10 +90,10 @@ class _Net:
         scale, bias = self.constant(np.linspace(0.5, 1.5, WIDTH)), self.weights(WIDTH)
         if whole:
             return self.add("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)
-        centred = self.add("Sub", x, self.add("ReduceMean", x, axes=[-1]))
-        squares = self.add("Pow", centred, self.constant(2.0))
+        centered = self.add("Sub", x, self.add("ReduceMean", x, axes=[-1]))
+        squares = self.add("Pow", centered, self.constant(2.0))
         variance = self.add("Add", self.add("ReduceMean", squares, axes=[-1]), self.constant(1e-5))
-        normed = self.add("Div", centred, self.add("Sqrt", variance))
+        normed = self.add("Div", centered, self.add("Sqrt", variance))
         return self.add("Add", self.add("Mul", normed, scale), bias)
 
     def rms_norm(self, x: str) -> str:

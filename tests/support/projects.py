@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.ir import Array, DType, Graph, Node, Origin, State, TensorType, Value, verify
@@ -20,7 +20,7 @@ DIGITS_MODELS = ("digits_int8", "digits_float32")
 VECTOR = TensorType((4,), DType.FLOAT32)
 
 
-def digits(options: Options | None = None, model: str = "digits_int8") -> Artefact:
+def digits(options: Options | None = None, model: str = "digits_int8") -> Artifact:
     return compile_model(DIGITS / f"{model}.tflite", options)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.boards.simulate import EMULATORS
 from smelt.ir import Array
 from smelt.ops.run_time_lengths import cut, sizes_of, trace
@@ -30,14 +30,14 @@ _FILES = {
 }
 
 
-def outputs_of(artefact: Artefact, samples: Sequence[Sample]) -> list[tuple[Array, ...]]:
+def outputs_of(artifact: Artifact, samples: Sequence[Sample]) -> list[tuple[Array, ...]]:
     """Return the network's outputs for each sample, on the host or the simulator of its board."""
-    board, graph = artefact.board, artefact.graph
+    board, graph = artifact.board, artifact.graph
     if board is None or board.qemu is None or board.startup != _SERVED:
-        return list(run(artefact, samples).outputs)
-    project = artefact.project
+        return list(run(artifact, samples).outputs)
+    project = artifact.project
     assert project.files.keys() >= _FILES.keys()
-    other = replace(artefact, project=replace(project, files={**project.files, **_FILES}))
+    other = replace(artifact, project=replace(project, files={**project.files, **_FILES}))
     sizes = [sizes_of(graph, sample) for sample in samples]
     with built(other) as elf, tempfile.TemporaryDirectory() as folder:
         parts = [np.array([len(samples), len(graph.lengths)], np.uint32).tobytes()]

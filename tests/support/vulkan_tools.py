@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import ElfInfo, compile_project, open_device
@@ -69,7 +69,7 @@ requires_vulkan = pytest.mark.skipif(bool(_missing()), reason=_missing())
 
 
 @cache
-def on_gpu(network: Network) -> Artefact:
+def on_gpu(network: Network) -> Artifact:
     """Compile a shared network once, with every layer on the GPU that it serves."""
     return compile_model(network.model, ON_GPU)
 
@@ -123,13 +123,13 @@ class Validation:
 class Built:
     """A network compiled for target `vulkan` in `folder`."""
 
-    artefact: Artefact
+    artifact: Artifact
     elf: ElfInfo
     folder: Path
 
     def run(self, samples: Sequence[Sample], environment: Mapping[str, str]) -> SampleOutputs:
         """Return the outputs of each sample, from a program with more environment variables."""
-        values, found = self.artefact.graph.outputs, list[tuple[np.ndarray, ...]]()
+        values, found = self.artifact.graph.outputs, list[tuple[np.ndarray, ...]]()
         with open_device(self.elf.path, "host", environment=environment) as device:
             for sample in samples:
                 answers, _ = device.run([array.tobytes() for array in sample])
@@ -142,13 +142,13 @@ class Built:
         return found
 
 
-def build(artefact: Artefact, folder: Path, cflags: str = "", ldflags: str = "") -> Built:
+def build(artifact: Artifact, folder: Path, cflags: str = "", ldflags: str = "") -> Built:
     """Write and compile a project, optionally with more flags."""
-    artefact.with_firmware().write(folder / "project", force=True)
+    artifact.with_firmware().write(folder / "project", force=True)
     elf = compile_project(
-        folder / "project", artefact.platform, extra_cflags=cflags, extra_ldflags=ldflags
+        folder / "project", artifact.platform, extra_cflags=cflags, extra_ldflags=ldflags
     )
-    return Built(artefact, elf, folder)
+    return Built(artifact, elf, folder)
 
 
 def shared_library(name: str, folder: Path, output: str = "") -> Path:
@@ -168,30 +168,30 @@ WIDEST = 16
 """Size in bytes of the largest element in shaders; tensors are padded to multiples of it."""
 
 
-def program_of(artefact: Artefact) -> DispatchProgram | None:
+def program_of(artifact: Artifact) -> DispatchProgram | None:
     """Return the GPU's work in an inference; None if there is none."""
-    device = artefact.network.device
+    device = artifact.network.device
     assert device is None or isinstance(device, DispatchProgram)
     return device
 
 
-def check_arena(artefact: Artefact) -> None:
+def check_arena(artifact: Artifact) -> None:
     """Assert that the arena is little more than the planner's bound and the busiest step's use.
 
     The use is computed from the operands of the steps alone. So a lifetime that is too long, which
     would increase the bound too, is found.
     """
-    gpu = program_of(artefact)
+    gpu = program_of(artifact)
     assert gpu is not None
-    (memory,) = artefact.plan.memories
-    bounds = {"the lower bound": memory.lower_bound, "in use at once": _most_in_use(artefact)}
+    (memory,) = artifact.plan.memories
+    bounds = {"the lower bound": memory.lower_bound, "in use at once": _most_in_use(artifact)}
     for what, least in bounds.items():
         assert gpu.arena_bytes <= ARENA_LIMIT * least, f"{gpu.arena_bytes}, {least} is {what}"
 
 
-def _most_in_use(artefact: Artefact) -> int:
+def _most_in_use(artifact: Artifact) -> int:
     """Return the maximum over all steps of the bytes that are live or touched at the step."""
-    graph, schedule = artefact.graph, artefact.schedule
+    graph, schedule = artifact.graph, artifact.schedule
     touched: list[tuple[str, int, int]] = []
 
     def touch(time: int, *values: Value | None) -> None:
@@ -216,11 +216,11 @@ def _most_in_use(artefact: Artefact) -> int:
     )
 
 
-def exact_ranges(artefact: Artefact, path: Path) -> None:
+def exact_ranges(artifact: Artifact, path: Path) -> None:
     """Write the file that the shim `exact_ranges` reads."""
-    program = program_of(artefact)
+    program = program_of(artifact)
     assert program is not None
-    calls = [step.call for step in artefact.schedule.calls]
+    calls = [step.call for step in artifact.schedule.calls]
     shaders = [(c, v) for c in calls if isinstance(c, ShaderCall) for v in c.variants]
     pairs = dict.fromkeys((source(c, v), source(c, v, "exact")) for c, v in shaders)
     ours = compile_all({str(i): text for i, (text, _) in enumerate(pairs)})

@@ -44,12 +44,12 @@ def requantize(a: Armv7m, s: ShortScaling, total: Register) -> None:
 
 
 def lower(a: Armv7m, s: ShortScaling, total: Register, nudge: Register) -> None:
-    """Subtract the nudge from a scaled sum, and add the constant `centre`."""
+    """Subtract the nudge from a scaled sum, and add the constant `center`."""
     a.subs(total, total, nudge)
-    if s.centre >= 0:
-        a.add(total, total, s.centre)
+    if s.center >= 0:
+        a.add(total, total, s.center)
     else:
-        a.sub(total, total, -s.centre)
+        a.sub(total, total, -s.center)
 
 
 def saturate(a: Armv7m, s: ShortScaling, total: Register) -> None:

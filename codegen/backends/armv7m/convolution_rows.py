@@ -6,7 +6,7 @@ output rows are widened once, into lines of words that hold two channels each:
 
     [row][pair of channels][column]
 
-Four neighbouring outputs of a channel need six columns of a line, or nine with stride 2. With
+Four neighboring outputs of a channel need six columns of a line, or nine with stride 2. With
 stride 2, a line has its even columns first, then its odd columns. One assembly function computes
 all outputs of a channel in a row, four at a time. For each line, it needs only two more loads after
 the load of the first four columns.
@@ -58,7 +58,7 @@ from smelt.ops.arithmetic.fixed_point import wrap_int32
 from smelt.ops.core.convolution import Conv2D
 
 PIXELS = 4
-"""Neighbouring outputs whose sums, inputs and weights fit into registers."""
+"""Neighboring outputs whose sums, inputs and weights fit into registers."""
 
 COLUMNS = 3
 """Columns of the supported windows."""

@@ -1,6 +1,6 @@
 """int8 depthwise convolutions of 3x3 taps for Armv7-M without the DSP extension.
 
-Each word holds inputs of two neighbouring lines of a channel: (x_a + 129) + 2^16 x_b, as
+Each word holds inputs of two neighboring lines of a channel: (x_a + 129) + 2^16 x_b, as
 `convolution_pairs` proves exact. An assembly function walks along a line of outputs with all
 weights in registers. For each column it loads two words, with the first two and the last two of the
 column's three inputs, and adds their products to the sums of the three outputs whose windows

@@ -52,7 +52,7 @@ def last_inputs(run: int, names: Sequence[str], apart: int) -> tuple[LastInputs,
 
 @dataclass(frozen=True)
 class SlidingInput:
-    """A column under neighbouring windows.
+    """A column under neighboring windows.
 
     Attributes:
         at: C text that adds the column's index; empty for column 0.
@@ -71,7 +71,7 @@ class PairsGathering:
         under: the inputs under a window.
         output_pixel: C text: offset of an output pixel; "" if those of a block are contiguous.
         row_end: end of the loop over a window's rows; 0 without a loop.
-        row: how a row is packed: `whole`, `sliding` (with its neighbours), `inside` (whole if it
+        row: how a row is packed: `whole`, `sliding` (with its neighbors), `inside` (whole if it
             is inside the image, else by columns), `columns`.
         inside: last first column for which a row is inside the image.
         copies: C texts: what to add to `line` for each pixel's copied row; empty if not copied.
@@ -136,8 +136,8 @@ class PairsPacking:
         """Return the packing for a convolution."""
         pixels, depth = product.place.pixels, product.window.depth
         together, run = pixels >= PIXELS, product.run
-        neighbours = together and product.window.pointwise
-        gathering = None if neighbours else PairsGathering.of(product)
+        neighbors = together and product.window.pointwise
+        gathering = None if neighbors else PairsGathering.of(product)
         in_runs = gathering is None or gathering.copies or gathering.row in ("whole", "inside")
         tail = last_inputs(run, [f"in{i}" for i in range(PIXELS)], PIXELS)
         return PairsPacking(
@@ -190,7 +190,7 @@ def _copies(product: ImageProduct) -> tuple[str, ...]:
 
 
 def _sliding(columns: int, depth: int) -> tuple[SlidingInput, ...]:
-    """Return the columns under the windows of three neighbouring pixels."""
+    """Return the columns under the windows of three neighboring pixels."""
 
     def words(column: int, tap: int) -> tuple[int, int]:
         even = tap * depth // 2 * PIXELS + column - tap

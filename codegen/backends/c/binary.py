@@ -144,38 +144,38 @@ def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> BinaryF
         return plain_formula(op.kind, a.dtype)
     if op.kind in ("maximum", "minimum"):
         return plain_formula(op.kind, a.dtype)
-    centred = offset("%s", -a.zero_point), offset("%s", -b.zero_point)
+    centered = offset("%s", -a.zero_point), offset("%s", -b.zero_point)
     match op.kind:
         case "add":
-            return _sum("+", add_scaling(a, b, y), centred, y)
+            return _sum("+", add_scaling(a, b, y), centered, y)
         case "sub":
-            return _sum("-", sub_scaling(a, b, y), centred, y)
+            return _sum("-", sub_scaling(a, b, y), centered, y)
         case "squared_difference":
-            return _squared_difference(squared_difference_scaling(a, b, y), centred, y)
+            return _squared_difference(squared_difference_scaling(a, b, y), centered, y)
         case "mul":
             result = offset(_scaled("left * right", mul_scaling(a, b, y)), y.zero_point)
-            return BinaryFormula(centred, result, exceeds=True)
+            return BinaryFormula(centered, result, exceeds=True)
         case _:
-            return _quotient(div_scaling(a, b, y), centred, y)
+            return _quotient(div_scaling(a, b, y), centered, y)
 
 
 def _sum(
-    operator: str, scaling: CommonScale, centred: tuple[str, str], y: TensorType
+    operator: str, scaling: CommonScale, centered: tuple[str, str], y: TensorType
 ) -> BinaryFormula:
     loads = (
-        _aligned(centred[0], scaling.left_shift, scaling.a),
-        _aligned(centred[1], scaling.left_shift, scaling.b),
+        _aligned(centered[0], scaling.left_shift, scaling.a),
+        _aligned(centered[1], scaling.left_shift, scaling.b),
     )
     result = offset(_scaled(f"left {operator} right", scaling.output), y.zero_point)
     return BinaryFormula(loads, result, exceeds=True)
 
 
 def _squared_difference(
-    scaling: CommonScale, centred: tuple[str, str], y: TensorType
+    scaling: CommonScale, centered: tuple[str, str], y: TensorType
 ) -> BinaryFormula:
     loads = (
-        _aligned(centred[0], scaling.left_shift, scaling.a),
-        _aligned(centred[1], scaling.left_shift, scaling.b),
+        _aligned(centered[0], scaling.left_shift, scaling.a),
+        _aligned(centered[1], scaling.left_shift, scaling.b),
     )
     lines = (
         "const uint32_t difference = (uint32_t)(left - right);",
@@ -185,10 +185,10 @@ def _squared_difference(
     return BinaryFormula(loads, result, lines, exceeds=True)
 
 
-def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> BinaryFormula:
+def _quotient(scaling: Multiplier, centered: tuple[str, str], y: TensorType) -> BinaryFormula:
     multiplier, shift = scaling
     result = offset(f"quantized_quotient(left, right, {multiplier}, {shift})", y.zero_point)
-    return BinaryFormula(centred, result, exceeds=True)
+    return BinaryFormula(centered, result, exceeds=True)
 
 
 def _aligned(value: str, left_shift: int, scaling: Multiplier) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 from smelt.codegen.lower.output_stage import OutputStage
 
 InputForm = Literal["packed", "paired", "single"]
-"""How inputs of neighbouring pixels reach the multiplications.
+"""How inputs of neighboring pixels reach the multiplications.
 
 - `packed`: two per word, packed into scratch once per block.
 - `paired`: two per word, packed again at each use.

@@ -13,7 +13,7 @@ import numpy as np
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import Input, KernelCall, Operand, Output, Packed, Parameters
 from smelt.codegen.lower.output_stage import OutputStage
-from smelt.codegen.lower.quantized_products import centred_weights
+from smelt.codegen.lower.quantized_products import centered_weights
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.expressions import offset
 from smelt.ir import DType, Node
@@ -96,7 +96,7 @@ def direct(
     stored, zero_point = _weights(node, 3 if depthwise else 0)
     weight_step = window.outputs if depthwise else window.depth
     element = "0" if depthwise else "i"
-    value = _centred(f"in[{element}]", 0 if x.quant is None else x.zero_point)
+    value = _centered(f"in[{element}]", 0 if x.quant is None else x.zero_point)
     weight = f"(weight[{element}] - ({zero_point}))" if zero_point else f"weight[{element}]"
     is_float = y.dtype.is_float
     multiplier = window.outputs // x.shape[-1] if depthwise else 1
@@ -145,11 +145,11 @@ def _weights(node: Node, channel_axis: int) -> tuple[Operand, int]:
     if len(zero_points) == 1:
         return Input(1, "weights"), zero_points.pop()
     # Zero points differ among channels, so they are subtracted before weights are stored.
-    centred = centred_weights(node, channel_axis).astype(np.int16)
-    return Packed("weights", np.moveaxis(centred, 0, channel_axis)), 0
+    centered = centered_weights(node, channel_axis).astype(np.int16)
+    return Packed("weights", np.moveaxis(centered, 0, channel_axis)), 0
 
 
-def _centred(value: str, zero_point: int) -> str:
+def _centered(value: str, zero_point: int) -> str:
     """Return the C expression of a value minus its zero point."""
     return f"({offset(value, -zero_point)})" if zero_point else value
 

@@ -117,7 +117,7 @@ class FloatBlocksParameters(Parameters):
         outside: condition that an input pixel lies outside of the image; empty without padding.
         pixels: pixels of a block.
         all_pixels: pixels of the output.
-        vectors: whether neighbouring channels share vector registers.
+        vectors: whether neighboring channels share vector registers.
         length: inputs of a run, with vectors; else 0.
         channels: a group's channels: those in whole blocks, then the remainder.
         groups: number of channel groups.

@@ -1,6 +1,6 @@
-"""Float depthwise convolutions in blocks of neighbouring pixels of a row times a few channels.
+"""Float depthwise convolutions in blocks of neighboring pixels of a row times a few channels.
 
-The windows of neighbouring pixels overlap: each input is loaded once for all pixels of the block
+The windows of neighboring pixels overlap: each input is loaded once for all pixels of the block
 that use it, and each weight once for all pixels.
 """
 
@@ -163,7 +163,7 @@ class DepthwiseFloatParameters(Parameters):
         outside: condition that an input pixel lies outside of the image; empty if none can.
         pixels: pixels of a block; `pixels_text` is the same in words.
         next_pixels: increment of the loop over a row's pixels.
-        vectors: whether neighbouring channels share vector registers.
+        vectors: whether neighboring channels share vector registers.
         channels: the channels in whole blocks, then the remainder.
         rows: rows of a window if they are looped over; else 0.
         columns: columns that a block's windows cover, if rows are looped over; else 0.

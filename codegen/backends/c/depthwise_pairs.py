@@ -1,6 +1,6 @@
 """int8 depthwise convolutions, two pixels in a 64-bit multiply-add (see `convolution_blocks`).
 
-The two pixels are neighbours in a row or in a column of the output. A line is a row (or column) of
+The two pixels are neighbors in a row or in a column of the output. A line is a row (or column) of
 the window along that axis.
 """
 
@@ -28,7 +28,7 @@ class DepthwisePairsParameters(Parameters):
 
     Attributes:
         title, notes: text of the function's comment.
-        neighbours: `columns` if the two pixels are in one row, else `rows`.
+        neighbors: `columns` if the two pixels are in one row, else `rows`.
         images: the loop over images.
         height, width: size of the output.
         next_y, next_x: increments of the loops over output pixels.
@@ -55,7 +55,7 @@ class DepthwisePairsParameters(Parameters):
 
     title: str
     notes: tuple[str, ...]
-    neighbours: str
+    neighbors: str
     images: ImageLoop
     height: int
     width: int
@@ -133,7 +133,7 @@ def _parameters(
         window: its geometry.
         frame: the output pixels to compute.
         finish: output stage.
-        axis: axis along which the two pixels are neighbours: 0 for rows, 1 for columns.
+        axis: axis along which the two pixels are neighbors: 0 for rows, 1 for columns.
         guarded: whether a window can be partly outside of the image.
     """
     x, y = node.input(0).type, node.output.type
@@ -153,7 +153,7 @@ def _parameters(
     return DepthwisePairsParameters(
         title=f"{node.op.name}: {x} -> {y}",
         notes=(window.text, *finish.notes),
-        neighbours="columns" if axis else "rows",
+        neighbors="columns" if axis else "rows",
         images=frame.images,
         height=frame.height,
         width=frame.width,

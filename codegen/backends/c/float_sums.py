@@ -73,7 +73,7 @@ class FloatSums:
 
     Attributes:
         pixels: pixels of a block.
-        vectors: whether neighbouring channels share vector registers.
+        vectors: whether neighboring channels share vector registers.
         fused: whether to use fused multiply-adds, which do not round the product.
         store: how a sum becomes an output.
     """

@@ -3,7 +3,7 @@
 Each loaded element of the left operand is used for all columns of a block, and each of the right
 operand for all its rows. With SIMD floats, there are three forms:
 
-- If neighbouring columns are adjacent in memory, they share vector registers.
+- If neighboring columns are adjacent in memory, they share vector registers.
 - If not, but there are enough rows, a block's columns are first copied so that they are adjacent.
 - Else, if the factors of a sum are adjacent, several partial sums of it share vector registers.
 
@@ -61,8 +61,8 @@ class MatMulForm(Enum):
     """Which sums of a block share vector registers.
 
     - `SINGLE`: none.
-    - `COLUMNS`: those of neighbouring columns.
-    - `PANEL`: those of neighbouring columns, which are first copied to be adjacent.
+    - `COLUMNS`: those of neighboring columns.
+    - `PANEL`: those of neighboring columns, which are first copied to be adjacent.
     - `PARTS`: the partial sums of an element.
     """
 

@@ -196,7 +196,7 @@ def single_lines(product: MatrixProduct, dtype: DType, *, fused: bool) -> list[s
 
 
 def columns_lines(product: MatrixProduct) -> list[str]:
-    """Return C lines that compute a block with neighbouring columns in vectors."""
+    """Return C lines that compute a block with neighboring columns in vectors."""
     across, rows = vectors_of(product.columns.count), range(product.rows.count)
     lines: list[str] = []
     ends: list[str] = []

@@ -42,7 +42,7 @@ class NormalizationKernel(Kernel[Normalization]):
     """Normalizes in three passes: the mean, the variance, the result.
 
     If the last axis is normalized, its elements are summed by a function that compilers vectorize.
-    Otherwise four neighbours, each with its own mean, are computed together.
+    Otherwise four neighbors, each with its own mean, are computed together.
     """
 
     op = Normalization
@@ -58,7 +58,7 @@ class NormalizationKernel(Kernel[Normalization]):
         names = [operand.name for operand in operands]
         outputs = [Output(0, "output"), Output(1, "means"), Output(2, "inverses")]
         lines = in_blocks(form.blocks, [form.lines(block) for block in form.blocks])
-        how = "" if op.centred else ", not centred"
+        how = "" if op.centered else ", not centered"
         how += f", with {' and '.join(names)}" if names else ""
         return loops_call(
             stem="normalize",
@@ -102,7 +102,7 @@ class _NormalizationLoops:
             f"const float *in = {total(('input', *start))};",
             f"float *out = {total(('output', *start))};",
         ]
-        if self.op.centred or self.op.statistics:
+        if self.op.centered or self.op.statistics:
             lines += self._mean(lanes)
         return [*lines, *self._variance(lanes), *self._result(block)]
 
@@ -112,17 +112,17 @@ class _NormalizationLoops:
     def _variance(self, lanes: Sequence[int]) -> list[str]:
         firsts: list[str] = []
         for n in lanes:
-            if self.op.centred or self.op.statistics:
+            if self.op.centered or self.op.statistics:
                 firsts.append(f"const float mean{n} = sum{n} / {self.count};")
             firsts.append(f"float square{n} = 0.0f;")
-        return self._sum(firsts, "square", lanes, " - mean{}" if self.op.centred else "")
+        return self._sum(firsts, "square", lanes, " - mean{}" if self.op.centered else "")
 
-    def _sum(self, firsts: list[str], name: str, lanes: Sequence[int], centre: str) -> list[str]:
+    def _sum(self, firsts: list[str], name: str, lanes: Sequence[int], center: str) -> list[str]:
         squares = name == "square"
         if self.row is not None:
             loops = self.inner[:-1]
             row = total(("in", index(loops, _X)))
-            argument = f", {'mean0' if centre else '0.0f'}" if squares else ""
+            argument = f", {'mean0' if center else '0.0f'}" if squares else ""
             function = "sum_of_squares" if squares else "sum_of"
             step = f"{name}0 += {function}({row}, {self.row.size}{argument});"
             return [*firsts, *in_loops(loops, [step])]
@@ -132,7 +132,7 @@ class _NormalizationLoops:
             if not squares:
                 steps.append(f"sum{n} += {element};")
                 continue
-            steps.append(f"const float x{n} = {element}{centre.format(n)};")
+            steps.append(f"const float x{n} = {element}{center.format(n)};")
             steps.append(f"square{n} += x{n} * x{n};")
         return [*firsts, *in_loops(self.inner, steps)]
 
@@ -152,8 +152,8 @@ class _NormalizationLoops:
             if self.operands[1]:
                 bias = f" + {self._operand(firsts, 'bias', block, n)}"
             at = total((index(self.inner, _X), str(n)))
-            centred = f"(in[{at}] - mean{n})" if self.op.centred else f"in[{at}]"
-            steps.append(f"out[{at}] = {centred} * {factor}{bias};")
+            centered = f"(in[{at}] - mean{n})" if self.op.centered else f"in[{at}]"
+            steps.append(f"out[{at}] = {centered} * {factor}{bias};")
         return [*firsts, *in_loops(self.inner, steps)]
 
     def _factor(self, firsts: list[str], block: LaneBlock, n: int) -> str:
@@ -224,7 +224,7 @@ class LocalResponseParameters(Parameters):
 
 
 class LocalResponseKernel(Kernel[LocalResponse]):
-    """Sums the squares of the neighbouring channels separately for each element."""
+    """Sums the squares of the neighboring channels separately for each element."""
 
     op = LocalResponse
 
@@ -257,7 +257,7 @@ class LocalResponseKernel(Kernel[LocalResponse]):
             ),
             operands=(Input(0, "input"), Output(0, "output")),
             uses=uses_in([power]),
-            summary=f"sums of {op.size} neighbouring channels for each element",
+            summary=f"sums of {op.size} neighboring channels for each element",
         )
 
 

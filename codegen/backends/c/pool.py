@@ -135,17 +135,17 @@ def _walk(
 ) -> WindowWalk:
     """Return how windows are accumulated; `clips`: whether some reach beyond the image."""
     op, x = node.op, node.input(0).type
-    first, centre = _initial(op.kind, x.dtype), 0
+    first, center = _initial(op.kind, x.dtype), 0
     if op.scales(node):
         whole = -x.zero_point * prod(op.window)
-        first, centre = ("0", x.zero_point) if clips else (str(whole), 0)
+        first, center = ("0", x.zero_point) if clips else (str(whole), 0)
     return WindowWalk(
         kind=op.kind,
         type="float" if x.dtype.is_float else "int32_t",
         source=Frame.of(node).source,
         columns=columns,
         taps=op.window[1] if not columns.clips and op.window[1] <= _TAPS_LIMIT else 0,
-        centre=centre,
+        center=center,
         first=first,
         result=result,
     )

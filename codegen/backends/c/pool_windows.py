@@ -122,7 +122,7 @@ class WindowWalk:
         source: strides of the input's pixels.
         columns: the columns under a window.
         taps: number of columns if they are unrolled; 0 if there is a loop over them.
-        centre: number that is subtracted from every element.
+        center: number that is subtracted from every element.
         first: initial value of an accumulator.
         result: function from an accumulator's name to the expression of the output.
     """
@@ -132,7 +132,7 @@ class WindowWalk:
     source: PixelStrides
     columns: PoolSpan
     taps: int
-    centre: int
+    center: int
     first: str
     result: Callable[[str], str]
 
@@ -180,7 +180,7 @@ class WindowWalk:
     def _step(self, acc: str, element: str) -> str:
         if self.kind == "max":
             return f"{acc} = {element} > {acc} ? {element} : {acc};"
-        return f"{acc} += {offset(element, -self.centre)};"
+        return f"{acc} += {offset(element, -self.center)};"
 
     def _steps(self, steps: Sequence[Sequence[str]]) -> tuple[str, ...]:
         """Return C lines for a row: the unrolled columns, or a loop over them.

@@ -42,8 +42,8 @@ class QuantizeKernel(Kernel[Quantize]):
             lines = [first, f"output[i] = {expression};"]
         else:
             multiplier, shift = requantize_multiplier(x, y)
-            centred = offset("input[i]", -x.zero_point)
-            first = f"const int32_t scaled = requantize({centred}, {multiplier}, {shift});"
+            centered = offset("input[i]", -x.zero_point)
+            first = f"const int32_t scaled = requantize({centered}, {multiplier}, {shift});"
             store = stored(Activation.NONE, y, saturate=y.dtype is not DType.INT32)
             expression = store(offset("scaled", y.zero_point))
             lines = [first, f"output[i] = {expression};"]
@@ -79,8 +79,8 @@ def _onnx(x: TensorType, y: TensorType) -> list[str]:
     real, lines = "input[i]", list[str]()
     if not x.dtype.is_float:
         element = "input[i]" if x.dtype.size < 4 else "(int64_t)input[i]"
-        centred = offset(element, -x.zero_point)
-        lines.append(f"const float real = {c_float(x.scale)} * (float)({centred});")
+        centered = offset(element, -x.zero_point)
+        lines.append(f"const float real = {c_float(x.scale)} * (float)({centered});")
         real = "real"
     stored = offset(f"rounded({real} / {c_float(y.scale)}, {low}, {high})", y.zero_point)
     return [*lines, f"output[i] = ({y.dtype.c_name})({stored});"]

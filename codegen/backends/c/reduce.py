@@ -75,7 +75,7 @@ _ROWS = {
 
 
 class ReduceKernel(Kernel[Reduce]):
-    """Accumulates in registers, for four neighbouring outputs at a time."""
+    """Accumulates in registers, for four neighboring outputs at a time."""
 
     op = Reduce
     floats = WIDE_FLOATS
@@ -235,11 +235,11 @@ def _onnx(node: Node[Reduce]) -> _Formula | None:
     if node.rounding is not Rounding.ONNX or not y.is_quantized or not REDUCE[op.kind].rescales:
         return None
     count = op.count(x)
-    centre = x.zero_point * count
-    low, high = (np.asarray([limit * count - centre], np.int64) for limit in x.dtype.limits)
+    center = x.zero_point * count
+    low, high = (np.asarray([limit * count - center], np.int64) for limit in x.dtype.limits)
     scale = reduce_scale(op.kind, x, y, count)
     finish = OutputStage.of(node, Activation.NONE, None, (scale,), (low, high))
-    return _Formula("int32_t", str(-centre), "{acc} += {x};", finish.output("{acc}"))
+    return _Formula("int32_t", str(-center), "{acc} += {x};", finish.output("{acc}"))
 
 
 def _quantized(op: Reduce, x: TensorType, y: TensorType) -> _Formula:

@@ -57,8 +57,8 @@ class ResizeBilinearParameters(Parameters):
         real: whether elements are floats.
         type: type of the elements.
         weight_type: type of the weights.
-        one: sum of the weights of a row's, or a column's, two neighbours.
-        top_left, top_right, bottom_left, bottom_right: offsets of the four neighbours.
+        one: sum of the weights of a row's, or a column's, two neighbors.
+        top_left, top_right, bottom_left, bottom_right: offsets of the four neighbors.
         output_pixel: offset of output pixel (y, x).
         channels: channels of a pixel.
     """
@@ -109,7 +109,7 @@ class ResizeKernel(Kernel[Resize]):
 
 
 def _nearest(node: Node[Resize]) -> tuple[Parameters, list[Packed]]:
-    """Return the parameters and tables of a nearest-neighbour resize.
+    """Return the parameters and tables of a nearest-neighbor resize.
 
     Input rows and columns are found by division if the size grows by a whole factor, else by table.
     """
@@ -140,7 +140,7 @@ def _nearest(node: Node[Resize]) -> tuple[Parameters, list[Packed]]:
 def _bilinear(node: Node[Resize]) -> tuple[Parameters, list[Packed]]:
     """Return the parameters and tables of a bilinear resize.
 
-    The tables have each row's and column's two neighbours, and the weight of the second one.
+    The tables have each row's and column's two neighbors, and the weight of the second one.
     """
     op, x, y = node.op, node.input(0).type, node.output.type
     frame = Frame.of(node)

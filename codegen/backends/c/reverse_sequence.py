@@ -21,7 +21,7 @@ from smelt.ops.sequence.reverse_sequence import ReverseSequence
 
 
 class ReverseSequenceKernel(Kernel[ReverseSequence]):
-    """Copies element by element of each sequence; elements that stay neighbours are one block."""
+    """Copies element by element of each sequence; elements that stay neighbors are one block."""
 
     op = ReverseSequence
     floats = STORED_FLOATS

@@ -46,7 +46,7 @@ class RoiAlignParameters(Parameters):
     Attributes:
         title: text of the function's comment.
         average: whether samples are averaged; else the result is the maximum of their weighted
-            neighbours.
+            neighbors.
         half_pixel: whether regions may be smaller than a pixel.
         boxes: number of regions.
         last: index of the last image.
@@ -82,7 +82,7 @@ class RoiAlignKernel(Kernel[RoiAlign]):
     def offer(self, node: Node[RoiAlign], request: Request) -> KernelCall:
         op, x, y = node.op, node.input(0).type, node.output.type
         n, height, width, channels = x.shape
-        computed = "the maximum of weighted neighbours of a bin's samples"
+        computed = "the maximum of weighted neighbors of a bin's samples"
         if op.kind == "average":
             computed = "the average of a bin's interpolated samples"
         offset = " - 0.5f" if op.half_pixel else ""

@@ -16,7 +16,7 @@ from smelt.ops.tensor.slice import Slice
 
 
 class SliceKernel(Kernel[Slice]):
-    """Writes the output in order; elements that stay neighbours are copied as a block."""
+    """Writes the output in order; elements that stay neighbors are copied as a block."""
 
     op = Slice
     floats = STORED_FLOATS

@@ -9,7 +9,7 @@ import numpy as np
 from smelt.codegen.lower.kernel import Input, Operand, Packed
 from smelt.codegen.lower.nested_loops import LaneBlock, braced, total
 from smelt.codegen.lower.output_stage import OutputStage
-from smelt.codegen.lower.quantized_products import centred_weights
+from smelt.codegen.lower.quantized_products import centered_weights
 from smelt.codegen.text.expressions import offset
 from smelt.ir import DType, Node
 from smelt.ops.core.convolution_nd import Conv3D, ConvolutionND
@@ -111,8 +111,8 @@ class TapArithmetic:
         zero_points = {0} if quant is None else set(quant.zero_point)
         if len(zero_points) > 1:
             # With one zero point per channel, subtract them before the weights are stored.
-            centred = np.moveaxis(centred_weights(node, -1).astype(np.int16), 0, -1)
-            weights, zero_points = Packed("weights", centred), {0}
+            centered = np.moveaxis(centered_weights(node, -1).astype(np.int16), 0, -1)
+            weights, zero_points = Packed("weights", centered), {0}
         packed = isinstance(weights, Packed)
         zero_point = max(zero_points, default=0)
         return TapArithmetic(
@@ -129,14 +129,14 @@ class TapArithmetic:
 
     def value(self, element: str) -> str:
         """Return the C expression of an input minus its zero point."""
-        return _centred(element, self.input_zero_point)
+        return _centered(element, self.input_zero_point)
 
     def weight(self, lane: int) -> str:
         """Return the C expression of a weight minus its zero point."""
-        return _centred(f"w[{lane}]", self.weight_zero_point)
+        return _centered(f"w[{lane}]", self.weight_zero_point)
 
 
-def _centred(element: str, zero_point: int) -> str:
+def _centered(element: str, zero_point: int) -> str:
     return f"({offset(element, -zero_point)})" if zero_point else element
 
 

@@ -16,7 +16,7 @@ from smelt.ops.tensor.tile import Tile
 
 
 class TileKernel(Kernel[Tile]):
-    """Writes the output in order; elements that stay neighbours are copied as a block."""
+    """Writes the output in order; elements that stay neighbors are copied as a block."""
 
     op = Tile
     floats = STORED_FLOATS

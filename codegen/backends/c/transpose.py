@@ -16,7 +16,7 @@ from smelt.ops.tensor.transpose import Transpose
 
 
 class TransposeKernel(Kernel[Transpose]):
-    """Writes the output in order; elements that stay neighbours are copied as a block."""
+    """Writes the output in order; elements that stay neighbors are copied as a block."""
 
     op = Transpose
     floats = STORED_FLOATS

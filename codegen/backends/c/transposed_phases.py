@@ -36,7 +36,7 @@ from smelt.codegen.lower.kernel import (
 )
 from smelt.codegen.lower.nested_loops import LANES
 from smelt.codegen.lower.output_stage import OutputStage
-from smelt.codegen.lower.quantized_products import centred_weights, folds
+from smelt.codegen.lower.quantized_products import centered_weights, folds
 from smelt.codegen.lower.requantization import folded_bias, sum_range
 from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import when
@@ -72,7 +72,7 @@ class _Phases:
     def of(node: Node[ConvTranspose], request: Request) -> _Phases:
         """Return the phases of a node with constant weights; 1-D data is an image of height 1."""
         op, x, y = node.op, node.input(0).type, node.output.type
-        weights = centred_weights(node, -1)
+        weights = centered_weights(node, -1)
         weights = weights.reshape(y.shape[-1], -1, *weights.shape[-2:])
         sizes, outputs = (1, *x.shape[1:-1])[-2:], (1, *y.shape[1:-1])[-2:]
         strides = (1, *op.stride)[-2:]

@@ -21,7 +21,7 @@ _CHOICE = re.compile(r"([^?]+) \? (.+_float\(.+) : (.+)")
 
 
 def vector_width(channels: int) -> int:
-    """Return how many of `channels` neighbouring elements share vector registers."""
+    """Return how many of `channels` neighboring elements share vector registers."""
     return next(size for size in (LANES, 8, 4, 2, 1) if size <= channels)
 
 
@@ -33,7 +33,7 @@ def padded_vectors(count: int) -> int:
 
 
 def vectors_of(count: int) -> tuple[tuple[int, int], ...]:
-    """Split `count` neighbouring sums into arrays; return the first sum and the size of each.
+    """Split `count` neighboring sums into arrays; return the first sum and the size of each.
 
     Compilers keep an array in registers if it is one vector, or a few vectors whose loop they
     unroll.

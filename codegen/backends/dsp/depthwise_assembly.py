@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from smelt.codegen.backends.dsp.assembly import span
-from smelt.codegen.backends.dsp.depthwise_products import BlockProduct, OutputBlock, neighbours
+from smelt.codegen.backends.dsp.depthwise_products import BlockProduct, OutputBlock, neighbors
 from smelt.codegen.backends.dsp.depthwise_registers import (
     OutputSums,
     WeightRegisters,
@@ -262,7 +262,7 @@ class ChannelCode:
         found = self.block.products(pair, columns)
         if not self.held or columns == 1 or not found:
             return found
-        first = neighbours(sorted({p.column for p in found}))[0]
+        first = neighbors(sorted({p.column for p in found}))[0]
         return sorted(found, key=lambda p: (p.column in first, p.column))
 
     def _row_of_pairs(
@@ -277,7 +277,7 @@ class ChannelCode:
         base = self._rows[pair] if self.held else "r12"
         moves = self.held and columns == 2
         step = 8 * self.block.stride[1]
-        groups = neighbours(list(dict.fromkeys(p.column for p in products)))
+        groups = neighbors(list(dict.fromkeys(p.column for p in products)))
         if not groups:
             return [f"add {base}, {base}, #{step}"] if moves else []
         lines: list[str] = []

@@ -130,7 +130,7 @@ class OutputBlock:
         return ("b" if upper >= 0 else "t") + "bt"[self.weights[word].index(tap)], word
 
 
-def neighbours(columns: Sequence[int]) -> list[list[int]]:
+def neighbors(columns: Sequence[int]) -> list[list[int]]:
     """Return ascending columns in groups of one, or of two adjacent columns."""
     found: list[list[int]] = []
     for column, _ in groupby(columns):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.codegen.backends.dsp.depthwise_products import BlockProduct, OutputBlock, neighbours
+from smelt.codegen.backends.dsp.depthwise_products import BlockProduct, OutputBlock, neighbors
 
 
 class OutputSums:
@@ -57,7 +57,7 @@ class WeightRegisters:
         while len(self._free) < len(missing):
             self._free.append(self.registers.pop(next(iter(self.registers))))
         lines: list[str] = []
-        for group in neighbours(missing):
+        for group in neighbors(missing):
             found = [self._free.pop() for _ in group]
             self.registers |= dict(zip(group, found, strict=True))
             lines += loaded_or_stored("ldr", found, f"[lr, #{4 * group[0]}]")

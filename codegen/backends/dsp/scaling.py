@@ -244,11 +244,11 @@ def _goals(q: Requantization, right: int, lowers: Array, *, signed: bool) -> Arr
     values = np.arange(q.low + 1, q.high + 1)
     if not signed:
         return np.broadcast_to((values << (right + 32)) - (1 << 31), (len(lowers), len(values)))
-    centred = values - q.zero_point
-    heights = (centred << right) - (1 << right >> 1)
+    centered = values - q.zero_point
+    heights = (centered << right) - (1 << right >> 1)
     # Negative sums reach values up to the zero point; `lowers` is subtracted from them afterwards.
     lowered = np.minimum(heights + lowers[:, None], 0)
-    return (np.where(centred <= 0, lowered, heights) << 32) - (1 << 31)
+    return (np.where(centered <= 0, lowered, heights) << 32) - (1 << 31)
 
 
 def _bounds(

@@ -1,10 +1,10 @@
 """int8 depthwise convolutions on Helium, as dot products.
 
-A strip holds 16 channels of four neighbouring columns, interleaved (VST4) so that a word holds four
+A strip holds 16 channels of four neighboring columns, interleaved (VST4) so that a word holds four
 inputs of one channel. A gather load reads four such words, a patch of 4 x 4 inputs, into a
 register. The patch contains the windows of several outputs: four for a 3 x 3 window with stride 1.
 Each of these outputs is a dot product of the patch with the window's weights, shifted to the
-position of the output's window. If the image is one row, a word holds four neighbours of that row,
+position of the output's window. If the image is one row, a word holds four neighbors of that row,
 and a patch holds 16.
 """
 
@@ -133,7 +133,7 @@ class HeliumDepthwiseParameters(Parameters):
         starts: the first output row (for a line: the first output) of each strip.
         strip_outputs: output rows of a strip; for a line, its outputs.
         columns: output columns of a strip.
-        step: output elements from a strip to its right neighbour.
+        step: output elements from a strip to its right neighbor.
         output_columns: width of the output.
         top, side: C texts: the first row and column under the window of output (y, x).
         zero: value of the padding (the input's zero point).
@@ -212,7 +212,7 @@ def _parameters(
 
 
 def _summary(p: Patches) -> str:
-    shape = "16 neighbours" if p.line else "4x4 inputs"
+    shape = "16 neighbors" if p.line else "4x4 inputs"
     return f"patches of {shape} with {p.outputs} output{'s' if p.outputs > 1 else ''} each"
 
 

@@ -1,4 +1,4 @@
-"""List scheduling of Helium instructions, so that neighbours use different units and overlap.
+"""List scheduling of Helium instructions, so that neighbors use different units and overlap.
 
 A vector instruction occupies its unit (memory, product or other) for two cycles. The next
 instruction can start after one cycle if it uses another unit. Therefore the next instruction is

@@ -2,7 +2,7 @@
 
 A quantized addition rounds several times, but has few different inputs, so all are tried. For given
 factors, each input confines `c` to an interval. The form is exact if, and only if, all these
-intervals have a common point. If they have none for the nearest factors, neighbouring factors are
+intervals have a common point. If they have none for the nearest factors, neighboring factors are
 tried.
 """
 

@@ -79,7 +79,7 @@ class SumProduct:
 
 @dataclass(frozen=True)
 class HeliumPoolFunction:
-    """A function that pools neighbouring windows.
+    """A function that pools neighboring windows.
 
     Attributes:
         name: suffix of its name, "run" or "edge".

@@ -1,4 +1,4 @@
-"""Text of Helium functions that pool neighbouring windows."""
+"""Text of Helium functions that pool neighboring windows."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class RoundingSteps:
     """gemmlowp's two roundings of a sum: a doubling high multiply, then a right shift.
 
     Attributes:
-        centre: number added to the sum for the input's zero point.
+        center: number added to the sum for the input's zero point.
         multiplier: fixed-point multiplier.
         shift: right shift.
         zero_point: zero point of the output.
     """
 
-    centre: int
+    center: int
     multiplier: int
     shift: int
     zero_point: int
@@ -145,7 +145,7 @@ class _PoolWriter:
         scaling = self.scaling
         if isinstance(scaling, RoundingSteps):
             # A reduction's window is one whole row, so r3, r4, r6 and r8 are free.
-            asm.constant("r12", scaling.centre)
+            asm.constant("r12", scaling.center)
             asm.constant("r3", scaling.multiplier)
             asm.constant("r4", -scaling.shift)
             asm.constant("r8", scaling.zero_point)
@@ -202,7 +202,7 @@ class _PoolWriter:
         self.columns(w.rest)
 
     def columns(self, count: int) -> int:
-        """Add `count` neighbouring pixels; return the bytes that r7 lags behind the next pixel."""
+        """Add `count` neighboring pixels; return the bytes that r7 lags behind the next pixel."""
         behind = 0
         for i in range(count):
             if behind + (8 if self.lanes == 16 else 0) > _REACH:

@@ -100,7 +100,7 @@ class GroupRun:
 
 
 def runs(parts: tuple[LaneGroup, ...]) -> tuple[GroupRun, ...]:
-    """Return the groups, with neighbours of equal size merged into runs."""
+    """Return the groups, with neighbors of equal size merged into runs."""
     found: list[GroupRun] = []
     for part in parts:
         end = part.first + part.channels

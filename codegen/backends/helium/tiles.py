@@ -78,7 +78,7 @@ class Tiles:
 
     @property
     def runs(self) -> tuple[GroupRun, ...]:
-        """The groups, with neighbours of equal size merged."""
+        """The groups, with neighbors of equal size merged."""
         return runs(self.parts)
 
     @property

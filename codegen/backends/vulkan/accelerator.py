@@ -19,7 +19,7 @@ from smelt.codegen.backends.vulkan.tuning import (
     TunedLayer,
     Tuning,
     load_tuning,
-    neighbours,
+    neighbors,
     worth_measuring,
 )
 from smelt.codegen.lower.device import DeviceShare, LayerTimes
@@ -80,9 +80,9 @@ class VulkanGpu(Accelerator):
         return worth_measuring(_blocks(blocks))
 
     @override
-    def neighbours(self, block: Tiling, blocks: Sequence[Tiling]) -> tuple[Block, ...]:
+    def neighbors(self, block: Tiling, blocks: Sequence[Tiling]) -> tuple[Block, ...]:
         (own,) = _blocks([block])
-        return neighbours(own, _blocks(blocks))
+        return neighbors(own, _blocks(blocks))
 
 
 def _blocks(blocks: Sequence[Tiling]) -> list[Block]:

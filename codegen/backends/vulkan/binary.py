@@ -266,10 +266,10 @@ class PReluShader(Kernel[PRelu]):
             body = ElementBody(
                 "clamp(scaled + ZERO, LOW, HIGH)",
                 (
-                    "const int centred = x - ZERO_X;",
-                    "const int scaled = centred < 0",
-                    "    ? requantize(centred * (alpha - ZERO_ALPHA), MULTIPLIER, SHIFT)",
-                    "    : requantize(centred, X_MULTIPLIER, X_SHIFT);",
+                    "const int centered = x - ZERO_X;",
+                    "const int scaled = centered < 0",
+                    "    ? requantize(centered * (alpha - ZERO_ALPHA), MULTIPLIER, SHIFT)",
+                    "    : requantize(centered, X_MULTIPLIER, X_SHIFT);",
                 ),
                 {
                     "ZERO_X": x.zero_point,

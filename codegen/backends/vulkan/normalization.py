@@ -42,7 +42,7 @@ class NormalizationShaderParameters(Parameters):
         outer: Indices of the loops over means.
         inner: Indices of the loops over the elements of a mean.
         measures: Whether the mean is computed.
-        centred: Whether the mean is subtracted.
+        centered: Whether the mean is subtracted.
         statistics: Whether means and inverse deviations are outputs too.
     """
 
@@ -51,7 +51,7 @@ class NormalizationShaderParameters(Parameters):
     outer: tuple[int, ...]
     inner: tuple[int, ...]
     measures: bool
-    centred: bool
+    centered: bool
     statistics: bool
 
 
@@ -88,8 +88,8 @@ class NormalizationShader(Kernel[Normalization]):
                 names=tuple(names),
                 outer=tuple(range(len(outer))),
                 inner=tuple(range(len(inner))),
-                measures=op.centred or op.statistics,
-                centred=op.centred,
+                measures=op.centered or op.statistics,
+                centered=op.centered,
                 statistics=len(outputs) > 1,
             ),
             operands=(Input(0, "input"), *operands, *outputs),

@@ -263,19 +263,19 @@ def _quantized(node: Node[Reduce]) -> ReduceFormula:
     count = op.count(x)
     low, high = y.dtype.limits
     constants = {
-        "CENTRE": -x.zero_point * count,
+        "CENTER": -x.zero_point * count,
         "ZERO": y.zero_point,
         "LOW": low,
         "HIGH": high,
     }
     if node.rounding is Rounding.ONNX:
         constants["SCALE"] = float_bits(reduce_scale(op.kind, x, y, count))
-        real = "float(acc + CENTRE) * intBitsToFloat(SCALE)"
+        real = "float(acc + CENTER) * intBitsToFloat(SCALE)"
         scaled = f"int(roundEven(clamp({real}, -16777216.0, 16777216.0)))"
     else:
         multiplier, shift = reduce_multiplier(op.kind, x, y, count)
         constants |= {"MULTIPLIER": multiplier, "SHIFT": shift}
-        scaled = "requantize(acc + CENTRE, MULTIPLIER, SHIFT)"
+        scaled = "requantize(acc + CENTER, MULTIPLIER, SHIFT)"
     return ReduceFormula("0", "acc += x", f"clamp({scaled} + ZERO, LOW, HIGH)", constants=constants)
 
 

@@ -155,7 +155,7 @@ def worth_measuring(blocks: Sequence[Block]) -> tuple[Block, ...]:
     return tuple(block for block in chosen if block != best)[:MOST_TRIED]
 
 
-def neighbours(block: Block, blocks: Sequence[Block]) -> tuple[Block, ...]:
+def neighbors(block: Block, blocks: Sequence[Block]) -> tuple[Block, ...]:
     """Return the blocks that differ from `block` in one respect.
 
     They have the other value of `across`, or half or twice the pixels, quads or workgroup size.

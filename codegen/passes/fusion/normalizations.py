@@ -29,15 +29,15 @@ def _recognized(node: Node, matcher: Matcher) -> Node | None:
 
 def _normalization(node: Node, matcher: Matcher) -> Node | None:
     """Match `d / sqrt(mean(d²) + epsilon)`, where d is x or x minus its mean."""
-    for centred, root in _quotients(node, matcher):
+    for centered, root in _quotients(node, matcher):
         reduced = argument_of("sqrt", root, matcher)
-        found = None if reduced is None else _mean_square(reduced, centred, matcher)
-        if found is None or centred.type != node.output.type:
+        found = None if reduced is None else _mean_square(reduced, centered, matcher)
+        if found is None or centered.type != node.output.type:
             continue
         axes, epsilon = found
-        x = _without_mean(centred, axes, matcher)
-        op = Normalization(axes, epsilon, centred=x is not None)
-        return replace(node, op=op, inputs=(x or centred,))
+        x = _without_mean(centered, axes, matcher)
+        op = Normalization(axes, epsilon, centered=x is not None)
+        return replace(node, op=op, inputs=(x or centered,))
     return None
 
 
@@ -59,9 +59,9 @@ def _quotients(node: Node, matcher: Matcher) -> list[tuple[Value, Value]]:
 
 
 def _mean_square(
-    value: Value, centred: Value, matcher: Matcher
+    value: Value, centered: Value, matcher: Matcher
 ) -> tuple[tuple[int, ...], float] | None:
-    """Return the axes and epsilon of `mean(centred²) + epsilon`, or None."""
+    """Return the axes and epsilon of `mean(centered²) + epsilon`, or None."""
     node = matcher.producer(value)
     if node is None or node.op != Binary("add"):
         return None
@@ -71,7 +71,7 @@ def _mean_square(
     axes, squares = _mean(variance, matcher)
     if epsilon is None or squares is None:
         return None
-    return (axes, epsilon) if product_of(squares, matcher).over(centred, 2) == 1 else None
+    return (axes, epsilon) if product_of(squares, matcher).over(centered, 2) == 1 else None
 
 
 def _mean(value: Value, matcher: Matcher) -> tuple[tuple[int, ...], Value | None]:

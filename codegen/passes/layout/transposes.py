@@ -207,7 +207,7 @@ class _LayoutSearch:
             node = pending.popleft()
             for suggestion in self._suggestions(node, region[node]):
                 new = suggestion.keys() - region.keys()
-                region |= {neighbour: suggestion[neighbour] for neighbour in new}
+                region |= {neighbor: suggestion[neighbor] for neighbor in new}
                 pending += new
         return region
 

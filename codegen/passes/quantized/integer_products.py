@@ -141,6 +141,6 @@ def _fits(weights: Value, bias: Array, channel_axis: int) -> bool:
     quant = weights.type.quant
     assert quant is not None
     zero_points = along_axis(quant, weights.array.ndim)[1]
-    centred = np.abs(weights.array.astype(np.int64) - zero_points)
-    others = tuple(axis for axis in range(centred.ndim) if axis != channel_axis)
-    return bool((np.abs(bias) + 255 * centred.sum(axis=others) < 2**31).all())
+    centered = np.abs(weights.array.astype(np.int64) - zero_points)
+    others = tuple(axis for axis in range(centered.ndim) if axis != channel_axis)
+    return bool((np.abs(bias) + 255 * centered.sum(axis=others) < 2**31).all())

@@ -151,8 +151,8 @@ class StoredValues:
         if source not in self._signed:
             quant = self.signed(source.type)
             if source.data is not None:
-                centred = (source.data.astype(np.int16) - 128).astype(np.int8)
-                self._signed[source] = self.constant(centred, source.name, quant)
+                centered = (source.data.astype(np.int16) - 128).astype(np.int8)
+                self._signed[source] = self.constant(centered, source.name, quant)
             else:
                 op = Quantize(DType.INT8)
                 self._signed[source] = self.emit(op, (source,), quant, node.origin)
@@ -169,11 +169,11 @@ class StoredValues:
         source = node.input(0)
         match node.op:
             case Dequantize() if source.data is not None and source.type.quant is not None:
-                centred = source.data.astype(np.int64)
+                centered = source.data.astype(np.int64)
                 if source.type.dtype is DType.UINT8:
-                    centred = centred - 128
+                    centered = centered - 128
                 dtype = np.int8 if source.type.dtype.size == 1 else source.type.dtype.numpy
-                return centred.astype(dtype), self.signed(source.type)
+                return centered.astype(dtype), self.signed(source.type)
             case Transpose(permutation):
                 found = self.known(source)
                 if found is None:

@@ -59,8 +59,8 @@ def _factor(
     if x.data is not None:
         stored = operation.literal((x.data.astype(np.int16) - down).astype(np.int8), signed)
     elif down:
-        labelled = relabelled(operation, x, quant)
-        stored = operation.emit(Quantize(DType.INT8), labelled, quant=signed)
+        labeled = relabelled(operation, x, quant)
+        stored = operation.emit(Quantize(DType.INT8), labeled, quant=signed)
     else:
         stored = relabelled(operation, x, signed)
     return _Factor(stored, shift)

@@ -64,7 +64,7 @@ def _layer(operation: Operation) -> Results:
     op = Normalization(
         tuple(range(axis, rank)),
         operation.real("epsilon", _EPSILON),
-        centred=operation.kind == "LayerNormalization",
+        centered=operation.kind == "LayerNormalization",
         statistics=any(operation.outputs[1:]),
     )
     scale = operation.weights(1, "scale")
@@ -89,8 +89,8 @@ def _skip_layer(operation: Operation) -> Results:
 
     The fourth result is this sum.
     """
-    centred = operation.kind == "SkipLayerNormalization"
-    shift, bias = (3, 4) if centred else (None, 3)
+    centered = operation.kind == "SkipLayerNormalization"
+    shift, bias = (3, 4) if centered else (None, 3)
     x, skip = operation.value(0), operation.value(1)
     if operation.optional(bias) is not None:
         # Add the bias to the input, where the layer before can fuse it.
@@ -119,8 +119,8 @@ def _normalized(
     """
     wanted = any(operation.outputs[1:3])
     epsilon = operation.real("epsilon", 1e-5 if operation.has("axis") else 1e-12)
-    centred = "Simplified" not in operation.kind
-    op = Normalization(axes, epsilon, centred=centred, statistics=wanted)
+    centered = "Simplified" not in operation.kind
+    op = Normalization(axes, epsilon, centered=centered, statistics=wanted)
     y, *statistics = operation.emit_all(op, x, scale, bias)
     mean, inverse = statistics or (y, y)
     return y, mean, inverse

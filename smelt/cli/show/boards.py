@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from smelt import targets as catalogue
+from smelt import targets as catalog
 from smelt.boards import Board, available, computers, find_computer, load
 from smelt.cli.show.tables import TextTable
 
@@ -66,7 +66,7 @@ def targets() -> TextTable:
             " ".join(t.arch_flags) or "-",
             ", ".join(_boards_of(t.name)) or "-",
         )
-        for t in catalogue.available()
+        for t in catalog.available()
     )
     return TextTable(("target", "description", "backends", "compiler flags", "boards"), rows)
 

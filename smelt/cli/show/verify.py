@@ -16,7 +16,7 @@ from smelt.files import write_files
 from smelt.proof.farm import Outcome
 
 if TYPE_CHECKING:
-    from smelt.api.artefact import Artefact
+    from smelt.api.artifact import Artifact
 
 
 def headline(report: Mapping[str, Any]) -> str:
@@ -29,12 +29,12 @@ def headline(report: Mapping[str, Any]) -> str:
     return f"{where}: {verdict}" + (f"; {figures}" if figures else "")
 
 
-def place(artefact: Artefact, on: str | None, report: Mapping[str, Any]) -> str:
+def place(artifact: Artifact, on: str | None, report: Mapping[str, Any]) -> str:
     """Return where a network ran; `on` is that of a `Rig`."""
-    where = artefact.on if on is None else on
+    where = artifact.on if on is None else on
     if where == "host":
         return _with_gpu(HERE, report)
-    name, board = artefact.platform.name, artefact.board
+    name, board = artifact.platform.name, artifact.board
     if where == "qemu" and board is not None and board.qemu is not None:
         machine = board.qemu.machine
         return f"{name} in QEMU" if machine == name else f"{name} in QEMU ({machine})"

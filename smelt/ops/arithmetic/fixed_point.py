@@ -68,8 +68,8 @@ def quantize_onnx(real: Array, quant: Quant, output: TensorType) -> Array:
 def dequantize_onnx(stored: Array, quant: Quant) -> Array:
     """Dequantize as ONNX's DequantizeLinear: a difference, then one float32 product."""
     scale, zero_point = along_axis(quant, stored.ndim)
-    centred = np.asarray(stored.astype(np.int64) - zero_point, np.float32)
-    return np.asarray(centred * scale.astype(np.float32), np.float32)
+    centered = np.asarray(stored.astype(np.int64) - zero_point, np.float32)
+    return np.asarray(centered * scale.astype(np.float32), np.float32)
 
 
 def along_axis(quant: Quant, rank: int) -> tuple[Array, Array]:

@@ -216,10 +216,10 @@ class Binary(Op):
         x0, x1 = node.input(0).type, node.input(1).type
         if node.rounding is Rounding.ONNX and row.rescales:
             return (self._onnx(node, a, b),)
-        centred = (a.astype(np.int64) - x0.zero_point, b.astype(np.int64) - x1.zero_point)
+        centered = (a.astype(np.int64) - x0.zero_point, b.astype(np.int64) - x1.zero_point)
         if row.integer is None:
             raise ValueError(f"{self.name} of quantized data")
-        result = row.integer(*centred, x0, x1, y) + y.zero_point
+        result = row.integer(*centered, x0, x1, y) + y.zero_point
         clamped = np.clip(result, *clamp_limits(self.activation, y))
         return (np.asarray(clamped, y.dtype.numpy),)
 

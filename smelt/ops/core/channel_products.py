@@ -71,7 +71,7 @@ class ProductChannels(ChannelRule[OpT_contra]):
         return (np.minimum(low, 0), np.maximum(high, 0)) if self._pads(node) else (low, high)
 
 
-def _centred(weights: Value) -> Array:
+def _centered(weights: Value) -> Array:
     """Return weights without their zero points, as int64."""
     quant = weights.type.quant
     zero = 0 if quant is None else along_axis(quant, len(weights.type.shape))[1]
@@ -151,7 +151,7 @@ class MixingChannels(ProductChannels[OpT_contra]):
 
     def _taps(self, node: Node[OpT_contra]) -> Array:
         """Return the weights as `[outputs, taps, inputs]`."""
-        weights = _centred(node.input(1))
+        weights = _centered(node.input(1))
         return weights.reshape(len(weights), -1, channels(node.input(0).type))
 
     def _foldable(self, node: Node[OpT_contra], given: Bounds | None) -> Mask:
@@ -177,7 +177,7 @@ class TransposedChannels(MixingChannels[OpT_contra]):
         return node.input(1).type.shape[-2]
 
     def _taps(self, node: Node[OpT_contra]) -> Array:
-        weights = np.moveaxis(_centred(node.input(1)), -1, 0)
+        weights = np.moveaxis(_centered(node.input(1)), -1, 0)
         return weights.reshape(len(weights), -1, channels(node.input(0).type))
 
     def _kept_weights(self, weights: Value, mask: Mask, to: Narrowing) -> Value:
@@ -191,7 +191,7 @@ class DepthwiseChannels(ProductChannels[OpT_contra]):
     @override
     def bounds(self, node: Node[OpT_contra], operands: Sequence[Bounds | None]) -> Bounds:
         low, high = self._around_zero(node, operands[0])
-        weights = _centred(node.input(1))
+        weights = _centered(node.input(1))
         weights = weights.reshape(-1, weights.shape[-1])
         times = weights.shape[-1] // low.size
         low, high = np.repeat(low, times), np.repeat(high, times)

@@ -154,10 +154,10 @@ class _Convolution(Op):
         if output.quant is None and not self.sums:
             acc = self.accumulate(x, weights) + (0.0 if bias is None else bias)
             return (np.clip(acc, *self.activation.limits).astype(output.dtype.numpy),)
-        centred = x.astype(np.int64) - node.input(0).type.zero_point
+        centered = x.astype(np.int64) - node.input(0).type.zero_point
         quant = node.input(1).type.quant
         zero_points = 0 if quant is None else along_axis(quant, weights.ndim)[1]
-        acc = self.accumulate(centred, weights.astype(np.int64) - zero_points)
+        acc = self.accumulate(centered, weights.astype(np.int64) - zero_points)
         acc = np.rint(acc).astype(np.int64)
         if bias is not None:
             acc = acc + bias.astype(np.int64)

@@ -169,8 +169,8 @@ class FullyConnected(Op):
             acc = rows @ weights.T.astype(np.float64) + (0.0 if bias is None else bias.ravel())
             result = np.clip(acc, *self.activation.limits).astype(y.dtype.numpy)
             return (result.reshape(y.shape),)
-        centred = weights.T.astype(np.float64) - np.asarray(quant.zero_point, np.float64)
-        acc = np.rint((rows - node.input(0).type.zero_point) @ centred).astype(np.int64)
+        centered = weights.T.astype(np.float64) - np.asarray(quant.zero_point, np.float64)
+        acc = np.rint((rows - node.input(0).type.zero_point) @ centered).astype(np.int64)
         if bias is not None:
             acc = acc + bias.ravel().astype(np.int64)
         if self.sums:

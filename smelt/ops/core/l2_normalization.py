@@ -81,12 +81,12 @@ class L2Normalization(Op):
             real = x.astype(np.float64)
             norm = np.sqrt(np.square(real).sum(axis=-1, keepdims=True))
             return ((real / np.maximum(norm, float(np.float32(self.least)))).astype(x.dtype),)
-        centred = x.astype(np.int64) - node.input(0).type.zero_point
-        sums, which = np.unique(np.square(centred).sum(axis=-1), return_inverse=True)
+        centered = x.astype(np.int64) - node.input(0).type.zero_point
+        sums, which = np.unique(np.square(centered).sum(axis=-1), return_inverse=True)
         found = np.array([inverse_sqrt(int(total)) for total in sums], np.int64).reshape(-1, 2)
         factors = found[which.reshape(x.shape[:-1])]
         multiplier, shift = factors[..., :1], factors[..., 1:] + _OUTPUT_BITS
-        scaled = multiply_by_quantized_multiplier(centred, multiplier, shift)
+        scaled = multiply_by_quantized_multiplier(centered, multiplier, shift)
         return (np.clip(scaled, *y.dtype.limits).astype(y.dtype.numpy),)
 
 

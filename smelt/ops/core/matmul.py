@@ -206,7 +206,7 @@ _CASES = (
         (Constant(tuple(float(i % 7) - 3 for i in range(12)), (3, 4)), Data((4, 5))),
     ),
     Case("positive", MatMul(), (Data((3, 9), 0.0, 4.0), Data((9, 4), 0.0, 0.5))),
-    Case("centred", MatMul(), (Data((5, 9), -127.0, 128.0), Data((9, 4), -127.0, 128.0))),
+    Case("centered", MatMul(), (Data((5, 9), -127.0, 128.0), Data((9, 4), -127.0, 128.0))),
     Case("small_range", MatMul(), (Data((3, 70), -1e-3, 2e-3), Data((70, 4)))),
 )
 CASES = (

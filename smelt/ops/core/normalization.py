@@ -26,14 +26,14 @@ from smelt.ops.constraints import arrays, axis_in_range, operands
 class Normalization(Op):
     """`(x - mean) / sqrt(variance + epsilon) · scale + bias`, over `axes` (ascending).
 
-    The axes decide whether this is layer, instance or group normalization. Without `centred`, the
+    The axes decide whether this is layer, instance or group normalization. Without `centered`, the
     mean is 0. Scale and bias are optional operands, broadcast to x. With `statistics` there are two
     more results, in which `axes` have size 1: the mean and the inverse of the square root.
     """
 
     axes: tuple[int, ...]
     epsilon: float
-    centred: bool = True
+    centered: bool = True
     statistics: bool = False
 
     settles = True
@@ -61,10 +61,10 @@ class Normalization(Op):
         count = np.float64(self.count(node.input(0).type))
         with np.errstate(all="ignore"):
             mean = np.sum(real, axis=self.axes, keepdims=True) / count
-            centred = real - mean if self.centred else real
-            variance = np.sum(centred * centred, axis=self.axes, keepdims=True) / count
+            centered = real - mean if self.centered else real
+            variance = np.sum(centered * centered, axis=self.axes, keepdims=True) / count
             inverse = 1 / np.sqrt(variance + float(np.float32(self.epsilon)))
-            result = centred * inverse
+            result = centered * inverse
             for array, apply in zip(inputs[1:], (np.multiply, np.add), strict=False):
                 result = result if array is None else apply(result, array.astype(np.float64))
         results = (result, mean, inverse)[: len(node.outputs)]

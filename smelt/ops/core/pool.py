@@ -122,8 +122,8 @@ class Pool2D(Op):
             windows = self._patches(x, lowest)
             return (np.clip(windows.max(axis=(3, 4)), low, high).astype(y.dtype.numpy),)
         if self.scales(node):
-            centred = x.astype(np.int64) - node.input(0).type.zero_point
-            total = self._patches(centred, 0).sum(axis=(3, 4)).astype(np.float32)
+            centered = x.astype(np.int64) - node.input(0).type.zero_point
+            total = self._patches(centered, 0).sum(axis=(3, 4)).astype(np.float32)
             count = self.counts(node.input(0).type).astype(np.float32)
             scaled = np.rint(total * (average_scale(node.input(0).type, y) / count))
             return (np.clip(scaled + y.zero_point, low, high).astype(y.dtype.numpy),)

@@ -66,11 +66,11 @@ class PRelu(Op):
             return (np.asarray(result, y.dtype.numpy),)
         identity = rescale_multiplier(source.scale / y.scale)
         product = rescale_multiplier(source.scale * slope.scale / y.scale)
-        centred = x.astype(np.int64) - source.zero_point
-        sloped = centred * (alpha.astype(np.int64) - slope.zero_point)
+        centered = x.astype(np.int64) - source.zero_point
+        sloped = centered * (alpha.astype(np.int64) - slope.zero_point)
         result = y.zero_point + np.where(
-            centred >= 0,
-            multiply_by_quantized_multiplier(centred, *identity),
+            centered >= 0,
+            multiply_by_quantized_multiplier(centered, *identity),
             multiply_by_quantized_multiplier(sloped, *product),
         )
         return (np.asarray(np.clip(result, *y.dtype.limits), y.dtype.numpy),)

@@ -92,8 +92,8 @@ class Quantize(Op):
             stored = np.clip(scaled, -(2.0**30), 2.0**30).astype(np.int64)
         else:
             multiplier = requantize_multiplier(node.input(0).type, y)
-            centred = wrap_int32(x.astype(np.int64) - node.input(0).type.zero_point)
-            stored = multiply_by_quantized_multiplier(centred, *multiplier)
+            centered = wrap_int32(x.astype(np.int64) - node.input(0).type.zero_point)
+            stored = multiply_by_quantized_multiplier(centered, *multiplier)
         clamped = np.clip(stored + y.zero_point, *y.dtype.limits)
         return (np.asarray(clamped, y.dtype.numpy),)
 

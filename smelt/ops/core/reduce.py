@@ -218,14 +218,14 @@ class Reduce(Op):
         source = node.input(0).type
         count = self.count(source)
         total = np.asarray(x.astype(np.int64).sum(axis=self.axes, keepdims=self.keep_dims))
-        centred = wrap_int32(total - source.zero_point * count)
+        centered = wrap_int32(total - source.zero_point * count)
         if node.rounding is Rounding.ONNX:
             scale = reduce_scale(self.kind, source, y, count)
-            result = Requantizer((scale,), Rounding.ONNX)(centred) + y.zero_point
-            result = result.reshape(centred.shape)
+            result = Requantizer((scale,), Rounding.ONNX)(centered) + y.zero_point
+            result = result.reshape(centered.shape)
             return (np.asarray(np.clip(result, *y.dtype.limits), y.dtype.numpy),)
         multiplier = reduce_multiplier(self.kind, source, y, count)
-        result = multiply_by_quantized_multiplier(centred, *multiplier) + y.zero_point
+        result = multiply_by_quantized_multiplier(centered, *multiplier) + y.zero_point
         return (np.asarray(np.clip(result, *y.dtype.limits), y.dtype.numpy),)
 
     def count(self, x: TensorType) -> int:

@@ -55,12 +55,12 @@ def tabulated(transform: Callable[[Array, float], Array]) -> UnaryArithmetic:
 
 def leaky_relu(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
     """Rescale with one multiplier for each sign; `alpha` may be negative."""
-    centred = x - source.zero_point
+    centered = x - source.zero_point
     one, slope = leaky_scales(source, y, alpha)
-    positive = multiply_by_quantized_multiplier(centred, *rescale_multiplier(one))
-    negative = multiply_by_quantized_multiplier(centred, *rescale_multiplier(abs(slope)))
+    positive = multiply_by_quantized_multiplier(centered, *rescale_multiplier(one))
+    negative = multiply_by_quantized_multiplier(centered, *rescale_multiplier(abs(slope)))
     negative = -negative if slope < 0 else negative
-    return np.where(centred >= 0, positive, negative) + y.zero_point
+    return np.where(centered >= 0, positive, negative) + y.zero_point
 
 
 def leaky_scales(x: TensorType, y: TensorType, alpha: float) -> tuple[float, float]:
@@ -108,12 +108,12 @@ def _saturating(function: Callable[[Array, int], Array], bits: int, zero: int) -
     def compute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
         multiplier, shift = quantize_multiplier(source.scale * 2.0**27)
         radius = math.floor(15 * 2.0 ** (27 - shift))
-        centred = x - source.zero_point
-        inside = np.abs(centred) < radius
-        fixed = multiply_by_quantized_multiplier(np.where(inside, centred, 0), multiplier, shift)
+        centered = x - source.zero_point
+        inside = np.abs(centered) < radius
+        fixed = multiply_by_quantized_multiplier(np.where(inside, centered, 0), multiplier, shift)
         result = rounding_shift_right(function(fixed, 4), 31 - bits) + zero
         low, high = y.dtype.limits
-        return np.where(inside, result, np.where(centred <= -radius, low, high))
+        return np.where(inside, result, np.where(centered <= -radius, low, high))
 
     return compute
 

@@ -178,10 +178,10 @@ def test_instructions_of_bodies_are_counted(
     options = Options(
         board="mps2-an385", target="cortex-m0", optimize=case.optimize, backends=("armv6m",)
     )
-    artefact = compile_model(Imported(case.graph), options)
-    (step,) = artefact.schedule.calls
+    artifact = compile_model(Imported(case.graph), options)
+    (step,) = artifact.schedule.calls
     assert any(isinstance(o, LayerStruct) for o in step.call.operands) is not alone
-    (counts,) = profile_model(artefact, case.samples[0]).steps
+    (counts,) = profile_model(artifact, case.samples[0]).steps
     offered = case.call("cortex-m0")
     assert counts is not None
     assert offered is not None

@@ -200,20 +200,20 @@ def test_scratch_is_planned() -> None:
 def test_a_missing_library_is_named_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    artefact = compile_model(Imported(simple()), options("m4"))
+    artifact = compile_model(Imported(simple()), options("m4"))
     for variable in ("", str(tmp_path)):
         monkeypatch.setenv("CMSIS_NN_DIR", variable)
         with pytest.raises(ConfigError, match=r"calls CMSIS-NN.*--cmsis-nn"):
-            run(artefact, random_samples(artefact.graph, 1, 0))
+            run(artifact, random_samples(artifact.graph, 1, 0))
 
 
 @pytest.mark.qemu
 def test_make_names_the_missing_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CMSIS_NN_DIR", raising=False)
-    artefact = compile_model(Imported(simple()), options("m4"))
-    artefact.write(tmp_path / "project")
+    artifact = compile_model(Imported(simple()), options("m4"))
+    artifact.write(tmp_path / "project")
     with pytest.raises(ToolError, match=r"CMSIS_NN_DIR=\.\.\."):
-        compile_project(tmp_path / "project", artefact.platform)
+        compile_project(tmp_path / "project", artifact.platform)
 
 
 def test_only_projects_that_call_the_library_name_it(tmp_path: Path) -> None:

@@ -89,11 +89,11 @@ def test_many_random_nodes(setup: str, seed: int) -> None:
 @networks(*NETWORKS)
 def test_networks(network: Network, setup: str) -> None:
     """There is no fallback, and the network's size includes the library's code."""
-    artefact = compile_model(network.model, replace(options(setup), cmsis_nn=library()))
-    samples = random_samples(artefact.graph, 1, 0)
+    artifact = compile_model(network.model, replace(options(setup), cmsis_nn=library()))
+    samples = random_samples(artifact.graph, 1, 0)
     samples += [tuple(np.full_like(x, end) for x in samples[0]) for end in (-128, 127)]
-    result = run(artefact, samples)
-    expected = [evaluate(artefact.imported.graph, sample).outputs for sample in samples]
+    result = run(artifact, samples)
+    expected = [evaluate(artifact.imported.graph, sample).outputs for sample in samples]
     assert_same(list(result.outputs), expected, f"{network} on {setup}")
     assert {layer["backend"] for layer in result.report["layers"]} == {"cmsis_nn"}
     weights = result.report["weights"]["bytes"]

@@ -451,10 +451,10 @@ def test_instructions_of_bodies_are_counted_correctly(
     monkeypatch.setattr(sharing, "_specialized_bytes", Mock(return_value=0 if alone else 1 << 20))
     monkeypatch.setattr(sharing, "MOST_SLOWDOWN", 1.0)
     options = Options(board="mps2-an386", optimize=served.optimize, backends=("dsp",))
-    artefact = compile_model(Imported(served.graph), options)
-    (step,) = artefact.schedule.calls
+    artifact = compile_model(Imported(served.graph), options)
+    (step,) = artifact.schedule.calls
     assert any(isinstance(o, LayerStruct) for o in step.call.operands) is not alone
-    profile = profile_model(artefact, served.samples[0])
+    profile = profile_model(artifact, served.samples[0])
     (counts,) = profile.steps
     assert counts is not None
     offered = served.call().shared

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.dispatches import (
     AccessRange,
@@ -88,12 +88,12 @@ def unsafe(
     return found
 
 
-def touched_by(artefact: Artefact, step: Call) -> Touched:
+def touched_by(artifact: Artifact, step: Call) -> Touched:
     """Return the arena ranges of a GPU step, from its node's tensors and its scratch.
 
     A shader's last element may extend beyond a tensor, up to the next multiple of 16 bytes.
     """
-    storage, plan = artefact.schedule.storage, artefact.plan
+    storage, plan = artifact.schedule.storage, artifact.plan
 
     def place(buffer: str, size: int) -> slice:
         offset = plan[buffer].offset
@@ -107,14 +107,14 @@ def touched_by(artefact: Artefact, step: Call) -> Touched:
     return reads, writes
 
 
-def check_barriers(artefact: Artefact) -> None:
+def check_barriers(artifact: Artifact) -> None:
     """Assert by replay that the program is safe, and unsafe without any one of its barriers."""
-    gpu = program_of(artefact)
+    gpu = program_of(artifact)
     assert gpu is not None
-    steps = [s for s in artefact.schedule.calls if isinstance(s.call, ShaderCall)]
+    steps = [s for s in artifact.schedule.calls if isinstance(s.call, ShaderCall)]
     assert [d.step for d in gpu.dispatches] == [s.index for s in steps]
     assert [n for first, end in gpu.regions for n in range(first, end)] == list(range(len(steps)))
-    touched = [touched_by(artefact, step) for step in steps]
+    touched = [touched_by(artifact, step) for step in steps]
     size = gpu.arena_bytes
     for dispatch, (reads, writes) in zip(gpu.dispatches, touched, strict=True):
         for r in dispatch.ranges:
@@ -141,23 +141,23 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check_validation(
-    artefact: Artefact, shim: Path, folder: Path, tolerance: float = TOLERANCE
+    artifact: Artifact, shim: Path, folder: Path, tolerance: float = TOLERANCE
 ) -> None:
     """Assert that the layer accepts the program, and rejects it without any one barrier."""
-    program = program_of(artefact)
+    program = program_of(artifact)
     assert program is not None
-    built = build(artefact, folder, "-O0")
+    built = build(artifact, folder, "-O0")
     validation = Validation(folder, ("SYNCHRONIZATION_VALIDATION",))
-    exact_ranges(artefact, folder / "ranges")
+    exact_ranges(artifact, folder / "ranges")
     environment = {
         **validation.environment,
         "LD_PRELOAD": str(shim),
         "EXACT_RANGES": str(folder / "ranges"),
         "DROP_BARRIERS": str(folder / "dropped"),
     }
-    samples = random_samples(artefact.graph, 1, 0)
+    samples = random_samples(artifact.graph, 1, 0)
     outputs = built.run(samples, environment)
-    expected = [evaluate(artefact.graph, s).outputs for s in samples]
+    expected = [evaluate(artifact.graph, s).outputs for s in samples]
     assert_same(outputs, expected, "exact ranges", tolerance)
     lines = (folder / "dropped").read_text().splitlines() if barriers_of(program) else []
     dropped = {int(number): int(more) for number, more in map(str.split, lines)}
@@ -177,28 +177,28 @@ def check_validation(
 @requires_vulkan
 @MLPERF
 def test_networks(network: Network, shim: Path, tmp_path: Path) -> None:
-    artefact = on_gpu(network)
-    check_barriers(artefact)
-    check_validation(artefact, shim, tmp_path)
+    artifact = on_gpu(network)
+    check_barriers(artifact)
+    check_validation(artifact, shim, tmp_path)
 
 
 @requires_vulkan
 def test_branches_and_steps_in_place_have_barriers(shim: Path, tmp_path: Path) -> None:
-    artefact = compile_graph(branches(), ON_GPU)
-    program = program_of(artefact)
+    artifact = compile_graph(branches(), ON_GPU)
+    program = program_of(artifact)
     assert program is not None
     # Of three convolutions that read one tensor, only the first waits for it.
     assert [d.barrier for d in program.dispatches[:4]] == [False, True, False, False]
-    check_barriers(artefact)
-    check_validation(artefact, shim, tmp_path)
+    check_barriers(artifact)
+    check_validation(artifact, shim, tmp_path)
 
 
-def _telling_end(artefact: Artefact, range_: AccessRange) -> int:
+def _telling_end(artifact: Artifact, range_: AccessRange) -> int:
     """Return how many bytes at a range's end (at least 16) show whether they read as zeros."""
-    program = program_of(artefact)
+    program = program_of(artifact)
     assert program is not None
     data = {
-        upload.offset: artefact.schedule.constants[upload.constant].tobytes()
+        upload.offset: artifact.schedule.constants[upload.constant].tobytes()
         for upload in program.uploads
         if range_.weights
     }.get(range_.start, b"\1")
@@ -209,19 +209,19 @@ def _telling_end(artefact: Artefact, range_: AccessRange) -> int:
 @requires_vulkan
 def test_shaders_access_only_their_ranges(shim: Path, tmp_path: Path) -> None:
     """Bytes outside a dispatch's ranges are neither read nor written: outputs would differ."""
-    artefact = compile_graph(branches(), ON_GPU)
-    program = program_of(artefact)
+    artifact = compile_graph(branches(), ON_GPU)
+    program = program_of(artifact)
     assert program is not None
-    built, ranges = build(artefact, tmp_path, "-O0"), tmp_path / "ranges"
-    samples = random_samples(artefact.graph, 1, 0)
-    expected = [evaluate(artefact.graph, s).outputs for s in samples]
+    built, ranges = build(artifact, tmp_path, "-O0"), tmp_path / "ranges"
+    samples = random_samples(artifact.graph, 1, 0)
+    expected = [evaluate(artifact.graph, s).outputs for s in samples]
     environment = {"LP_NUM_THREADS": "1", "LD_PRELOAD": str(shim), "EXACT_RANGES": str(ranges)}
-    exact_ranges(artefact, ranges)
+    exact_ranges(artifact, ranges)
     words = np.fromfile(ranges, "<u4")
     first = len(words) - sum(1 + 3 * len(d.ranges) for d in program.dispatches)
     for number, range_ in enumerate(program.dispatches[0].ranges):
         less = words.copy()
-        less[first + 3 * (number + 1)] -= _telling_end(artefact, range_)
+        less[first + 3 * (number + 1)] -= _telling_end(artifact, range_)
         less.tofile(ranges)
         with pytest.raises(AssertionError):
             assert_same(built.run(samples, environment), expected, "less")
@@ -238,11 +238,11 @@ def test_shaders_access_only_their_ranges(shim: Path, tmp_path: Path) -> None:
 def test_random_networks(
     shim: Path, tmp_path_factory: pytest.TempPathFactory, drawn: list[Member]
 ) -> None:
-    artefact = compile_graph(combine("all", [member.graph for member in drawn]), ON_GPU)
-    if program_of(artefact) is None:
+    artifact = compile_graph(combine("all", [member.graph for member in drawn]), ON_GPU)
+    if program_of(artifact) is None:
         return
-    check_barriers(artefact)
-    check_validation(artefact, shim, tmp_path_factory.mktemp("random"))
+    check_barriers(artifact)
+    check_validation(artifact, shim, tmp_path_factory.mktemp("random"))
 
 
 def range_of(start: int, size: int, access: str) -> AccessRange:

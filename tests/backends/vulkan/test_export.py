@@ -24,8 +24,8 @@ NAMES = pytest.mark.parametrize("name", ["digits_int8", "counter"])
 @NAMES
 def test_cmake(name: str, tmp_path: Path) -> None:
     need("cmake")
-    artefact = exported(name, "cmake", tmp_path / name, OPTIONS)
-    assert program_of(artefact) is not None
+    artifact = exported(name, "cmake", tmp_path / name, OPTIONS)
+    assert program_of(artifact) is not None
     (tmp_path / "CMakeLists.txt").write_text(block(tmp_path / name / "README.md", "cmake"))
     cmake(tmp_path, tmp_path / "build", f"-DCMAKE_C_FLAGS={' '.join(WARNINGS[:3])}")
     known(name).answers(tmp_path / "build/program")
@@ -58,22 +58,22 @@ def test_an_installed_library_can_be_linked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format_", sorted(set(formats()) - {"cmake", "make"}))
 def test_formats_that_cannot_link_the_loader_are_refused(format_: str) -> None:
-    artefact = known("digits_int8").compile(OPTIONS)
+    artifact = known("digits_int8").compile(OPTIONS)
     with pytest.raises(ConfigError, match=r"it runs on a GPU.*--format cmake, make supports it"):
-        project(artefact, format_)
+        project(artifact, format_)
 
 
 @pytest.mark.parametrize("cpu_fallback", [False, True])
 def test_readmes_say_who_owns_the_memory(cpu_fallback: bool, tmp_path: Path) -> None:
     """READMEs say whose memory the arena is, and close devices that failed to open."""
     options = replace(OPTIONS, cpu_fallback=cpu_fallback)
-    artefact = exported("digits_int8", "make", tmp_path / "own", options)
-    texts = [(tmp_path / "own/README.md").read_text(), artefact.project.files["README.md"]]
+    artifact = exported("digits_int8", "make", tmp_path / "own", options)
+    texts = [(tmp_path / "own/README.md").read_text(), artifact.project.files["README.md"]]
     for text in texts:
         start, _, rest = text.partition("int start(void) {")[2].partition("int predict(void) {")
         assert "digits_int8_net_gpu_close(&gpu);" in start
         assert "each with its own `digits_int8_net_gpu_t`" in rest
-    exported_readme, header = texts[0], artefact.project.files["digits_int8_net.h"]
+    exported_readme, header = texts[0], artifact.project.files["digits_int8_net.h"]
     assert "Only the driver uses a heap." in exported_readme
     assert ("the\ncaller provides the arena" in exported_readme) == cpu_fallback
     assert "Memory that the caller provides" not in header

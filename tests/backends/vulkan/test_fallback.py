@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import open_device
@@ -30,14 +30,14 @@ NO_GPU = {"VK_ICD_FILENAMES": "/nonexistent"}
 A_GPU = {"LP_NUM_THREADS": "1"}
 
 
-def check(artefact: Artefact, folder: Path, flags: str = "-O0") -> None:
+def check(artifact: Artifact, folder: Path, flags: str = "-O0") -> None:
     """Assert right outputs with a GPU, and without."""
-    on_gpu = [s for s in artefact.schedule.calls if isinstance(s.call, ShaderCall)]
+    on_gpu = [s for s in artifact.schedule.calls if isinstance(s.call, ShaderCall)]
     assert on_gpu
     assert all(step.fallback is not None for step in on_gpu)
-    samples = random_samples(artefact.graph, 2, 0)
-    expected = [evaluate(artefact.graph, s).outputs for s in samples]
-    built = build(artefact, folder, flags, flags)
+    samples = random_samples(artifact.graph, 2, 0)
+    expected = [evaluate(artifact.graph, s).outputs for s in samples]
+    built = build(artifact, folder, flags, flags)
     for environment in (A_GPU, NO_GPU):
         assert_same(built.run(samples, environment), expected, str(environment))
         assert computes(built, environment) == (environment is A_GPU)
@@ -72,10 +72,10 @@ def test_layers_stay_where_place_puts_them(tmp_path: Path) -> None:
 def test_state(tmp_path: Path) -> None:
     """State is in the arena of the device that computes."""
     graph = counter()
-    artefact = compile_graph(graph, FALLBACK)
+    artifact = compile_graph(graph, FALLBACK)
     samples = random_samples(graph, 3, 0)
     found: list[list[list[bytes]]] = []
-    built = build(artefact, tmp_path)
+    built = build(artifact, tmp_path)
     for environment in (A_GPU, NO_GPU):
         assert computes(built, environment) == (environment is A_GPU)
         with open_device(built.elf.path, "host", environment=environment) as device:
@@ -86,9 +86,9 @@ def test_state(tmp_path: Path) -> None:
 
 
 def test_without_a_fallback_a_gpu_is_needed(tmp_path: Path) -> None:
-    artefact = compile_graph(branches(), Options(target="vulkan", backends=("vulkan",)))
-    assert all(step.fallback is None for step in artefact.schedule.calls)
-    built = build(artefact, tmp_path)
+    artifact = compile_graph(branches(), Options(target="vulkan", backends=("vulkan",)))
+    assert all(step.fallback is None for step in artifact.schedule.calls)
+    built = build(artifact, tmp_path)
     with (
         pytest.raises(DeviceError, match="no driver for Vulkan is installed"),
         open_device(built.elf.path, "host", environment=NO_GPU),

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.errors import ConfigError, VerifyError
@@ -62,7 +62,7 @@ STORED = frozenset(
 )
 """Operators for which at least one case must be stored as float16."""
 
-BEYOND = ("MatMul-centred", "Unary(to_bfloat16)-to_bfloat16_large")
+BEYOND = ("MatMul-centered", "Unary(to_bfloat16)-to_bfloat16_large")
 """Cases whose results exceed the range of float16."""
 
 
@@ -101,12 +101,12 @@ def references(members: Sequence[Member]) -> list[SampleOutputs]:
 
 def together(
     members: Sequence[Member], gpu: str | None = None
-) -> tuple[Artefact, list[tuple[Array, ...]]]:
+) -> tuple[Artifact, list[tuple[Array, ...]]]:
     """Join all members into one network, and return it with its samples."""
     graph = combine("all", [m.graph for m in members])
-    artefact = compile_graph(graph, replace(HALVES, gpu=gpu))
+    artifact = compile_graph(graph, replace(HALVES, gpu=gpu))
     columns = zip(*(m.samples for m in members), strict=True)
-    return artefact, [tuple(a for sample in column for a in sample) for column in columns]
+    return artifact, [tuple(a for sample in column for a in sample) for column in columns]
 
 
 def check_members(names: Sequence[str], members: Sequence[Member], found: SampleOutputs) -> None:
@@ -131,8 +131,8 @@ def check_members(names: Sequence[str], members: Sequence[Member], found: Sample
 def test_cases(shard: int) -> None:
     chosen = cases()[shard::SHARDS]
     members = [member for _, member in chosen]
-    artefact, samples = together(members)
-    check_members([str(c) for c, _ in chosen], members, list(run(artefact, samples).outputs))
+    artifact, samples = together(members)
+    check_members([str(c) for c, _ in chosen], members, list(run(artifact, samples).outputs))
 
 
 def test_operators_stored_as_float16() -> None:
@@ -145,9 +145,9 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared_library("exact_ranges", tmp_path_factory.mktemp("shim"))
 
 
-def fast_environment(artefact: Artefact, shim: Path, folder: Path) -> dict[str, str]:
+def fast_environment(artifact: Artifact, shim: Path, folder: Path) -> dict[str, str]:
     """Return environment variables that select modules that compute with halves."""
-    exact_ranges(artefact, folder / "ranges")
+    exact_ranges(artifact, folder / "ranges")
     return {**FAST, "LD_PRELOAD": str(shim), "EXACT_RANGES": str(folder / "ranges")}
 
 
@@ -165,14 +165,14 @@ def test_products_of_halves(gpu: str, shim: Path, tmp_path: Path) -> None:
     net = Net(1, 16384)
     deep = net.add(FullyConnected(), net.x, np.full((4, 16384), 0.5, np.float32))
     members.append(Member(net.graph(deep), [ones] * len(members[0].samples)))
-    artefact, samples = together(members, gpu)
-    program = program_of(artefact)
+    artifact, samples = together(members, gpu)
+    program = program_of(artifact)
     assert program is not None
     stems = {m.name.partition("_")[0] for m in program.modules if "half" in m.sources}
     assert stems == {"conv", "depthwise", "transposed", "matmul"}
-    built = build(artefact, tmp_path, "-O0")
+    built = build(artifact, tmp_path, "-O0")
     plain = built.run(samples, {"LP_NUM_THREADS": "1"})
-    fast = built.run(samples, fast_environment(artefact, shim, tmp_path))
+    fast = built.run(samples, fast_environment(artifact, shim, tmp_path))
     assert any((a != b).any() for a, b in zip(plain[0], fast[0], strict=True))
     for found in (plain, fast):
         check_members(names, members, found)
@@ -190,8 +190,8 @@ def test_large_weights_are_not_summed_as_halves() -> None:
     assert sorted(map(len, sources)) == [1, 2]
 
 
-def weights_bytes(artefact: Artefact) -> int:
-    return sum(array.nbytes for array in artefact.schedule.constants.values())
+def weights_bytes(artifact: Artifact) -> int:
+    return sum(array.nbytes for array in artifact.schedule.constants.values())
 
 
 @pytest.mark.quick(name=("dscnn_kws",))
@@ -200,19 +200,19 @@ def test_networks(name: str, shim: Path, tmp_path: Path) -> None:
     """Weights take half the bytes, and outputs are within 1e-2 of onnxruntime with any modules."""
     path = shared(f"models/float/{name}.onnx")
     wide = compile_model(path, replace(HALVES, float16=False))
-    artefact = compile_model(path, HALVES)
-    assert all(node.output.type.dtype is DType.FLOAT16 for node in halves(artefact.graph))
-    check_arena(artefact)
-    assert weights_bytes(artefact) < 0.56 * weights_bytes(wide)
+    artifact = compile_model(path, HALVES)
+    assert all(node.output.type.dtype is DType.FLOAT16 for node in halves(artifact.graph))
+    check_arena(artifact)
+    assert weights_bytes(artifact) < 0.56 * weights_bytes(wide)
     # The input, as given and as float16, may be the only large tensor.
     if name in ("mobilenet_v1_025_96", "resnet8"):
-        assert artefact.network.arena_bytes <= 0.75 * wide.network.arena_bytes
-    samples = random_samples(artefact.graph, 2, 0)
+        assert artifact.network.arena_bytes <= 0.75 * wide.network.arena_bytes
+    samples = random_samples(artifact.graph, 2, 0)
     peer = session(path)
     (fed,) = peer.get_inputs()
     expected = [tuple(peer.run(None, {fed.name: sample[0]})) for sample in samples]
-    built = build(artefact, tmp_path)
-    environments = {"LP_NUM_THREADS": "1"}, fast_environment(artefact, shim, tmp_path)
+    built = build(artifact, tmp_path)
+    environments = {"LP_NUM_THREADS": "1"}, fast_environment(artifact, shim, tmp_path)
     for environment in environments:
         assert_same(built.run(samples, environment), expected, name, FLOAT16_TOLERANCE)
 
@@ -220,23 +220,23 @@ def test_networks(name: str, shim: Path, tmp_path: Path) -> None:
 @pytest.mark.quick(every=4)
 @networks("mlperf_tiny/*_float32")
 def test_networks_of_mlperf(network: Network) -> None:
-    artefact = compile_model(network.model, HALVES)
-    assert list(halves(artefact.graph))
-    check_arena(artefact)
+    artifact = compile_model(network.model, HALVES)
+    assert list(halves(artifact.graph))
+    check_arena(artifact)
     samples = [(sample,) for sample in network.golden["input_0"][:3]]
     expected = [(sample,) for sample in network.golden["litert_reference_0"][:3]]
     found = [
         tuple(a.reshape(b.shape) for a, b in zip(ours, theirs, strict=True))
-        for ours, theirs in zip(run(artefact, samples).outputs, expected, strict=True)
+        for ours, theirs in zip(run(artifact, samples).outputs, expected, strict=True)
     ]
     assert_same(found, expected, str(network), FLOAT16_TOLERANCE)
 
 
 def test_validation_is_silent(shim: Path, tmp_path: Path) -> None:
     """With the exact ranges of every dispatch, and without each single barrier."""
-    artefact = compile_graph(branches(), HALVES)
-    check_barriers(artefact)
-    check_validation(artefact, shim, tmp_path, FLOAT16_TOLERANCE)
+    artifact = compile_graph(branches(), HALVES)
+    check_barriers(artifact)
+    check_validation(artifact, shim, tmp_path, FLOAT16_TOLERANCE)
 
 
 @pytest.mark.quick(start=(0,))
@@ -247,13 +247,13 @@ def test_layers_left_to_the_cpu(start: int) -> None:
     plain = compile_graph(member.graph, replace(HALVES, float16=False))
     served = [s.node.name for s in plain.schedule.calls if s.backend == "vulkan"]
     place = dict.fromkeys(served[start::2], "c")
-    artefact = compile_graph(member.graph, replace(HALVES, place=place))
-    on_cpu = {s.node.name for s in artefact.schedule.calls if s.backend == "c"}
+    artifact = compile_graph(member.graph, replace(HALVES, place=place))
+    on_cpu = {s.node.name for s in artifact.schedule.calls if s.backend == "c"}
     assert on_cpu >= place.keys()
-    assert {node.name for node in halves(artefact.graph)}.isdisjoint(on_cpu)
-    assert len(list(halves(artefact.graph))) > 5
+    assert {node.name for node in halves(artifact.graph)}.isdisjoint(on_cpu)
+    assert len(list(halves(artifact.graph))) > 5
     (expected,) = references([member])
-    found = list(run(artefact, member.samples).outputs)
+    found = list(run(artifact, member.samples).outputs)
     assert_same(found, expected, f"every other layer from {start}", FLOAT16_TOLERANCE)
 
 
@@ -271,8 +271,8 @@ def test_layers_left_to_the_cpu_stay_float32() -> None:
 
 
 def test_verification() -> None:
-    artefact = compile_model(shared("models/float/resnet8.onnx"), HALVES)
-    verdict = verify_model(artefact, random_samples(artefact.graph, 1, 0))
+    artifact = compile_model(shared("models/float/resnet8.onnx"), HALVES)
+    verdict = verify_model(artifact, random_samples(artifact.graph, 1, 0))
     assert verdict.tolerance == FLOAT16_TOLERANCE
 
 
@@ -281,12 +281,12 @@ def test_overflow_of_float16_is_reported() -> None:
     net = Net(2, 8)
     large = net.add(FullyConnected(), net.x, np.full((4, 8), 3e4, np.float32))
     small = net.add(FullyConnected(), large, np.full((3, 4), 1e-4, np.float32))
-    artefact = compile_graph(net.graph(small), HALVES)
+    artifact = compile_graph(net.graph(small), HALVES)
     ones = (np.ones((2, 8), np.float32),)
     with pytest.raises(
         VerifyError, match=f"'{large.name}' at FullyConnected .* exceeds float16 .*--place"
     ):
-        verify_model(artefact, [ones])
+        verify_model(artifact, [ones])
 
 
 def test_the_layer_that_overflows_float16_is_named_as_for_place() -> None:
@@ -295,10 +295,10 @@ def test_the_layer_that_overflows_float16_is_named_as_for_place() -> None:
     masked = net.add(Binary("add"), net.x, np.array([0.0, -np.inf] * 4, np.float32))
     gone = net.add(FullyConnected(), net.x, np.full((4, 8), 3e4, np.float32))
     graph = net.graph(net.add(Softmax(), masked), gone)
-    artefact, ones = compile_graph(graph, HALVES), (np.ones((2, 8), np.float32),)
+    artifact, ones = compile_graph(graph, HALVES), (np.ones((2, 8), np.float32),)
     message = f"FullyConnected .* exceeds float16 .*--place '{gone.name}'=c"
     with pytest.raises(VerifyError, match=message):
-        verify_model(artefact, [ones])
+        verify_model(artifact, [ones])
     placed = compile_graph(graph, replace(HALVES, place={gone.name: "c"}))
     verify_model(placed, [ones])
 
@@ -312,10 +312,10 @@ def test_results_without_tolerance_must_be_right(what: str) -> None:
         y = net.add(ArgReduce("max", 1), near)
     else:
         y = net.add(Binary("greater"), near, np.array([2000.0], np.float32))
-    artefact = compile_graph(net.graph(y), HALVES)
+    artifact = compile_graph(net.graph(y), HALVES)
     sample = (np.linspace(0.01, 0.08, 8, dtype=np.float32).reshape(1, 8),)
     with pytest.raises(VerifyError, match="more precision than float16"):
-        verify_model(artefact, [sample])
+        verify_model(artifact, [sample])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
 from tests.support.graphs import compile_graph
 from tests.support.projects import SANITIZERS, must, network_sources
@@ -56,7 +56,7 @@ class Session:
     """A program that opens a network's devices, runs it and closes them; see `session.c`."""
 
     program: Path
-    artefact: Artefact
+    artifact: Artifact
 
     def __call__(
         self, devices: int = 1, cache: Path | None = None, inferences: int = 2, **variables: int
@@ -81,28 +81,28 @@ class Session:
     @property
     def gpu(self) -> DispatchProgram:
         """Return the options of the fake device."""
-        program = program_of(self.artefact)
+        program = program_of(self.artifact)
         assert program is not None
         return program
 
 
-def compiled(artefact: Artefact, folder: Path) -> Session:
-    artefact.write(folder / "project")
+def compiled(artifact: Artifact, folder: Path) -> Session:
+    artifact.write(folder / "project")
     shared_library("fake_vulkan", folder, "libvulkan.so")
     must(
         *("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion"),
         *SANITIZERS.split(),
-        *(f"-I{folder / 'project'}", f"-DNETWORK={artefact.network.name}"),
+        *(f"-I{folder / 'project'}", f"-DNETWORK={artifact.network.name}"),
         *map(str, (*network_sources(folder / "project"), SHIMS / "session.c")),
         *(f"-L{folder}", f"-Wl,-rpath,{folder}", "-lvulkan", "-lm", "-o", str(folder / "session")),
     )
-    return Session(folder / "session", artefact)
+    return Session(folder / "session", artifact)
 
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    artefact = compile_graph(branches(), replace(ON_GPU, float16=True))
-    return compiled(artefact, tmp_path_factory.mktemp("fake"))
+    artifact = compile_graph(branches(), replace(ON_GPU, float16=True))
+    return compiled(artifact, tmp_path_factory.mktemp("fake"))
 
 
 @pytest.fixture(scope="module")

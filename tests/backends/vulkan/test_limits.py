@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
 from smelt.codegen.backends.vulkan import dispatches, shaders
@@ -48,12 +48,12 @@ REFUSAL = "every device can"
 
 
 @pytest.fixture(scope="module")
-def artefact() -> Artefact:
+def artifact() -> Artifact:
     return compile_graph(branches(), ON_GPU)
 
 
-def gpu_of(artefact: Artefact) -> DispatchProgram:
-    program = program_of(artefact)
+def gpu_of(artifact: Artifact) -> DispatchProgram:
+    program = program_of(artifact)
     assert program is not None
     return program
 
@@ -72,13 +72,13 @@ def test_each_lowered_limit_is_refused(
     limit: str, graph: Callable[[], Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of the two networks has more weights than arena."""
-    artefact = compile_graph(graph(), ON_GPU)
-    needed = LIMITS[limit](gpu_of(artefact))
+    artifact = compile_graph(graph(), ON_GPU)
+    needed = LIMITS[limit](gpu_of(artifact))
     monkeypatch.setattr(dispatches, limit, needed)
-    assert program(artefact.schedule, artefact.plan) == gpu_of(artefact)
+    assert program(artifact.schedule, artifact.plan) == gpu_of(artifact)
     monkeypatch.setattr(dispatches, limit, needed - 1)
     with pytest.raises(UnsupportedError, match=REFUSAL):
-        program(artefact.schedule, artefact.plan)
+        program(artifact.schedule, artifact.plan)
 
 
 class _Resized(Shaders):
@@ -111,21 +111,21 @@ class _Resized(Shaders):
         ((2, 65, 1), False),
     ],
 )
-def test_sizes_of_workgroups(local: tuple[int, int, int], fits: bool, artefact: Artefact) -> None:
-    schedule = replace(artefact.schedule, device=_Resized(artefact.schedule.device, local))
+def test_sizes_of_workgroups(local: tuple[int, int, int], fits: bool, artifact: Artifact) -> None:
+    schedule = replace(artifact.schedule, device=_Resized(artifact.schedule.device, local))
     if fits:
-        program(schedule, artefact.plan)
+        program(schedule, artifact.plan)
         return
     with pytest.raises(UnsupportedError, match=r" invocations .*Keep it .* --place v0=c"):
-        program(schedule, artefact.plan)
+        program(schedule, artifact.plan)
 
 
-def test_constants_of_a_module(artefact: Artefact) -> None:
+def test_constants_of_a_module(artifact: Artifact) -> None:
     """As many as the C array can contain."""
-    call = artefact.schedule.calls[0].call
+    call = artifact.schedule.calls[0].call
     assert isinstance(call, ShaderCall)
     most = shaders.MAX_CONSTANTS
-    runtime = artefact.project.files["smelt_vulkan.c"]
+    runtime = artifact.project.files["smelt_vulkan.c"]
     assert re.findall(r"#define MAX_CONSTANTS (\d+)", str(runtime)) == [str(most)]
     constants = {f"C{i}": i for i in range(most + 1)}
     shaders.Shaders().add("here", replace(call, constants=dict(list(constants.items())[:-1])))
@@ -149,8 +149,8 @@ def chain(*ops: Op, inputs: tuple[Value, ...]) -> Graph:
     return verify(Graph("chain", inputs, operands, tuple(nodes)), "a test")
 
 
-def backends(artefact: Artefact) -> set[str]:
-    return {step.backend for step in artefact.schedule.calls}
+def backends(artifact: Artifact) -> set[str]:
+    return {step.backend for step in artifact.schedule.calls}
 
 
 def test_elementwise_operators_of_many_axes() -> None:
@@ -158,9 +158,9 @@ def test_elementwise_operators_of_many_axes() -> None:
     for axes, backend in ((MAX_LOOPS, "vulkan"), (MAX_LOOPS + 1, "c")):
         a, b = ([2 if i % 2 == own else 1 for i in range(axes)] for own in (0, 1))
         graph = chain(Binary("add"), inputs=(floats("a", *a), floats("b", *b)))
-        artefact = compile_graph(graph, ON_GPU)
-        assert backends(artefact) == {backend}
-        (step,) = artefact.schedule.calls
+        artifact = compile_graph(graph, ON_GPU)
+        assert backends(artifact) == {backend}
+        (step,) = artifact.schedule.calls
         assert (f"over more than {MAX_LOOPS} axes" in step.reason) == (backend == "c")
 
 
@@ -168,17 +168,17 @@ def test_axes_of_products() -> None:
     for axes, backend in ((MAX_LOOPS, "vulkan"), (MAX_LOOPS + 1, "c")):
         a, b = ([2 if i % 2 == own else 1 for i in range(axes - 2, 0, -1)] for own in (0, 1))
         graph = chain(MatMul(), inputs=(floats("a", *a, 2, 3), floats("b", *b, 3, 2)))
-        artefact = compile_graph(graph, ON_GPU)
-        assert backends(artefact) == {backend}
+        artifact = compile_graph(graph, ON_GPU)
+        assert backends(artifact) == {backend}
 
 
 @pytest.mark.parametrize("options", [Options(target="vulkan"), ON_GPU], ids=["default", "vulkan"])
 def test_a_tensor_above_the_required_range_is_left_to_the_cpu(options: Options) -> None:
     """The CPU computes everything, and the reason is reported."""
     graph = chain(Unary("exp"), Unary("neg"), inputs=(floats("x", 6000, 6000),))
-    artefact = compile_graph(graph, options)
-    assert program_of(artefact) is None
-    for step in artefact.schedule.calls:
+    artifact = compile_graph(graph, options)
+    assert program_of(artifact) is None
+    for step in artifact.schedule.calls:
         assert step.reason == (
             "'x' has 144,000,000 bytes in the arena, which a GPU would share, but every device can "
             "bind only 134,217,728."
@@ -190,8 +190,8 @@ def test_an_arena_above_the_required_range_is_refused() -> None:
     graph = chain(Transpose((1, 0)), inputs=(floats("x", 5000, 5000),))
     with pytest.raises(UnsupportedError, match=r"200,000,000 bytes, .* with --backends c"):
         compile_graph(graph, Options(target="vulkan", backends=("vulkan",)))
-    artefact = compile_graph(graph, Options(target="vulkan", backends=("c",)))
-    assert backends(artefact) == {"c"}
+    artifact = compile_graph(graph, Options(target="vulkan", backends=("c",)))
+    assert backends(artifact) == {"c"}
 
 
 def test_weights_above_the_required_range_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,18 +204,18 @@ def test_weights_above_the_required_range_are_refused(monkeypatch: pytest.Monkey
 
 
 def test_a_device_limited_to_the_minima_refuses_larger_programs(
-    artefact: Artefact, tmp_path: Path
+    artifact: Artifact, tmp_path: Path
 ) -> None:
     """Optional features of this computer's device are then refused."""
-    (sample,) = random_samples(artefact.graph, 1, 0)
-    build(artefact, tmp_path)
-    tables = tmp_path / "project" / f"{artefact.network.name}_gpu.c"
+    (sample,) = random_samples(artifact.graph, 1, 0)
+    build(artifact, tmp_path)
+    tables = tmp_path / "project" / f"{artifact.network.name}_gpu.c"
     text = tables.read_text()
     assert "    64, /* invocations" in text
     tables.write_text(text.replace("    64, /* invocations", "    129, /* invocations"))
     for held in (False, True):
         flags = MINIMA if held else ""
-        elf = compile_project(tmp_path / "project", artefact.platform, extra_cflags=flags)
+        elf = compile_project(tmp_path / "project", artifact.platform, extra_cflags=flags)
         refusal = pytest.raises(DeviceError, match="exceeds the limits") if held else nullcontext()
         with refusal, open_device(elf.path, "host") as device:
             device.run([array.tobytes() for array in sample])

@@ -91,9 +91,9 @@ def calls_of(cases: Sequence[Case]) -> list[ShaderCall]:
         (replace(case, rounding=rounding), dtype) for case in cases for dtype, rounding in KINDS
     ]
     members = [member_of(case, dtype) for case, dtype in chosen]
-    artefact = compile_graph(combine("all", [member.graph for member in members]), ON_GPU)
+    artifact = compile_graph(combine("all", [member.graph for member in members]), ON_GPU)
     types = MatMul | ConvTranspose
-    calls = [step.call for step in artefact.schedule.calls if isinstance(step.node.op, types)]
+    calls = [step.call for step in artifact.schedule.calls if isinstance(step.node.op, types)]
     shaders = [call for call in calls if isinstance(call, ShaderCall)]
     assert len(shaders) == len(calls) == len(chosen)
     found = run_together(members, ON_GPU)
@@ -136,8 +136,8 @@ def test_layers_of_other_sizes_share_a_module() -> None:
     cases = [transposed((1, n, 4, 3), (n, 2, 3, 4), (2, n)) for n in (1, 2, 3)]
     cases += [product((n, 5), (5, 4 * n)) for n in (2, 3, 4)]
     members = [member_of(case, DType.FLOAT32) for case in cases]
-    artefact = compile_graph(combine("all", [member.graph for member in members]), ON_GPU)
-    program = program_of(artefact)
+    artifact = compile_graph(combine("all", [member.graph for member in members]), ON_GPU)
+    program = program_of(artifact)
     assert program is not None
     assert len(program.modules) == 2
     assert len(program.pipelines) == len(cases)

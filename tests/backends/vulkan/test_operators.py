@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.codegen.lower.backend import backend
 from smelt.ir import (
     Array,
@@ -96,7 +96,7 @@ def test_rows_that_a_workgroup_shares() -> None:
         *(one_node(Reduce(kind, (1,)), x) for kind in ("sum", "prod", "l2", "log_sum_exp")),
         *(one_node(Reduce(kind, (1, 2)), image) for kind in ("mean", "max", "min", "l1")),
         one_node(Normalization((1, 2), 1e-3), image, scale),
-        one_node(Normalization((1,), 1e-5, centred=False), x),
+        one_node(Normalization((1,), 1e-5, centered=False), x),
         one_node(Normalization((1,), 1e-5, statistics=True), x),
     ]
     check([Member(g, [(sample(g.inputs[0], rng),), (sample(g.inputs[0], rng),)]) for g in graphs])
@@ -265,18 +265,18 @@ def network(dtype: DType) -> Member:
     return Member(graph, samples)
 
 
-def compiled(member: Member, cpu: Sequence[str] = ()) -> Artefact:
+def compiled(member: Member, cpu: Sequence[str] = ()) -> Artifact:
     place = dict.fromkeys(cpu, "c")
     return compile_graph(member.graph, replace(ON_GPU, place=place))
 
 
-def layers(artefact: Artefact, backend: str) -> list[str]:
-    return [s.node.name for s in artefact.schedule.calls if s.backend == backend]
+def layers(artifact: Artifact, backend: str) -> list[str]:
+    return [s.node.name for s in artifact.schedule.calls if s.backend == backend]
 
 
-def check_outputs(member: Member, artefact: Artefact, what: str) -> None:
+def check_outputs(member: Member, artifact: Artifact, what: str) -> None:
     expected = [evaluate(member.graph, sample).outputs for sample in member.samples]
-    assert_same(list(run(artefact, member.samples).outputs), expected, what)
+    assert_same(list(run(artifact, member.samples).outputs), expected, what)
 
 
 DTYPES = (DType.FLOAT32, DType.INT8)
@@ -291,10 +291,10 @@ def test_layers_left_to_the_cpu(dtype: DType) -> None:
     served = layers(compiled(member), "vulkan")
     assert len(served) > 15
     for start in (0, 1):
-        artefact = compiled(member, served[start::2])
-        assert set(layers(artefact, "c")) >= set(served[start::2])
-        assert set(layers(artefact, "vulkan")) == set(served) - set(served[start::2])
-        check_outputs(member, artefact, f"every other layer from {start} on the CPU")
+        artifact = compiled(member, served[start::2])
+        assert set(layers(artifact, "c")) >= set(served[start::2])
+        assert set(layers(artifact, "vulkan")) == set(served) - set(served[start::2])
+        check_outputs(member, artifact, f"every other layer from {start} on the CPU")
 
 
 def _turned(x: Value, name: str, *, gather: bool) -> Node:
@@ -378,9 +378,9 @@ def test_islands_of_every_operator() -> None:
 def check_islands(dtype: DType, cpu: Mapping[str, Node]) -> None:
     """Fail unless these operators are on the CPU, their neighbors on the GPU, and outputs right."""
     member, _ = islands(dtype)
-    artefact = compiled(member, [node.name for node in cpu.values()])
+    artifact = compiled(member, [node.name for node in cpu.values()])
     on_cpu, on_gpu = (
-        [s.node for s in artefact.schedule.calls if s.backend == name] for name in ("c", "vulkan")
+        [s.node for s in artifact.schedule.calls if s.backend == name] for name in ("c", "vulkan")
     )
     assert {node.op.name: node.name for node in on_cpu} == {k: n.name for k, n in cpu.items()}
     made = {y for node in on_gpu for y in node.outputs}
@@ -388,10 +388,10 @@ def check_islands(dtype: DType, cpu: Mapping[str, Node]) -> None:
     for node in on_cpu:
         assert made.issuperset(x for x in node.inputs if x is not None and not x.is_constant)
         assert read.issuperset(node.outputs)
-    gpu = program_of(artefact)
+    gpu = program_of(artifact)
     assert gpu is not None
     assert len(gpu.regions) == len(cpu) + 1
-    check_outputs(member, artefact, f"{len(cpu)} operators on the CPU")
+    check_outputs(member, artifact, f"{len(cpu)} operators on the CPU")
 
 
 @pytest.mark.quick(every=2)
@@ -415,6 +415,6 @@ def test_each_layer_left_to_the_cpu(dtype: DType) -> None:
     member = network(dtype)
     served = layers(compiled(member), "vulkan")
     for name in served:
-        artefact = compiled(member, [name])
-        assert name in layers(artefact, "c")
-        check_outputs(member, artefact, f"{name} on the CPU")
+        artifact = compiled(member, [name])
+        assert name in layers(artifact, "c")
+        check_outputs(member, artifact, f"{name} on the CPU")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.cli.show import report as show
@@ -102,7 +102,7 @@ def test_an_island_must_pay_for_its_submissions() -> None:
     assert assignment([PricedLayer((5.0, 5.0), either)], 0.0) == [False]
 
 
-def compiled(model: Path = MODEL, **options: object) -> Artefact:
+def compiled(model: Path = MODEL, **options: object) -> Artifact:
     return compile_model(model, Options(target="vulkan", **options))  # pyright: ignore[reportArgumentType]
 
 
@@ -148,8 +148,8 @@ def test_a_layer_that_is_not_where_it_is_fastest_names_the_option(
     model: str, there: str, here: str, takes: str
 ) -> None:
     path = DIGITS / f"{model}.tflite" if "digits" in model else Network("mlperf_tiny", model).model
-    artefact = compiled(path)
-    layers = artefact.report["layers"]
+    artifact = compiled(path)
+    layers = artifact.report["layers"]
     assert isinstance(layers, list)
     told = 0
     for layer in layers:
@@ -164,8 +164,8 @@ def test_a_layer_that_is_not_where_it_is_fastest_names_the_option(
     assert told
 
 
-def backends_of(artefact: Artefact) -> dict[str, str | None]:
-    return {step.node.name: step.backend for step in artefact.schedule.calls}
+def backends_of(artifact: Artifact) -> dict[str, str | None]:
+    return {step.node.name: step.backend for step in artifact.schedule.calls}
 
 
 @pytest.mark.parametrize(("convert_ns", "conversions"), [(1.5e3, 4), (1e5, 2)])
@@ -247,9 +247,9 @@ def test_a_branch_between_two_layers_separates_their_submissions(
 
 
 def test_partition_shows_the_times_on_gpu_and_cpu() -> None:
-    def shown(artefact: Artefact) -> str:
+    def shown(artifact: Artifact) -> str:
         text = StringIO()
-        show.partition(Console(file=text), artefact.report, candidates=True)
+        show.partition(Console(file=text), artifact.report, candidates=True)
         return text.getvalue()
 
     estimated, measured = shown(compiled()), shown(compiled(tuning=tuned(1e3, 1e6)))
@@ -263,14 +263,14 @@ def test_partition_shows_the_times_on_gpu_and_cpu() -> None:
 def test_place_decides_where_a_layer_runs() -> None:
     everywhere = compiled(backends=("vulkan", "c")).schedule.calls
     name = next(step.node.name for step in everywhere if step.backend == "vulkan")
-    artefact = compiled(tuning=tuned(1e6, 1.0), place={name: "vulkan"})
-    assert [s.node.name for s in artefact.schedule.calls if s.backend == "vulkan"] == [name]
+    artifact = compiled(tuning=tuned(1e6, 1.0), place={name: "vulkan"})
+    assert [s.node.name for s in artifact.schedule.calls if s.backend == "vulkan"] == [name]
 
 
 def test_suggested_names_are_of_layers_that_can_be_placed() -> None:
     """Except those that only convert to float16 and back."""
 
-    def place(name: str) -> Artefact:
+    def place(name: str) -> Artifact:
         return compiled(SMALL, backends=("vulkan", "c"), float16=True, place={name: "c"})
 
     (result,) = load(SMALL).graph.results
@@ -342,9 +342,9 @@ SMALL = DIGITS / "digits_float32.tflite"
 def test_options_without_effect_are_reported(
     model: Path, options: dict[str, object], said: str
 ) -> None:
-    artefact = compiled(model, **options)
-    assert artefact.notes == (*artefact.imported.notes, *([said] if said else []))
-    assert artefact.report["notes"] == list(artefact.notes)
+    artifact = compiled(model, **options)
+    assert artifact.notes == (*artifact.imported.notes, *([said] if said else []))
+    assert artifact.report["notes"] == list(artifact.notes)
     assert not compile_model(model, Options()).notes
 
 
@@ -434,8 +434,8 @@ def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint:
     ],
 )
 def test_a_tuning_selects_the_profile_that_it_was_measured_with(options: Options) -> None:
-    artefact = compile_model(MODEL, replace(options, tuning=tuned(1.0, 2.0)))
-    gpu = artefact.platform.target.device
+    artifact = compile_model(MODEL, replace(options, tuning=tuned(1.0, 2.0)))
+    gpu = artifact.platform.target.device
     assert gpu is not None
     assert gpu.name == "generic"
 

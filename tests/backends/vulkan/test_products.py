@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from smelt import targets
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.backends.vulkan import convolution_blocks
@@ -67,11 +67,11 @@ def check(chosen: Sequence[tuple[Case, DType]], setup: Options) -> None:
         assert_same(outputs, expected, f"{case}-{dtype.value}")
 
 
-def on_cpu(artefact: Artefact) -> list[str]:
+def on_cpu(artifact: Artifact) -> list[str]:
     """Return the cases that no shader computes."""
     return [
         step.node.name
-        for step in artefact.schedule.calls
+        for step in artifact.schedule.calls
         if isinstance(step.node.op, OPERATORS) and not isinstance(step.call, ShaderCall)
     ]
 
@@ -171,24 +171,24 @@ def test_sums_that_float32_cannot_hold() -> None:
     "mlperf_tiny/ad_int8", "mlperf_tiny/ic_int8", "mlperf_tiny/kws_int8", "mlperf_tiny/vww_int8"
 )
 def test_networks_are_bit_exact(network: Network) -> None:
-    artefact = compile_model(network.model, SETUP)
-    assert not on_cpu(artefact)
+    artifact = compile_model(network.model, SETUP)
+    assert not on_cpu(artifact)
     golden = network.golden
     count = 4
     samples = [(golden["input_0"][i],) for i in range(count)]
-    found = np.stack([outputs[0] for outputs in run(artefact, samples).outputs])
+    found = np.stack([outputs[0] for outputs in run(artifact, samples).outputs])
     np.testing.assert_array_equal(found, golden["tflm_0"][:count].reshape(found.shape))
 
 
 @pytest.mark.quick(name=("dscnn_kws",))
 @pytest.mark.parametrize("name", ["mobilenet_v1_025_96", "resnet8", "dscnn_kws", "autoencoder"])
 def test_float_networks(name: str) -> None:
-    artefact = compile_model(shared(f"models/float/{name}.onnx"), SETUP)
-    assert not on_cpu(artefact)
-    check_arena(artefact)
-    samples = random_samples(artefact.graph, 2, 0)
-    found = list(run(artefact, samples).outputs)
-    assert_same(found, [evaluate(artefact.graph, s).outputs for s in samples], name)
+    artifact = compile_model(shared(f"models/float/{name}.onnx"), SETUP)
+    assert not on_cpu(artifact)
+    check_arena(artifact)
+    samples = random_samples(artifact.graph, 2, 0)
+    found = list(run(artifact, samples).outputs)
+    assert_same(found, [evaluate(artifact.graph, s).outputs for s in samples], name)
 
 
 @pytest.mark.quick(every=6)
@@ -216,18 +216,18 @@ def test_every_shift_is_exact(op: Op, bits: int, zero_point: int, setup: Options
         w = Value.constant("w", weights.reshape(channels, 1, 1, 4), kind)
     node = Node(op, (x, w, b), (y,), Origin("product", 0), Rounding.TFLM)
     graph = verify(Graph("shifts", (x,), (y,), (node,)), "a test")
-    artefact = compile_graph(graph, setup)
-    assert not on_cpu(artefact)
+    artifact = compile_graph(graph, setup)
+    assert not on_cpu(artifact)
     samples = random_samples(graph, 3, 0)
     expected = [evaluate(graph, sample).outputs for sample in samples]
-    for each in (artefact, compile_graph(graph)):
+    for each in (artifact, compile_graph(graph)):
         assert_same(list(run(each, samples).outputs), expected, each.platform.name)
 
 
 def test_channels_are_removed_in_groups_of_four() -> None:
     """Layers of a network with many dead channels keep a multiple of four."""
-    artefact = compile_model(shared("models/mlperf_tiny/vww_int8.tflite"), SETUP)
-    layers = [n for n in artefact.graph.nodes if isinstance(n.op, Conv2D | DepthwiseConv2D)]
+    artifact = compile_model(shared("models/mlperf_tiny/vww_int8.tflite"), SETUP)
+    layers = [n for n in artifact.graph.nodes if isinstance(n.op, Conv2D | DepthwiseConv2D)]
     widths = [n.output.type.shape[-1] for n in layers]
     assert widths
     assert all(width % 4 == 0 for width in widths)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from bench.vulkan_net import build_program
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
@@ -53,28 +53,28 @@ QUIET = {"LP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
-def artefact() -> Artefact:
+def artifact() -> Artifact:
     return compile_graph(branches(), ON_GPU)
 
 
 def check(
-    artefact: Artefact,
+    artifact: Artifact,
     folder: Path,
     validation: Validation,
     cflags: str,
     tolerance: float = TOLERANCE,
 ) -> None:
     """Assert right outputs without messages of the validation layer."""
-    samples = random_samples(artefact.graph, 2, 0)
-    outputs = build(artefact, folder, cflags).run(samples, validation.environment)
+    samples = random_samples(artifact.graph, 2, 0)
+    outputs = build(artifact, folder, cflags).run(samples, validation.environment)
     assert validation.messages() == ""
-    expected = [evaluate(artefact.imported.graph, s).outputs for s in samples]
+    expected = [evaluate(artifact.imported.graph, s).outputs for s in samples]
     assert_same(outputs, expected, "outputs", tolerance)
 
 
-def check_modules(artefact: Artefact) -> None:
+def check_modules(artifact: Artifact) -> None:
     """Assert no optional feature, no more shared memory than required, and no duplicate module."""
-    gpu = program_of(artefact)
+    gpu = program_of(artifact)
     assert gpu is not None
     assert len({tuple(m.sources.items()) for m in gpu.modules}) == len(gpu.modules)
     assert len({(p.module, p.local, p.values) for p in gpu.pipelines}) == len(gpu.pipelines)
@@ -91,24 +91,24 @@ def check_modules(artefact: Artefact) -> None:
 @MLPERF
 def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -> None:
     """With the required limits only; the layer reports nothing."""
-    artefact = on_gpu(network)
-    check_modules(artefact)
-    check_arena(artefact)
-    gpu = program_of(artefact)
+    artifact = on_gpu(network)
+    check_modules(artifact)
+    check_arena(artifact)
+    gpu = program_of(artifact)
     assert gpu is not None
     assert len(gpu.pipelines) < len(gpu.dispatches)
-    check(artefact, tmp_path, Validation(tmp_path), f"-O0 {MINIMA}")
+    check(artifact, tmp_path, Validation(tmp_path), f"-O0 {MINIMA}")
 
 
 @pytest.mark.thorough
 @networks("mlperf_tiny/ic_float32", "mlperf_tiny/ad_float32")
 def test_float16_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -> None:
     """Storage of float16 is the only feature that is needed."""
-    artefact = compile_model(network.model, replace(ON_GPU, float16=True))
-    check_modules(artefact)
-    check_arena(artefact)
+    artifact = compile_model(network.model, replace(ON_GPU, float16=True))
+    check_modules(artifact)
+    check_arena(artifact)
     flags, validation = "-O0 -DSMELT_VULKAN_MINIMA", Validation(tmp_path)
-    check(artefact, tmp_path, validation, flags, FLOAT16_TOLERANCE)
+    check(artifact, tmp_path, validation, flags, FLOAT16_TOLERANCE)
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT8])
@@ -132,22 +132,22 @@ def test_equal_layers_share_a_pipeline(dtype: DType) -> None:
         assert one == same
 
 
-def test_steps_run_one_by_one_with_taps(artefact: Artefact, tmp_path: Path) -> None:
+def test_steps_run_one_by_one_with_taps(artifact: Artifact, tmp_path: Path) -> None:
     """With taps, each dispatch is submitted separately, and its result can be read."""
-    built, validation = build(artefact, tmp_path), Validation(tmp_path)
-    elf = compile_project(tmp_path / "project", artefact.platform, taps=True)
-    (sample,) = random_samples(artefact.graph, 1, 0)
-    values = evaluate(artefact.graph, sample).values
+    built, validation = build(artifact, tmp_path), Validation(tmp_path)
+    elf = compile_project(tmp_path / "project", artifact.platform, taps=True)
+    (sample,) = random_samples(artifact.graph, 1, 0)
+    values = evaluate(artifact.graph, sample).values
     found = 0
     with open_device(elf.path, "host", environment=validation.environment) as device:
         device.load_all([array.tobytes() for array in sample])
         for tap in device.taps():
-            node = artefact.schedule.steps[tap.step].node
+            node = artifact.schedule.steps[tap.step].node
             expected = values[node.output]
             ours = np.frombuffer(tap.data, expected.dtype).reshape(expected.shape)
             np.testing.assert_allclose(ours, expected, atol=1e-5 * float(np.ptp(expected)))
             found += 1
-    assert found == len(artefact.schedule.steps)
+    assert found == len(artifact.schedule.steps)
     assert validation.messages() == ""
     assert built.elf.path == elf.path
 
@@ -156,33 +156,33 @@ def test_steps_run_one_by_one_with_taps(artefact: Artefact, tmp_path: Path) -> N
 @networks("mlperf_tiny/kws_*", "mlperf_tiny/ad_*")
 def test_networks_under_gpu_assisted_validation(network: Network, tmp_path: Path) -> None:
     """The driver takes long to compile instrumented shaders."""
-    artefact = on_gpu(network)
-    check(artefact, tmp_path, Validation(tmp_path, ("GPU_ASSISTED",)), "-O0")
+    artifact = on_gpu(network)
+    check(artifact, tmp_path, Validation(tmp_path, ("GPU_ASSISTED",)), "-O0")
 
 
-def test_gpu_assisted_validation(artefact: Artefact, tmp_path: Path) -> None:
+def test_gpu_assisted_validation(artifact: Artifact, tmp_path: Path) -> None:
     """Accesses stay inside arena and weights; a stray one would be reported."""
     validation = Validation(tmp_path, ("GPU_ASSISTED",))
-    check(artefact, tmp_path, validation, "-O0")
-    tables = tmp_path / "project" / f"{artefact.network.name}_gpu.c"
+    check(artifact, tmp_path, validation, "-O0")
+    tables = tmp_path / "project" / f"{artifact.network.name}_gpu.c"
     text = tables.read_text()
     assert "pushed_1[] = { " in text
     tables.write_text(text.replace("pushed_1[] = { ", "pushed_1[] = { 1000000 + "))
-    elf = compile_project(tmp_path / "project", artefact.platform, extra_cflags="-O0")
-    samples = random_samples(artefact.graph, 1, 0)
-    Built(artefact, elf, tmp_path).run(samples, validation.environment)
+    elf = compile_project(tmp_path / "project", artifact.platform, extra_cflags="-O0")
+    samples = random_samples(artifact.graph, 1, 0)
+    Built(artifact, elf, tmp_path).run(samples, validation.environment)
     assert "access out of bounds" in validation.messages()
 
 
 @pytest.mark.quick(name=("branches",))
 @pytest.mark.parametrize("name", ["branches", "ic_int8"])
-def test_sanitizers(name: str, artefact: Artefact, tmp_path: Path) -> None:
+def test_sanitizers(name: str, artifact: Artifact, tmp_path: Path) -> None:
     if name != "branches":
-        artefact = compile_model(shared(f"models/mlperf_tiny/{name}.tflite"), ON_GPU)
-    built = build(artefact, tmp_path, SANITIZERS, SANITIZERS)
-    samples = random_samples(artefact.graph, 2, 0)
+        artifact = compile_model(shared(f"models/mlperf_tiny/{name}.tflite"), ON_GPU)
+    built = build(artifact, tmp_path, SANITIZERS, SANITIZERS)
+    samples = random_samples(artifact.graph, 2, 0)
     outputs = built.run(samples, QUIET)
-    assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], "sanitized")
+    assert_same(outputs, [evaluate(artifact.graph, s).outputs for s in samples], "sanitized")
     # Run to the end: anything not freed, including the driver's memory, is a leak.
     shim = shared_library("keep_loaded", tmp_path)
     done = subprocess.run(
@@ -196,12 +196,12 @@ def test_sanitizers(name: str, artefact: Artefact, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_two_contexts_in_one_process(artefact: Artefact, tmp_path: Path) -> None:
-    artefact.write(tmp_path / "project")
+def test_two_contexts_in_one_process(artifact: Artifact, tmp_path: Path) -> None:
+    artifact.write(tmp_path / "project")
     sources = [*network_sources(tmp_path / "project"), SHIMS / "session.c"]
     program = tmp_path / "session"
     must(
-        *("cc", "-std=c99", f"-I{tmp_path / 'project'}", f"-DNETWORK={artefact.network.name}"),
+        *("cc", "-std=c99", f"-I{tmp_path / 'project'}", f"-DNETWORK={artifact.network.name}"),
         *(*map(str, sources), "-lvulkan", "-lm", "-o", str(program)),
     )
     done = subprocess.run([program, "2", "3"], capture_output=True, text=True, check=True)
@@ -211,10 +211,10 @@ def test_two_contexts_in_one_process(artefact: Artefact, tmp_path: Path) -> None
     assert [second for _, second in pairs[:-1]] == [first for first, _ in pairs[1:]]
 
 
-def test_a_cache_of_another_driver_is_ignored(artefact: Artefact, tmp_path: Path) -> None:
+def test_a_cache_of_another_driver_is_ignored(artifact: Artifact, tmp_path: Path) -> None:
     """A valid file, but for another driver."""
-    built, cache = build(artefact, tmp_path), tmp_path / "cache"
-    samples = random_samples(artefact.graph, 1, 0)
+    built, cache = build(artifact, tmp_path), tmp_path / "cache"
+    samples = random_samples(artifact.graph, 1, 0)
     environment = {**QUIET, "SMELT_VULKAN_CACHE": str(cache)}
     first = built.run(samples, environment)
     own = cache.read_bytes()
@@ -227,10 +227,10 @@ def test_a_cache_of_another_driver_is_ignored(artefact: Artefact, tmp_path: Path
     assert cache.read_bytes() == own
 
 
-def test_the_drivers_cache_is_beside_the_cache_file(artefact: Artefact, tmp_path: Path) -> None:
+def test_the_drivers_cache_is_beside_the_cache_file(artifact: Artifact, tmp_path: Path) -> None:
     """Mesa's drivers use it beside the cache file, unless the environment names another folder."""
-    built, cache, other = build(artefact, tmp_path), tmp_path / "cache", tmp_path / "other"
-    samples = random_samples(artefact.graph, 1, 0)
+    built, cache, other = build(artifact, tmp_path), tmp_path / "cache", tmp_path / "other"
+    samples = random_samples(artifact.graph, 1, 0)
     environment = {
         **QUIET,
         "XDG_CACHE_HOME": str(tmp_path / "home"),
@@ -258,18 +258,18 @@ def _files(folder: Path) -> dict[str, int]:
 
 def test_a_warm_up_inference_changes_nothing() -> None:
     """It changes neither the state nor the measured latencies."""
-    artefact = compile_graph(counter(), ON_GPU)
-    assert program_of(artefact) is not None
-    samples = random_samples(artefact.graph, 3, 0)
-    result, on_cpu = run(artefact, samples), run(compile_graph(counter()), samples)
+    artifact = compile_graph(counter(), ON_GPU)
+    assert program_of(artifact) is not None
+    samples = random_samples(artifact.graph, 3, 0)
+    result, on_cpu = run(artifact, samples), run(compile_graph(counter()), samples)
     assert_same(list(result.outputs), list(on_cpu.outputs), "counter")
     assert result.measured.latency is not None
     assert len(result.measured.latency.seconds) == len(samples)
 
 
-def test_errors_of_opening_end_the_program(artefact: Artefact, tmp_path: Path) -> None:
+def test_errors_of_opening_end_the_program(artifact: Artifact, tmp_path: Path) -> None:
     """The error message is the program's last output."""
-    built = build(artefact, tmp_path)
+    built = build(artifact, tmp_path)
     wrong = {text: f"SMELT_VULKAN_DEVICE={text}: that is no" for text in ("-1", "one", "", "1x")}
     messages = {
         ("VK_ICD_FILENAMES", "/nonexistent"): "no driver for Vulkan is installed",
@@ -284,28 +284,28 @@ def test_errors_of_opening_end_the_program(artefact: Artefact, tmp_path: Path) -
             pass
 
 
-def test_a_device_is_chosen_by_its_number(artefact: Artefact) -> None:
-    samples = random_samples(artefact.graph, 1, 0)
+def test_a_device_is_chosen_by_its_number(artifact: Artifact) -> None:
+    samples = random_samples(artifact.graph, 1, 0)
     assert_same(
-        list(run(artefact, samples, Rig(device_number=0)).outputs),
-        [evaluate(artefact.graph, s).outputs for s in samples],
+        list(run(artifact, samples, Rig(device_number=0)).outputs),
+        [evaluate(artifact.graph, s).outputs for s in samples],
         "device 0",
     )
     with pytest.raises(DeviceError, match="there is no Vulkan device 77"):
-        run(artefact, samples, Rig(device_number=77))
+        run(artifact, samples, Rig(device_number=77))
     with pytest.raises(ConfigError, match="--device 0 selects one of this computer's GPUs"):
         run(compile_graph(branches()), samples, Rig(device_number=0))
 
 
-def test_hints_if_vulkan_is_not_installed(artefact: Artefact, tmp_path: Path) -> None:
+def test_hints_if_vulkan_is_not_installed(artifact: Artifact, tmp_path: Path) -> None:
     project = tmp_path / "project"
-    artefact.with_firmware().write(project)
+    artifact.with_firmware().write(project)
     with pytest.raises(ToolError, match="apt-get install libvulkan-dev"):
-        compile_project(project, artefact.platform, extra_ldflags="-static")
+        compile_project(project, artifact.platform, extra_ldflags="-static")
     header = project / "smelt_vulkan.h"
     header.write_text(header.read_text().replace("<vulkan/", "<absent/vulkan/"))
     with pytest.raises(ToolError, match="apt-get install libvulkan-dev"):
-        compile_project(project, artefact.platform)
+        compile_project(project, artifact.platform)
 
 
 @pytest.mark.parametrize(
@@ -318,10 +318,10 @@ def test_hints_if_vulkan_is_not_installed(artefact: Artefact, tmp_path: Path) ->
     ],
 )
 def test_either_shader_compiler_suffices(
-    hidden: set[str], message: str, artefact: Artefact, monkeypatch: pytest.MonkeyPatch
+    hidden: set[str], message: str, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Either compiler suffices; without both, or without the validator, the error has a hint."""
-    gpu = program_of(artefact)
+    gpu = program_of(artifact)
     assert gpu is not None
     sources = {module.name: module.sources[""] for module in gpu.modules}
     find = shutil.which
@@ -377,10 +377,10 @@ def test_a_broken_shader_compiler_is_named(
         spirv.compile_all({"one": "not seen before"})
 
 
-def test_the_report_names_the_compiler(artefact: Artefact) -> None:
-    version = artefact.report["shader_compiler"]
+def test_the_report_names_the_compiler(artifact: Artifact) -> None:
+    version = artifact.report["shader_compiler"]
     assert version == spirv.compiler().version
-    assert str(version) in artefact.project.files[f"{artefact.network.name}_shaders.c"]
+    assert str(version) in artifact.project.files[f"{artifact.network.name}_shaders.c"]
     assert compile_graph(branches()).report["shader_compiler"] is None
 
 
@@ -396,9 +396,9 @@ def test_the_report_names_the_compiler(artefact: Artefact) -> None:
 )
 def test_portability(network: str, options: Options, tmp_path: Path) -> None:
     """gcc and clang, C99 and C++17, with taps and without."""
-    artefact = compile_model(shared(f"models/mlperf_tiny/{network}.tflite"), options)
+    artifact = compile_model(shared(f"models/mlperf_tiny/{network}.tflite"), options)
     project = tmp_path / "project"
-    artefact.write(project)
+    artifact.write(project)
     warnings = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-fsyntax-only"]
     sources = [str(path) for path in network_sources(project)]
     for compiler in filter(shutil.which, ("gcc", "clang")):
@@ -420,10 +420,10 @@ def test_portability(network: str, options: Options, tmp_path: Path) -> None:
 )
 def test_program_bytes_are_counted(relative: str, float16: bool, tmp_path: Path) -> None:
     """Counted as `bench vulkan` does: modules, host and CPU layers, but not the weights."""
-    artefact = compile_model(shared(relative), Options(target="vulkan", float16=float16))
-    gpu = program_of(artefact)
+    artifact = compile_model(shared(relative), Options(target="vulkan", float16=float16))
+    gpu = program_of(artifact)
     assert gpu is not None
-    assert build_program(artefact, tmp_path, "cc").stat().st_size - gpu.weights_bytes <= 120_000
+    assert build_program(artifact, tmp_path, "cc").stat().st_size - gpu.weights_bytes <= 120_000
 
 
 def test_two_builds_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,10 +436,10 @@ def test_two_builds_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_networks_without_gpu_layers_need_no_vulkan(tmp_path: Path) -> None:
-    artefact = compile_graph(branches(), Options(target="vulkan", backends=("c",)))
-    artefact.write(tmp_path / "project")
+    artifact = compile_graph(branches(), Options(target="vulkan", backends=("c",)))
+    artifact.write(tmp_path / "project")
     texts = [p.read_text() for p in (tmp_path / "project").glob("*") if p.is_file()]
     assert not any("lvulkan" in text or "vulkan.h" in text for text in texts)
-    samples = random_samples(artefact.graph, 1, 0)
-    outputs = list(run(artefact, samples).outputs)
-    assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], "c")
+    samples = random_samples(artifact.graph, 1, 0)
+    outputs = list(run(artifact, samples).outputs)
+    assert_same(outputs, [evaluate(artifact.graph, s).outputs for s in samples], "c")

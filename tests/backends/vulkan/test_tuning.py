@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
@@ -18,7 +18,7 @@ from smelt.codegen.backends.vulkan.tuning import (
     TunedLayer,
     Tuning,
     load_tuning,
-    neighbours,
+    neighbors,
     worth_measuring,
 )
 from smelt.codegen.lower.backend import backend
@@ -102,8 +102,8 @@ def test_workgroups_are_multiples_of_the_vector_size() -> None:
         assert not any(local % gpu.blocks.lanes for local in (gpu.local, *gpu.blocks.local))
 
 
-def blocks_of(artefact: Artefact) -> list[Block]:
-    calls = [step.call for step in artefact.schedule.calls]
+def blocks_of(artifact: Artifact) -> list[Block]:
+    calls = [step.call for step in artifact.schedule.calls]
     return [call.block for call in calls if isinstance(call, ShaderCall) and call.block is not None]
 
 
@@ -155,13 +155,13 @@ def test_a_build_uses_the_measured_block() -> None:
     for key, kind in kinds_of(compile_model(MODEL, ON_GPU)).items():
         for block in worth_measuring(candidates_of(kind))[-3:] if kind.call.candidates else ():
             tuning = with_blocks({key: block, "a layer of another network": block})
-            artefact = compile_model(MODEL, Options(target="vulkan", tuning=tuning))
-            step = next(s for s in artefact.schedule.calls if layer_key(s.node) == key)
+            artifact = compile_model(MODEL, Options(target="vulkan", tuning=tuning))
+            step = next(s for s in artifact.schedule.calls if layer_key(s.node) == key)
             assert isinstance(step.call, ShaderCall)
             assert step.call.block == block
             assert step.call.workgroup[0] == block.local
             assert step.call.constants["PIXELS"] == block.pixels
-            layers = artefact.report["layers"]
+            layers = artifact.report["layers"]
             assert isinstance(layers, list)
             shown = [layer["block"] for layer in layers if layer["name"] == step.node.name]
             assert shown == [block.text]
@@ -193,7 +193,7 @@ def test_the_search_reaches_every_block() -> None:
         assert {sums_of(block) for block in (blocks[0], *tries)} == set(map(sums_of, blocks))
         reached, new = {blocks[0]}, [blocks[0]]
         while new:
-            found = set(neighbours(new.pop(), blocks)) - reached
+            found = set(neighbors(new.pop(), blocks)) - reached
             reached |= found
             new += found
         assert reached == set(blocks)
@@ -247,9 +247,9 @@ def test_the_fastest_block_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third, *_ = worth_measuring(candidates_of(kinds[key]))
     fast: dict[Tiling, float] = {first: 70.0, second: 50.0, third: 60.0}
 
-    def times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> TunedRun:
-        def taken(artefact: Artefact) -> dict[str, list[float]]:
-            tuning = artefact.options.tuning
+    def times(artifacts: Sequence[Artifact], rounds: int, device: int | None) -> TunedRun:
+        def taken(artifact: Artifact) -> dict[str, list[float]]:
+            tuning = artifact.options.tuning
             blocks = dict[str, Tiling]() if tuning is None else tuning.blocks
             own = {k: 10.0 if kinds[k].call.block is None else 100.0 for k in kinds}
             if key in blocks:
@@ -257,7 +257,7 @@ def test_the_fastest_block_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
             return {k: [ns] * rounds for k, ns in own.items()}
 
         assert device is None
-        return TunedRun([taken(artefact) for artefact in artefacts], "a test")
+        return TunedRun([taken(artifact) for artifact in artifacts], "a test")
 
     monkeypatch.setattr("smelt.proof.tune._times", times)
     # The requested profile replaces the board's in every program.

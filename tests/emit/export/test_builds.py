@@ -166,13 +166,13 @@ def test_pragmas_replace_flags_against_fused_products(
 @pytest.mark.parametrize("target", ["cortex-m0", "cortex-m4", "cortex-m55"])
 def test_exports_compile_for_every_core(format_: str, target: str, tmp_path: Path) -> None:
     """Code with assembly compiles in each format as GNU C11, which vendors' builds use."""
-    artefact = exported("digits_int8", format_, tmp_path / "lib", Options(target=target))
+    artifact = exported("digits_int8", format_, tmp_path / "lib", Options(target=target))
     sources = sorted(path for path in (tmp_path / "lib").rglob("digits_int8*.c"))
     if format_ == "single-file":
         (tmp_path / "network.c").write_text(block(tmp_path / "lib/README.md", "c"))
         sources = [tmp_path / "network.c"]
     include = [f"-I{path.parent}" for path in (tmp_path / "lib").rglob("*.h")]
-    flags = ["-std=gnu11", "-Os", *WARNINGS[:3], *artefact.platform.target.arch_flags, *include]
+    flags = ["-std=gnu11", "-Os", *WARNINGS[:3], *artifact.platform.target.arch_flags, *include]
     compiles([CROSS, *flags], sources, tmp_path)
 
 
@@ -212,8 +212,8 @@ def test_calls_of_cmsis_nn_compile_or_name_the_missing_library(
     format_: str, tmp_path: Path
 ) -> None:
     """Our declarations replace the library; without them, the build names what is missing."""
-    artefact = digits(Options(target="cortex-m4", backends=("cmsis_nn",)))
-    export(artefact, format_, tmp_path / "lib")
+    artifact = digits(Options(target="cortex-m4", backends=("cmsis_nn",)))
+    export(artifact, format_, tmp_path / "lib")
     text = (tmp_path / "lib/README.md").read_text()
     assert "CMSIS-NN" in text
     library = tmp_path / "library/Include"
@@ -270,16 +270,16 @@ def test_examples_have_every_input_and_output(tmp_path: Path) -> None:
     """The networks have inputs of several types, state, and a length known at run time."""
     growing = parse(SUMMARY)
     graphs = combine("several", [counter(), delay_line(2, forwards=True), swap()])
-    for artefact in map(compile_graph, (graphs, growing)):
-        net = artefact.network
+    for artifact in map(compile_graph, (graphs, growing)):
+        net = artifact.network
         for format_, path, command in EXAMPLES:
             folder = tmp_path / net.title / format_
-            export(artefact, format_, folder)
+            export(artifact, format_, folder)
             source = tmp_path / f"{net.title}_{format_}{Path(path).suffix}"
             source.write_text((folder / path.replace("NAME", net.title)).read_text())
             include = [f"-I{path.parent}" for path in folder.rglob(f"{net.name}.h")]
             compiles([*command, *WARNINGS[:3], *include], [source], tmp_path)
-            for index in range(len(artefact.network.inputs)):
+            for index in range(len(artifact.network.inputs)):
                 assert f"{net.name}_input(&network, {index})" in source.read_text()
 
 

@@ -51,13 +51,13 @@ def test_exports_are_reproducible_and_have_no_firmware(format_: str, tmp_path: P
     for folder in ("a", "b"):
         export(digits(Options(board="mps2-an386")), format_, tmp_path / folder)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
-    artefact = digits(Options(board="mps2-an386"))
+    artifact = digits(Options(board="mps2-an386"))
     written = [path for path in (tmp_path / "a").rglob("*") if path.is_file()]
     names = {path.name for path in written}
     assert {"README.md", "digits_int8_net.h", "report.json"} <= names
     assert not names & {"wire.c", "port.h", "board.c", "startup_cortexm.c"}
     for path in written:
-        own = artefact.project.files.get(path.name)
+        own = artifact.project.files.get(path.name)
         if format_ != "single-file" and path.name.startswith("digits_int8") and own is not None:
             assert path.read_text() == own
 
@@ -65,7 +65,7 @@ def test_exports_are_reproducible_and_have_no_firmware(format_: str, tmp_path: P
 @pytest.mark.quick(every=3)
 @EACH
 def test_readmes_are_complete(format_: str, tmp_path: Path) -> None:
-    """They contain licence, memory and what was checked, and no remains of a template."""
+    """They contain license, memory and what was checked, and no remains of a template."""
     for options in (Options(), Options(target="cortex-m4"), Options(target="cortex-m55")):
         exported = project(digits(options), format_)
         text = exported.files["README.md"]
@@ -159,10 +159,10 @@ def test_formats_without_binary_files_refuse_large_weights(
 
 @pytest.mark.parametrize("format_", ["arduino", "platformio", "zephyr"])
 def test_formats_without_libraries_refuse_calls_of_cmsis_nn(format_: str) -> None:
-    artefact = digits(Options(target="cortex-m4", backends=("cmsis_nn",)))
+    artifact = digits(Options(target="cortex-m4", backends=("cmsis_nn",)))
     message = "calls CMSIS-NN.*--format cmake, cmsis-pack, make, single-file supports it"
     with pytest.raises(ConfigError, match=message):
-        project(artefact, format_)
+        project(artifact, format_)
 
 
 def test_a_vendor_may_be_called_name() -> None:

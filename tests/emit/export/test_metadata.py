@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from smelt.codegen.emit.export import Package
 from tests.support.export_tools import export, project
@@ -122,9 +122,9 @@ def test_zephyr_metadata_follows_the_schema() -> None:
     assert "\tselect REQUIRES_FULL_LIBC\n" in floats
 
 
-def description(artefact: Artefact) -> ElementTree.Element:
+def description(artifact: Artifact) -> ElementTree.Element:
     return ElementTree.fromstring(
-        project(artefact, "cmsis-pack").files["Smelt.digits_int8.pdsc"].split("\n", 1)[1]
+        project(artifact, "cmsis-pack").files["Smelt.digits_int8.pdsc"].split("\n", 1)[1]
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from smelt.api.artefact import Artefact
+from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from smelt.codegen.emit import weights
 from tests.support.export_tools import (
@@ -45,9 +45,9 @@ def output(*command: str | Path) -> str:
     return subprocess.check_output(command, text=True, timeout=600)
 
 
-def unit_of(artefact: Artefact) -> float:
+def unit_of(artifact: Artifact) -> float:
     """Return the factor of outputs in the sample for Zephyr, which prints integers."""
-    return 1e6 if artefact.network.outputs[0].dtype == "float32" else 1
+    return 1e6 if artifact.network.outputs[0].dtype == "float32" else 1
 
 
 @pytest.mark.quick(every=4)
@@ -69,7 +69,7 @@ def test_arduino_sources_work_as_c_and_cpp(name: str, compiler: str, tmp_path: P
 
 @EACH
 def test_arduino_sketch_prints_outputs_for_zeros(name: str, tmp_path: Path) -> None:
-    artefact = exported(name, "arduino", tmp_path / "lib")
+    artifact = exported(name, "arduino", tmp_path / "lib")
     sketch = tmp_path / "sketch.cpp"
     text = (tmp_path / f"lib/examples/{name}/{name}.ino").read_text()
     sketch.write_text(f"#include <Arduino.h>\n{text}")
@@ -81,7 +81,7 @@ def test_arduino_sketch_prints_outputs_for_zeros(name: str, tmp_path: Path) -> N
         ["gcc", "-std=gnu11", *include], sorted((tmp_path / "lib/src").rglob("*.c")), tmp_path
     )
     must("g++", *map(str, objects), "-lm", "-o", str(tmp_path / "sketch"))
-    prints_zeros(artefact, output(tmp_path / "sketch"))
+    prints_zeros(artifact, output(tmp_path / "sketch"))
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -96,7 +96,7 @@ def test_arduino_cli_builds_library_and_sketch(
         pytest.skip(f"arduino-builder is installed without {hints}")
     if binary:
         monkeypatch.setattr(weights, "BINARY_FROM", 0)
-    artefact = exported("digits_int8", "arduino", tmp_path / "libs/d", Options(target="cortex-m4"))
+    artifact = exported("digits_int8", "arduino", tmp_path / "libs/d", Options(target="cortex-m4"))
     hardware, build, tools = (tmp_path / part for part in ("hardware", "build", "tools"))
     shutil.copytree(HERE / "arduino", hardware)
     shutil.copy(hints, hardware)
@@ -107,13 +107,13 @@ def test_arduino_cli_builds_library_and_sketch(
     sketch = tmp_path / "libs/d/examples/digits_int8/digits_int8.ino"
     must("arduino-builder", "-compile", *map(str, [*folders, *where, sketch]))
     if board == "host":
-        prints_zeros(artefact, output(build / "digits_int8.ino.elf"))
+        prints_zeros(artifact, output(build / "digits_int8.ino.elf"))
 
 
 @EACH
 def test_platformio_library_and_example_work(name: str, tmp_path: Path) -> None:
     """They are compiled with the flags of the manifest, as PlatformIO does."""
-    artefact = exported(name, "platformio", tmp_path / "lib")
+    artifact = exported(name, "platformio", tmp_path / "lib")
     manifest = json.loads((tmp_path / "lib/library.json").read_text())
     include = f"-I{tmp_path / 'lib/src'}"
     flags = [*manifest["build"]["flags"], *WARNINGS[:3], include]
@@ -122,7 +122,7 @@ def test_platformio_library_and_example_work(name: str, tmp_path: Path) -> None:
     example = [tmp_path / f"lib/examples/{name}/src/main.cpp"]
     objects += compiles(["g++", *WARNINGS, include], example, tmp_path)
     must("g++", *map(str, objects), "-lm", "-o", str(tmp_path / "example"))
-    prints_zeros(artefact, output(tmp_path / "example"))
+    prints_zeros(artifact, output(tmp_path / "example"))
     include_core = ["g++", "-DARDUINO=10819", *WARNINGS[:3], f"-I{CORE}", include]
     compiles(include_core, example, tmp_path)
 
@@ -131,7 +131,7 @@ def test_platformio_library_and_example_work(name: str, tmp_path: Path) -> None:
 def test_platformio_builds_the_example(tmp_path: Path) -> None:
     """Use PlatformIO itself, if it and its platform `native` are installed."""
     need("pio")
-    artefact = exported("digits_int8", "platformio", tmp_path / "lib")
+    artifact = exported("digits_int8", "platformio", tmp_path / "lib")
     example = tmp_path / "lib/examples/digits_int8"
     done = subprocess.run(
         ["pio", "run", "-e", "native", "-d", example], capture_output=True, text=True, check=False
@@ -139,7 +139,7 @@ def test_platformio_builds_the_example(tmp_path: Path) -> None:
     if re.search("UnknownPackage|InternetConnection|HTTPClient", done.stdout + done.stderr):
         pytest.skip("PlatformIO cannot install its platform `native` here")
     assert done.returncode == 0, done.stdout + done.stderr
-    prints_zeros(artefact, output(example / ".pio/build/native/program"))
+    prints_zeros(artifact, output(example / ".pio/build/native/program"))
 
 
 @pytest.mark.quick(every=3)
@@ -152,7 +152,7 @@ def test_zephyr_module_works_in_a_stand_in_for_zephyr(
     """Its `CMakeLists.txt` runs with substitutes for the functions of Zephyr that it calls."""
     need("cmake")
     options = Options(target=target, board="host" if target != "host" else None)
-    artefact = exported(name, "zephyr", tmp_path / "module", options)
+    artifact = exported(name, "zephyr", tmp_path / "module", options)
     sample = tmp_path / f"module/samples/{name}"
     option = (sample / "prj.conf").read_text().split("\n")[1].removesuffix("=y")
     assert f"config {option.removeprefix('CONFIG_')}\n" in (tmp_path / "module/Kconfig").read_text()
@@ -161,7 +161,7 @@ def test_zephyr_module_works_in_a_stand_in_for_zephyr(
     build = tmp_path / "build"
     cmake(HERE / "zephyr", build, *(f"-D{key}={value}" for key, value in settings.items()))
     known(name).answers(build / "app")
-    prints_zeros(artefact, output(build / "sample"), unit_of(artefact))
+    prints_zeros(artifact, output(build / "sample"), unit_of(artifact))
 
 
 @pytest.mark.slow
@@ -172,14 +172,14 @@ def test_zephyr_builds_the_sample(name: str, tmp_path: Path) -> None:
     base = os.environ.get("ZEPHYR_BASE")
     if base is None:
         pytest.skip("no Zephyr: set ZEPHYR_BASE to its folder")
-    artefact = exported(name, "zephyr", tmp_path / "module")
+    artifact = exported(name, "zephyr", tmp_path / "module")
     old = (Path(base) / "boards/posix/native_sim/native_sim_64.yaml").exists()
     board = "native_sim_64" if old else "native_sim/native/64"
     sample = tmp_path / f"module/samples/{name}"
     must("west", "build", "-d", str(tmp_path / "build"), "-b", board, str(sample), cwd=Path(base))
     lines = output(tmp_path / "build/zephyr/zephyr.exe", "-stop_at=1").splitlines()
     (line,) = (a for a, b in pairwise(lines) if b.startswith(f"{name}: "))
-    prints_zeros(artefact, line, unit_of(artefact))
+    prints_zeros(artifact, line, unit_of(artifact))
 
 
 @EACH

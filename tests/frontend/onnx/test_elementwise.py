@@ -219,7 +219,7 @@ def cast_and_back(code: int, size: int) -> onnx.ModelProto:
     return model(graph(nodes, {"x": [size]}, "y"))
 
 
-def neighbours(stored: Array) -> Array:
+def neighbors(stored: Array) -> Array:
     """Return the numbers of a narrow type, the midpoints between them, and the floats next to both.
 
     Args:
@@ -240,7 +240,7 @@ def test_casts_to_narrow_floats_round_to_nearest_even(code: int, dtype: type) ->
     else:
         stored = (bits << 16).view(np.float32)
     with np.errstate(all="ignore"):
-        x = np.concatenate([neighbours(stored), floats(65519.99, 65520, -65520, 7e4, 1e-9, 3e38)])
+        x = np.concatenate([neighbors(stored), floats(65519.99, 65520, -65520, 7e4, 1e-9, 3e38)])
     proto = cast_and_back(code, len(x))
     assert_generated_code_equals_onnx_runtime([proto], [[x]], SETUPS["host"])
     assert len(np.unique(x[np.isfinite(x)])) > 190_000

@@ -159,8 +159,8 @@ def test_packed_heads(parts: int) -> None:
     (expected,) = session(attention_of("MultiHeadAttention", "q k v", apart)[0]).run(None, apart)
     operands = {"p": packed} if parts == 3 else {"q": Q, "p": packed}
     proto, given = attention_of("MultiHeadAttention", " ".join(operands), operands)
-    artefact = compile_model(proto.SerializeToString())
-    found = list(run(artefact, [tuple(given.values())]).outputs)
+    artifact = compile_model(proto.SerializeToString())
+    found = list(run(artifact, [tuple(given.values())]).outputs)
     assert_same(found, [(expected,)], f"{parts} parts")
 
 
@@ -251,5 +251,5 @@ def test_generated_code_agrees_with_onnxruntime() -> None:
     operands = {**PROJECTED, "m": MASKS["keys"]}
     proto, given = attention_of("Attention", "x w b m", operands, ("w", "b"), unidirectional=1)
     expected = tuple(session(proto).run(None, given))
-    artefact = compile_model(proto.SerializeToString())
-    assert_same(list(run(artefact, [tuple(given.values())]).outputs), [expected], "attention")
+    artifact = compile_model(proto.SerializeToString())
+    assert_same(list(run(artifact, [tuple(given.values())]).outputs), [expected], "attention")

@@ -237,10 +237,10 @@ def test_all_sizes_agree_with_onnxruntime(setup: str, network: str) -> None:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_verification_draws_random_sizes(network: str) -> None:
     proto = NETWORKS[network]()
-    artefact = compile_graph(load(proto.SerializeToString(), None, all_ranges(proto)).graph)
-    samples = random_samples(artefact.graph, 4, 0)
+    artifact = compile_graph(load(proto.SerializeToString(), None, all_ranges(proto)).graph)
+    samples = random_samples(artifact.graph, 4, 0)
     assert len({sample[0].shape for sample in samples}) > 1
-    assert verify_model(artefact, samples).samples == 4
+    assert verify_model(artifact, samples).samples == 4
 
 
 def test_all_axes_with_the_dimension_are_found() -> None:

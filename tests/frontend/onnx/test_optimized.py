@@ -250,9 +250,9 @@ def test_generated_code_of_optimized_networks_agrees_with_onnxruntime(
     proto = optimized(NETWORKS[name](), "extended", tmp_path)
     given = feeds(proto)
     expected = tuple(session(proto).run(None, given))
-    artefact = compile_model(proto.SerializeToString())
+    artifact = compile_model(proto.SerializeToString())
     sample = tuple(given[value.name] for value in load(proto.SerializeToString(), "n").graph.inputs)
-    assert_same(list(run(artefact, [sample]).outputs), [expected], name)
+    assert_same(list(run(artifact, [sample]).outputs), [expected], name)
 
 
 def test_cpu_specific_tensor_layouts_are_refused_with_a_remedy() -> None:

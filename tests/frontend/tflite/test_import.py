@@ -959,7 +959,7 @@ def test_per_channel_scales_of_activations_are_refused(kind: str) -> None:
         quant.scale = [float(quant.scale[0])] * max(channels, 2)
         quant.zeroPoint = [int(quant.zeroPoint[0])] * max(channels, 2)
         quant.quantizedDimension = len(stored.shape) - 1
-        if channels == 1:  # the digits are grey images: use their rows instead of channels
+        if channels == 1:  # the digits are gray images: use their rows instead of channels
             quant.quantizedDimension, rows = 1, int(stored.shape[1])
             quant.scale, quant.zeroPoint = quant.scale[:1] * rows, quant.zeroPoint[:1] * rows
 

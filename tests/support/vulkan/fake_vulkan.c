@@ -467,7 +467,7 @@ VkResult vkResetFences(VkDevice device, uint32_t count, const VkFence *fences) {
 VkResult vkQueueSubmit(VkQueue queue, uint32_t count, const VkSubmitInfo *submits, VkFence fence) {
     MAY_FAIL
     (void)queue, (void)count, (void)submits;
-    require(((object_t *)fence)->count++ == 0, "a fence is used that is signalled");
+    require(((object_t *)fence)->count++ == 0, "a fence is used that is signaled");
     awaited = fence;
     return VK_SUCCESS;
 }

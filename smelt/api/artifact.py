@@ -73,7 +73,7 @@ class Stages:
 
 
 @dataclass(frozen=True)
-class Artefact(Stages):
+class Artifact(Stages):
     """A compiled network: the results of all stages, and the C project."""
 
     project: Project
