@@ -43,7 +43,7 @@ Cores for which there are no figures of the peer are missing.
 FLASH_GOALS = {"kws": 0.38, "vww": 0.35, "ic": 0.65}
 """Goals: largest ratios of flash on M4 with `--optimize size`."""
 PEER_NETWORK = {random_weights.NAME: "vww"}
-"""Networks compared with the peer's figures for another file with equal layers and shapes."""
+"""For a network without figures of the peer: the peer's network with the same layers and shapes."""
 NETWORKS = (*LIVE_BYTES_BOUND, random_weights.NAME)
 WINOGRAD = 0.26
 """Goal: the ratio for `ic` with `--expand-weights` on cores with the DSP extension."""
@@ -107,8 +107,8 @@ def main(
         typer.Option(
             "--compare",
             metavar="BACKENDS",
-            help="Backends of a row, such as `cmsis_nn`, `own` (the core's) or `own,c`; repeat it "
-            "for more rows [default: the best of the target's].",
+            help="Allowed backends: `cmsis_nn`, `own` (the core's own), `own,c`, …; each use "
+            "of this option adds a table row [default: all backends of the target].",
         ),
     ] = None,
     expand: Annotated[
@@ -132,7 +132,9 @@ def main(
                 continue
             for name, kernels in product(_cores(core), compare or (None,)):
                 if "cmsis_nn" in (kernels or "") and not os.environ.get("CMSIS_NN_DIR"):
-                    console.print("CMSIS_NN_DIR does not name the library's folder: skipped")
+                    console.print(
+                        f"{network} with {kernels} skipped: set CMSIS_NN_DIR to CMSIS-NN's folder"
+                    )
                     continue
                 board, target = CORES[name]
                 wanted = None if kernels is None else _backends(kernels, target)
@@ -197,7 +199,7 @@ def _write(
 
 
 def _backends(names: str, target: str) -> tuple[str, ...]:
-    """Return the named backends; `own` means those for the target's core."""
+    """Return the named backends; `own` means all of the target's but the last, `c`."""
     own = get(target).backends[:-1]
     named = (own if name == "own" else (name,) for name in names.split(","))
     return tuple(name for group in named for name in group)
@@ -277,7 +279,7 @@ def _verdict(found: Mapping[str, float], goals: Mapping[str, float]) -> str:
         return "-"
     missed = [name for name, most in goals.items() if found[name] > most]
     name, goal = next(iter(goals.items()))
-    return f"{name} {goal:.2f} {'missed by ' + ', '.join(missed) if missed else 'reached'}"
+    return f"{name} {goal:.2f}; {'missed: ' + ', '.join(missed) if missed else 'all reached'}"
 
 
 def _cores(names: list[str] | None) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Rows, tables and limits of the figures of `python -m bench vulkan`."""
+"""The rows and tables that `python -m bench vulkan` prints, and the limits of its figures."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from rich.console import Console
 from smelt.cli.show.tables import TextTable
 
 LATENCY = {"mobilenet_v1_025_96": 0.40, "resnet8": 0.65}
-"""For each network, the limit of float32's ratio to ncnn's time."""
+"""The networks, each with the largest allowed ratio of Smelt's float32 time to ncnn's."""
 
 INT8, FIRST, CACHED, BUILD_S, PROGRAM_BYTES = 0.75, 0.8, 0.3, 2.0, 120_000
-"""Limits of figures.
+"""Upper limits of figures.
 
-`INT8`: ratio to Smelt's float32; `FIRST`: ratio of the first inference to ncnn's; `CACHED`: ratio
-of the first inference with both caches to that without; `BUILD_S`: seconds of a build;
-`PROGRAM_BYTES`: bytes of the program without weights.
+`INT8`: ratio of the int8 time to Smelt's float32 time; `FIRST`: ratio of the first inference's time
+to ncnn's; `CACHED`: ratio of the first inference's time with both caches (the program's file and
+the driver's) to that without caches; `BUILD_S`: seconds of a build; `PROGRAM_BYTES`: bytes of the
+program without weights.
 """
 
 
@@ -27,10 +28,10 @@ class GpuLatency:
 
     Attributes:
         network: Name of the network.
-        ncnn: Milliseconds of ncnn, in float32.
-        float32, int8, float16: Milliseconds of Smelt's networks.
-        of_ncnn: Ratio of Smelt's float32 to ncnn.
-        int8_of_float32, float16_of_float32: Ratios to Smelt's float32.
+        ncnn: Milliseconds of ncnn's inference in float32.
+        float32, int8, float16: Milliseconds of Smelt's inference with that element type.
+        of_ncnn: Ratio of `float32` to `ncnn`.
+        int8_of_float32, float16_of_float32: Ratios of `int8` and `float16` to `float32`.
     """
 
     network: str
@@ -49,15 +50,16 @@ class GpuStart:
 
     Attributes:
         network: Name of the network.
-        kind: f32, int8 or f16.
+        kind: Element type: f32, int8 or f16.
         build_s: Seconds of `smelt build`; None if not measured.
         program: Bytes of the program without weights.
         weights: Bytes of the weights on the GPU.
         arena: Bytes of activations and scratch.
         first_ms: Milliseconds of a process's first inference without caches.
         first_of_ncnn: Ratio of `first_ms` to ncnn's.
-        file_of_first: Ratio of the time with only the program's cache file to `first_ms`.
-        cached_ms: Milliseconds of the first inference with both caches.
+        file_of_first: Ratio of the first inference's time with only the program's cache file to
+            `first_ms`.
+        cached_ms: Milliseconds of the first inference with the program's and the driver's caches.
         cached_of_first: Ratio of `cached_ms` to `first_ms`.
     """
 
@@ -101,7 +103,7 @@ def print_tables(
     threads: int,
     rounds: int,
 ) -> None:
-    """Print both tables, with the limits of the figures."""
+    """Print the tables of latencies and of starts, with the limits of the figures."""
     columns = (
         *("network", "ncnn f32 ms", "f32 ms", "ratio", "limit"),
         *("int8 ms", "to f32", "limit", "f16 ms", "to f32"),
@@ -119,12 +121,13 @@ def print_tables(
     )
     TextTable(columns, lines, title).print(console)
     columns = (
-        *("network", "build s", "KB", "weights KB", "arena KB"),
-        *("first ms", "to ncnn", "file only, to first", "cached ms", "to first"),
+        *("network", "build s", "program KB", "weights KB", "arena KB"),
+        *("first ms", "to ncnn", "with file, to first", "cached ms", "to first"),
     )
     limits = f"{BUILD_S}", f"{PROGRAM_BYTES // 1000}", "", "", "", f"{FIRST}", "", "", f"{CACHED}"
     title = (
-        "Build, program without weights, first inference of a process without the driver's cache"
+        "Build, program without weights, and first inference of a process: without caches, with "
+        "the program's cache file, with that and the driver's cache"
     )
     lines = tuple(
         (

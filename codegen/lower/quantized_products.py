@@ -1,4 +1,4 @@
-"""Supported int8 and int16 convolutions and dense layers, and the constants of their C kernels."""
+"""Which convolutions and dense layers C kernels support; the ranges of their sums, constants."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _SIXTEEN_BITS = [DType.INT16, DType.INT8, DType.INT16]
 """Element types of input, weights and output for 16-bit activations."""
 
 _LARGEST_RATIO = 2**7
-"""Largest ratio of the sums' scale to the output's scale, as in TensorFlow Lite."""
+"""The sums' scale divided by the output's scale must be less, as in TensorFlow Lite."""
 
 
 def _refuse_sixteen_bits(node: Node) -> Refusal | None:
@@ -101,7 +101,7 @@ def _refuse_long_sums(node: Node, range_: SumRange, channel_axis: int) -> Refusa
     if fits_int32(range_) and fits_int32(alone):
         return None
     return Refusal(
-        f"{name} of i16 data has an int32 bias, and weights so large that its sums could leave "
+        f"{name} of i16 data has an int32 bias, and weights so large that its sums could exceed "
         "32 bits: give it an int64 bias."
     )
 
@@ -118,9 +118,10 @@ def centered_weights(node: Node, channel_axis: int) -> Array:
 
 
 def folds(node: Node) -> bool:
-    """Return whether weights are constant and symmetric, so the zero point folds into the bias.
+    """Return whether the input's zero point can be folded into the bias.
 
-    The output must be quantized too.
+    That takes constant weights. If they are quantized, their zero points must be 0, and the output
+    must be quantized too.
     """
     weights = node.input(1)
     quant = weights.type.quant
@@ -149,7 +150,8 @@ def sums(node: Node, channel_axis: int) -> SumRange:
         zeros = np.zeros(weights.type.shape[channel_axis], np.int64)
         return zeros, zeros
     if weights.is_constant:
-        # A tap outside of the image is an input equal to the zero point.
+        # These bounds also hold for windows that reach into padding: there, the input is its zero
+        # point, one of the values of `x.dtype`.
         centered = centered_weights(node, channel_axis)
         return sum_range(folded_bias(bias, centered, x.zero_point), centered, x.dtype)
     outputs = weights.type.shape[channel_axis]

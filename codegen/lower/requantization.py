@@ -1,15 +1,17 @@
 """Requantization from int32 sums to int8 outputs, simplified and proved exact at compile time.
 
 TensorFlow Lite Micro rounds twice: a doubling high multiply rounds to nearest, then a shift rounds
-to nearest with ties away from zero. Both roundings are an addition before a floor, and two floors
-can usually be merged into one. There are two differences: ties of negative numbers round down, and
-each channel has its own shift while the C code has one.
+to nearest with ties away from zero. Each rounding is an addition followed by a floor, and two
+floors can usually be merged into one. Two differences remain. TensorFlow Lite Micro rounds ties of
+negative numbers down, while a floor after an addition rounds them up. It also has a shift for each
+channel, while the C code has one shift for all.
 
-The outputs of a channel rise with its sum. They are therefore determined by their thresholds, the
-sums at which each output value is first reached. Any multiplier and offset with the same thresholds
-give the same outputs. Finding them, or showing that there are none, takes a division and two
-products for each output value. The thresholds of ONNX's rounding, a float32 product with ties to
-even, are found by bisection.
+Unless a left shift overflows, the output of a channel never falls when its sum rises. It is
+therefore determined by its thresholds, the sums at which each output value is first reached. Any
+multiplier and offset with the same thresholds give the same outputs. To find a multiplier and an
+offset, or to show that there are none, takes a division and two products for each output value.
+ONNX's rounding multiplies in float32 and rounds ties to even; its thresholds are found by
+bisection.
 
 Sources: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference" (2018), section 2; gemmlowp's rounding.
@@ -43,7 +45,8 @@ _SHARED_SHIFT = 6
 class Scaling:
     """A complete requantization `(sum * multiplier + offset) >> shift`; the sum includes the bias.
 
-    `multipliers` (int32) and `offsets` (int64, zero point included) are `[o]`.
+    `multipliers` (within int32) and `offsets` (zero point included) are int64 `[o]`: one for each
+    output channel.
     """
 
     multipliers: Array
@@ -123,7 +126,7 @@ class Requantization:
 
     @property
     def wraps(self) -> bool:
-        """Whether a left shift may overflow 32 bits: outputs then do not rise with sums."""
+        """Whether a left shift may overflow 32 bits: outputs may then fall when sums rise."""
         return self.reals is None and bool((self._shifted >= 2**31).any())
 
     @property
@@ -133,7 +136,7 @@ class Requantization:
 
     @property
     def stays_small(self) -> bool:
-        """Whether all products with `reals` are below 2^22."""
+        """Whether all products of sums and `reals` are below 2^22; False without `reals`."""
         if self.reals is None:
             return False
         largest = np.maximum(-self.lowest, self.highest).astype(np.float64)
@@ -173,15 +176,15 @@ class Requantization:
     def thresholds(self, channels: Array) -> Array:
         """Return the sums at which the chosen channels' outputs first reach each value above `low`.
 
-        A formula for the requantization is exact if, and only if, it rises with the sum and has the
-        same thresholds between `lowest` and `highest`.
+        Take a formula whose result never falls when the sum rises. It equals the requantization
+        if, and only if, it has the same thresholds between `lowest` and `highest`.
 
         Args:
             channels: bool `[o]`; the multipliers of these channels must be positive.
 
         Returns:
             int64 `[chosen, high - low]`. A threshold above `highest` is never reached. A threshold
-            below `lowest` is always reached.
+            of `lowest` or below is always reached.
         """
         values = np.arange(self.low - self.zero_point + 1, self.high - self.zero_point + 1)
         if self.reals is not None:
@@ -215,7 +218,8 @@ class Requantization:
     def _bisected(self, moves: Array, values: Array) -> Array:
         """Return the thresholds of the chosen channels for `values` (outputs minus zero point).
 
-        The result is int64 `[o, values]`. A value that is never reached has `highest + 1`.
+        The result is int64 `[chosen, values]`. The threshold of a value that is never reached is
+        `highest + 1`.
         """
         if self.reals is None:
             raise ValueError("gemmlowp's thresholds need no search")
@@ -240,7 +244,7 @@ _MINIMUM = -(1 << 62)
 
 
 def folded_bias(bias: Array | None, weights: Array, zero_point: int) -> Array:
-    """Return the bias minus the part of every sum that the input's zero point adds, int64 `[o]`.
+    """Return the bias minus what the input's zero point adds to each sum, int64 `[o]`.
 
     Args:
         bias: `[o]` or None.
@@ -261,5 +265,5 @@ def sum_range(bias: Array, weights: Array, dtype: DType = DType.INT8) -> tuple[A
 
 
 def fits_int32(range_: tuple[Array, Array]) -> bool:
-    """Return whether these sums, and partial sums in any order, fit into int32."""
+    """Return whether these sums fit into int32, as do all partial sums that include the bias."""
     return bool((range_[0] >= -INT32_MAX).all() and (range_[1] <= INT32_MAX).all())

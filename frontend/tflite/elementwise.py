@@ -27,7 +27,7 @@ def _unary(kind: str) -> Converter:
 def _binary(
     kind: str, options: Any | None = None, dtypes: frozenset[DType] = ARITHMETIC
 ) -> Converter:
-    """Return a converter; `options` is the class with the fused activation, if there is one."""
+    """Return a converter; `options` is the class of options with the fused activation, if any."""
 
     def convert(operation: TfliteOperation) -> None:
         activation = Activation.NONE

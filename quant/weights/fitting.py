@@ -1,9 +1,10 @@
 """Fitting of weights to the noise in their inputs.
 
-The noise that earlier layers add to a product's input depends on the input, because weights are
-rounded and ranges are clipped. A linear model of the noise given the noisy input is merged into the
-weights (the asymmetric reconstruction of Nagel et al., "Up or Down? Adaptive Rounding for
-Post-Training Quantization", ICML 2020, as ridge regression). The ridge is chosen by
+A product is a convolution or a dense layer. The noise that earlier layers add to its input depends
+on the input, because weights are rounded and ranges are clipped. A linear model predicts the noise
+from the noisy input, and is merged into the weights, so that they cancel the predicted noise. This
+is the asymmetric reconstruction of Nagel et al., "Up or Down? Adaptive Rounding for Post-Training
+Quantization", ICML 2020, by ridge regression. The ridge (the amount of regularization) is chosen by
 cross-validation: the model is fitted to one half of the samples and evaluated on the other.
 """
 
@@ -22,11 +23,12 @@ _RIDGES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
 @dataclass(frozen=True)
 class Noise:
-    """Moments about the mean, of one half of the samples.
+    """Moments about the mean of a product's input and of its noise, over one half of the samples.
 
     Attributes:
-        moments: second moments of the stored input, `[groups, taps, taps]`.
-        crossed: moments of its error with it: `[g, i, j]` is the mean of error i times input j.
+        moments: second moments of the noisy input, `[groups, taps, taps]`.
+        crossed: `[groups, taps, taps]`; `[g, i, j]` is the mean of the noise of tap i times the
+            noisy input of tap j.
     """
 
     moments: Array

@@ -1,10 +1,12 @@
 """Conversion of products' weights and biases to integers.
 
-TensorFlow Lite 8-bit quantization specification: int8 in [-127, 127], symmetric, one scale per
-output channel; an int32 bias of scale `input scale * weight scale`.
+A product is a convolution or a dense layer. As in TensorFlow Lite's 8-bit quantization
+specification, weights are int8 in [-127, 127] with zero point 0 and one scale per output channel.
+The bias is int32, and its scale is `input scale * weight scale`.
 
 Each product is treated as matrices, one per group: weights `[groups, outputs, taps]`, times windows
-of the input `[groups, rows, taps]`. A depthwise convolution has a group for each input channel.
+of the input `[groups, rows, taps]`. `outputs` counts the output channels of one group. A depthwise
+convolution has a group for each input channel.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _SHRINK = tuple(1.0 - 0.02 * i for i in range(26))
 
 @dataclass(frozen=True)
 class StoredProduct:
-    """A product's constants: int8 weights in the operator's layout, scales, and int32 bias."""
+    """A product's constants: int8 weights in the operator's layout, their scales, int32 bias."""
 
     weights: Array
     scale: Array
@@ -57,7 +59,7 @@ def from_matrices(node: Node, matrices: Array, value: Value) -> Array:
 def windows(node: Node, x: Array) -> Array:
     """Return the windows of a product's real input, float32 `[groups, rows, taps]`.
 
-    Taps outside the input have zeros.
+    Taps outside the input are 0.
     """
     rule = weights_rule(node.op)
     found, groups = rule.windows(node, x), rule.groups(node)
@@ -67,7 +69,7 @@ def windows(node: Node, x: Array) -> Array:
 
 
 def real_bias(node: Node) -> Array:
-    """Return a product's bias as float64 `[outputs]`, or zeros if it has none."""
+    """Return a product's bias for all output channels as float64, or zeros if it has none."""
     bias = node.optional(2)
     if bias is None:
         return np.zeros(node.input(1).type.shape[channel_axis(node)])
@@ -80,11 +82,11 @@ def largest_scales(matrices: Array) -> Array:
 
 
 def clipped_scales(matrices: Array, importance: Array) -> Array:
-    """Return the scales with the least squared error for rounding to nearest.
+    """Return the scales for which rounding to nearest has the least squared error.
 
     Args:
         matrices: weights, `[groups, outputs, taps]`.
-        importance: weight of a squared error for each tap, `[groups, taps]`.
+        importance: factor by which each tap's squared error counts, `[groups, taps]`.
     """
     full = largest_scales(matrices)
     best, least = full, np.full(full.shape, np.inf)
@@ -112,11 +114,11 @@ def safe_scales(scales: Array, matrices: Array, bias: Array, input_scale: float)
 
 
 def nearest(matrices: Array, scales: Array) -> Array:
-    """Round each weight to the nearest integer, as float64."""
+    """Divide weights by their scales, round to nearest, and clip to +-`LIMIT`, as float64."""
     return np.clip(np.rint(matrices / scales[..., None]), -LIMIT, LIMIT)
 
 
 def stored_bias(bias: Array, input_scale: float, scales: Array) -> Array:
-    """Convert a real bias to int32."""
+    """Convert a real bias to int32 in units of `input_scale * scales`; clip what exceeds int32."""
     units = np.rint(bias / (input_scale * scales))
     return np.clip(units, -(2.0**31), 2.0**31 - 1).astype(np.int32)

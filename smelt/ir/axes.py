@@ -98,7 +98,7 @@ def along_last(node: Node, count: int = 1) -> Axes:
 def reduced(
     node: Node, gone: Sequence[int], rebuild: Rebuild, others: Sequence[AxisNames | None] = ()
 ) -> Axes:
-    """Return axes for a node whose result has those of the first operand without the `gone`."""
+    """Return axes for a node whose result has the first operand's axes except those in `gone`."""
     names = tuple(range(_rank(node.input(0))))
     kept = tuple(name for name in names if name not in gone)
     return Axes(names, (names, *others), (kept,), rebuild)

@@ -68,7 +68,7 @@ def test_repeated_flashing_works_if_the_server_resets_the_chip(name: str) -> Non
     ],
 )
 def test_repeated_flashing_works_without_reset(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The firmware starts with the registers that the firmware before it left."""
+    """The firmware starts with the register values that the earlier firmware left."""
     kind = f"gdb-{boards.load(name).startup}"
     program = PROGRAMS[kind]
     (command,) = program.commands
@@ -80,7 +80,7 @@ def test_repeated_flashing_works_without_reset(name: str, monkeypatch: pytest.Mo
 
 @pytest.mark.quick(name=("mps2-an505",))
 @pytest.mark.parametrize("name", ["netduinoplus2", "mps2-an505"])
-def test_a_start_from_inside_a_handler_resets_the_chip(name: str, tmp_path: Path) -> None:
+def test_firmware_started_inside_a_handler_resets_the_chip(name: str, tmp_path: Path) -> None:
     board = boards.load(name)
     simulable(board)
     if shutil.which("gdb-multiarch") is None:
@@ -92,9 +92,8 @@ def test_a_start_from_inside_a_handler_resets_the_chip(name: str, tmp_path: Path
         script.write_text(INSIDE_A_HANDLER.format(server=simulator.gdb))
         command = ["gdb-multiarch", "-nx", "-batch", "-x", str(script), str(elf.path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as gdb:
-            with connected(
-                elf, artifact, simulator.port
-            ) as device:  # its first byte causes the interrupt
+            # The first byte that the host sends causes the interrupt.
+            with connected(elf, artifact, simulator.port) as device:
                 device.run(device_inputs(artifact.graph, sample))
             assert gdb.stdout is not None
             assert " in smelt_uart_interrupt ()" in gdb.stdout.read()

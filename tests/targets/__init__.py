@@ -1,1 +1,1 @@
-"""Targets and models of their cycles."""
+"""Tests of the targets' catalog and of the cycle estimates."""

@@ -23,14 +23,14 @@ _OUTPUT = Quant.per_tensor(1 / 128)
 _OUTPUT_BITS = 7
 
 _DEPTH_LIMIT = 1 << 15
-"""Fewer squares than this of int8 numbers without zero point have a sum that fits in 32 bits."""
+"""The sum of fewer squares than this fits in int32: |int8 number - zero point| is at most 255."""
 
 
 @dataclass(frozen=True)
 class L2Normalization(Op):
     """`x` divided by the square root of the sum of its squares along the last axis.
 
-    The divisor is at least `least`.
+    For floats, the divisor is at least `least`.
     """
 
     least: float = 1e-6
@@ -69,7 +69,7 @@ class L2Normalization(Op):
             )
 
     def overhead(self, node: Node) -> int:
-        """Return the cost of integer square roots: one for each different sum of squares."""
+        """Return the cost of the integer square roots: at most one for each vector."""
         x = node.input(0).type
         return 8 * OPERATOR * x.size // x.shape[-1] if x.is_quantized and x.size else 0
 

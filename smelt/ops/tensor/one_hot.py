@@ -1,4 +1,4 @@
-"""OneHot: adds an axis with one value at an index, and another value elsewhere."""
+"""OneHot: adds an axis that has the on value at each index and the off value elsewhere."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from smelt.ops.constraints import arrays, operands, same_quant
 
 @dataclass(frozen=True)
 class OneHot(Op):
-    """Inputs: two values, for elsewhere and for the index; and the indices, of any number type.
+    """Inputs: `values`, a vector of the off value and the on value; and `indices`, of any shape.
 
     The output has an additional axis of size `depth` at position `axis`. A negative index counts
-    from the end of that axis. For an index out of range, all elements are the first value. Real
-    indices are rounded towards zero.
+    from the end of that axis. For an index out of range, all elements are the off value. Indices
+    are integers, float32 or float64; floats are rounded towards zero.
     """
 
     depth: int
@@ -34,7 +34,7 @@ class OneHot(Op):
         values, indices = operands(self, inputs, 2)
         if values.shape != (2,) or self.depth < 0 or not 0 <= self.axis <= len(indices.shape):
             reason = (
-                f"the two values must be a vector of 2 elements, not {values}"
+                f"the off and on values must be a vector of 2 elements, not {values}"
                 if values.shape != (2,)
                 else f"depth {self.depth} is negative"
                 if self.depth < 0
@@ -49,7 +49,7 @@ class OneHot(Op):
         return (TensorType(shape, values.dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """Return the quantization of the two values."""
+        """Return the quantization of the off and on values."""
         return operands(self, inputs, 1)[0].quant
 
     @override
@@ -66,17 +66,17 @@ class OneHot(Op):
         return (np.where(hot, values[1:], values[:1]),)
 
     def objection(self, node: Node) -> str | None:
-        """Return why OneHot cannot be quantized: if its indices are real numbers."""
+        """Return an objection if the indices are real numbers, which cannot be quantized."""
         real = node.input(1).type.dtype is DType.FLOAT32
         return "the indices of OneHot are real numbers" if real else None
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Return True, because each index has elements of its own."""
+        """Return True, because each row of the output depends only on the indices of that row."""
         return True
 
 
 def _places(indices: Array, depth: int) -> Array:
-    """Return the positions (int64) that indices stand for, or one out of range."""
+    """Return the position (int64) of each index; for an index out of range, one out of range."""
     if indices.dtype.kind == "f":
         whole = np.nan_to_num(np.trunc(indices.astype(np.float64)), nan=depth)
         places = np.clip(whole, -depth - 1, depth).astype(np.int64)

@@ -1,4 +1,4 @@
-"""ONNX operators that move data, with their forms in all operator sets, against ONNX Runtime."""
+"""ONNX operators that move data, as several operator sets define them, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class One:
         opset: operator set.
         fed: values of the first operands, which are inputs of the network.
         constants: the other operands; None for an absent one.
-        attributes: of the operator.
+        attributes: the attributes of the operator.
         outputs: number of outputs.
     """
 

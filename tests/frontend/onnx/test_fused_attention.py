@@ -27,7 +27,7 @@ def real(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype(np.float32)
 
 
-def stored(*rows: Any) -> Array:
+def int32s(*rows: Any) -> Array:
     return np.asarray(rows, np.int32)
 
 
@@ -41,7 +41,8 @@ def attention_of(
         order: names of its operands, separated by spaces; `_` for an absent one.
         operands: their values.
         constants: names of the operands that are constants.
-        attributes: of the operator; `results` names its outputs.
+        attributes: the attributes of the operator; but `results` contains the names of its
+            outputs, separated by spaces (default: `y`).
     """
     names = ["" if name == "_" else name for name in order.split()]
     results = attributes.pop("results", "y").split()
@@ -60,9 +61,9 @@ def attention_of(
 
 PROJECTED = {"x": real(BATCH, KEYS, 5), "w": real(5, 3 * WIDTH), "b": real(3 * WIDTH)}
 MASKS: dict[str, Array] = {
-    "lengths": stored(4, 6),
-    "ends and starts": stored(4, 6, 1, 0),
-    "keys": stored([1, 1, 0, 1, 1, 0], [0, 1, 1, 1, 1, 1]),
+    "lengths": int32s(4, 6),
+    "ends and starts": int32s(4, 6, 1, 0),
+    "keys": int32s([1, 1, 0, 1, 1, 0], [0, 1, 1, 1, 1, 1]),
     "scores": np.tril(np.ones((BATCH, KEYS, KEYS), np.int32), 2),
 }
 
@@ -100,16 +101,16 @@ def test_values_may_be_wider_than_queries_and_keys() -> None:
     agrees(*given)
 
 
-def test_keys_of_a_fully_masked_sample_are_weighed() -> None:
-    """Masking adds a finite number to the scores, so that onnxruntime still weighs the keys."""
-    operands = {**PROJECTED, "m": stored([0] * KEYS, [1] * KEYS)}
+def test_a_fully_masked_sample_still_attends_to_its_keys() -> None:
+    """Masking adds a finite number to each score: if all keys are masked, none gets weight 0."""
+    operands = {**PROJECTED, "m": int32s([0] * KEYS, [1] * KEYS)}
     for constants in (("w", "b"), ("w", "b", "m")):
         agrees(*attention_of("Attention", "x w b m", operands, constants))
 
 
 Q, K, V = real(BATCH, QUERIES, WIDTH), real(BATCH, KEYS, WIDTH), real(BATCH, KEYS, 2 * WIDTH)
 APART = {"q": Q, "k": K, "v": V, "b": real(4 * WIDTH)}
-CROSS = {"lengths": stored(4, 6), "keys": MASKS["keys"]}
+CROSS = {"lengths": int32s(4, 6), "keys": MASKS["keys"]}
 
 
 @pytest.mark.parametrize(
@@ -124,14 +125,14 @@ CROSS = {"lengths": stored(4, 6), "keys": MASKS["keys"]}
         ("q k v _ _ s1", "", {}),
     ],
 )
-@pytest.mark.parametrize("known", [False, True])
-def test_heads_of_separate_operands(
-    order: str, mask: str, attributes: dict[str, Any], known: bool
+@pytest.mark.parametrize("constant", [False, True])
+def test_multi_head_attention_of_separate_operands(
+    order: str, mask: str, attributes: dict[str, Any], constant: bool
 ) -> None:
     every = {**APART, "s": real(BATCH, HEADS, QUERIES, KEYS), "s1": real(1, 1, QUERIES, KEYS)}
     every |= {"m": CROSS[mask]} if mask else {}
     operands = {name: every[name] for name in order.split() if name != "_"}
-    constants = [name for name in operands if known and name in ("b", "m", "s", "s1")]
+    constants = [name for name in operands if constant and name in ("b", "m", "s", "s1")]
     agrees(*attention_of("MultiHeadAttention", order, operands, constants, **attributes))
 
 
@@ -145,7 +146,7 @@ def test_keys_and_values_may_be_split_into_heads_already() -> None:
     agrees(*attention_of("MultiHeadAttention", "q k v", operands))
 
 
-def test_keys_and_values_may_be_outputs() -> None:
+def test_keys_and_values_may_also_be_outputs() -> None:
     given = attention_of("MultiHeadAttention", "q k v", {"q": Q, "k": K, "v": V}, results="y pk pv")
     agrees(*given)
 
@@ -206,11 +207,11 @@ REFUSED: dict[str, tuple[str, str, Operands, dict[str, Any], str]] = {
         *("Attention", "x w b m", {**PROJECTED, "m": np.ones((BATCH, 1, 8, 8), np.int32)}, {}),
         "mask i32.* is not supported; use the number of keys",
     ),
-    "mask": (
+    "one-dimensional mask of unsupported size": (
         *("Attention", "x w b m", {**PROJECTED, "m": np.ones(3 * BATCH + 2, np.int32)}, {}),
         "mask i32.* is not supported; use the number of keys",
     ),
-    "less than no keys": (
+    "negative number of keys": (
         *(
             "Attention",
             "x w b m",
@@ -227,11 +228,11 @@ REFUSED: dict[str, tuple[str, str, Operands, dict[str, Any], str]] = {
         *("MultiHeadAttention", "p", {"p": real(BATCH, KEYS, 0, 3, SIZE)}, {}),
         "queries have 0 heads",
     ),
-    "heads": (
+    "width is no multiple of heads": (
         *("Attention", "x w b", PROJECTED, {"num_heads": 4}),
         "cannot be divided into 4 heads",
     ),
-    "sizes": (
+    "sizes with a wrong sum": (
         *("Attention", "x w b", PROJECTED, {"qkv_hidden_sizes": [6, 6, 5]}),
         r"qkv_hidden_sizes \[6, 6, 5\] must be",
     ),
