@@ -28,12 +28,6 @@ P = ParamSpec("P")
 CodeT = TypeVar("CodeT", bound="Assembler")
 _ON_STACK = re.compile(r"\bsp(?:, #(\d+)\]|\]|, \{)")
 
-LONGEST = 4095
-"""Length of a string that every C compiler supports (C99, section 5.2.4.1)."""
-
-_START = '        ".syntax unified\\n"'
-"""The first line of every statement."""
-
 
 class Opcode(Generic[P]):
     """An instruction with one operand form: a function that checks operands and returns their text.
@@ -70,19 +64,11 @@ class BranchRange:
     forward: int
 
 
-@dataclass
-class _KeptLines:
-    """C lines that must stay in one statement, and the total length of their strings."""
-
-    lines: list[str]
-    length: int
-
-
 class Assembler:
     """A sequence of instructions."""
 
     def __init__(self) -> None:
-        self._pieces: list[_KeptLines] = []
+        self._lines: list[str] = []
         self._code: list[tuple[int, str, str]] = []
         self._size = 0
         self._repeats = False
@@ -90,23 +76,11 @@ class Assembler:
         self._waiting: list[tuple[int, Label, BranchRange]] = []
 
     @property
-    def statements(self) -> tuple[str, ...]:
-        """The lines of one C statement, or of several if its string would exceed `LONGEST`.
-
-        The statements follow each other in a function with no other code (`naked`), so that the
-        compiler inserts nothing between them.
-        """
+    def text(self) -> str:
+        """The lines of the C statement (see `asm_statement`)."""
         if self._waiting:
             raise EncodingError(f"label {self._waiting[0][1].digit} is never placed")
-        whole = sum(piece.length for piece in self._pieces) <= LONGEST
-        found, length = [list[str]()], 0
-        for piece in self._pieces:
-            if not whole and length and length + piece.length > LONGEST - len(_START.strip()):
-                found.append([_START])
-                length = 0
-            found[-1] += piece.lines
-            length += piece.length
-        return tuple("\n".join(lines) for lines in found)
+        return "\n".join(self._lines)
 
     @property
     def size(self) -> int:
@@ -122,19 +96,19 @@ class Assembler:
     def describe(self, text: str) -> None:
         """Add a comment before the code, which says what each register contains."""
         lines = (f"         * {line}" for line in text.split("\n"))
-        self._write("        /*", *lines, "         */")
+        self._lines += ["        /*", *lines, "         */"]
 
     def comment(self, text: str) -> None:
         """Add a comment on a line of its own."""
-        self._write(f"        /* {text} */")
+        self._lines.append(f"        /* {text} */")
 
     def blank(self) -> None:
         """Add an empty line."""
-        self._write("")
+        self._lines.append("")
 
     def start(self) -> None:
-        """Add the first line of a statement."""
-        self._write(_START, length=len(".syntax unified\n"))
+        """Add the first line of the statement."""
+        self._lines.append('        ".syntax unified\\n"')
 
     def place(self, label: Label) -> None:
         """Place a label here."""
@@ -212,15 +186,7 @@ class Assembler:
     def _write_code(self, text: str, note: str = "") -> None:
         """Add a line for the assembler."""
         note = f" /* {note} */" if note else ""
-        self._write(f'        "{text}\\n"{note}', length=len(text) + 1)
-
-    def _write(self, *lines: str, length: int = 0) -> None:
-        """Add C lines with strings of this length; lines of a repeated part stay together."""
-        if self._repeats:
-            self._pieces[-1].lines += lines
-            self._pieces[-1].length += length
-        else:
-            self._pieces.append(_KeptLines([*lines], length))
+        self._lines.append(f'        "{text}\\n"{note}')
 
 
 def _check_distance(source: int, target: int, reach: BranchRange) -> None:

@@ -285,7 +285,7 @@ def _function(sums: BlockSums, core: HalfwordCore) -> BlockFunction:
         ),
         taps.length,
         taps.length * apart if apart > 1 else 0,
-        core.assembly(sums).statements,
+        core.assembly(sums).text,
     )
 
 

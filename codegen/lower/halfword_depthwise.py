@@ -95,13 +95,13 @@ class PairsFunction:
         name: The suffix of its name.
         largest: The largest number of taps in a chunk.
         taps: The taps in C.
-        assembly: The text of each of its statements.
+        assembly: C lines of its statement.
     """
 
     name: str
     largest: int
     taps: tuple[TapOfPlane, ...]
-    assembly: tuple[str, ...]
+    assembly: str
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ def _parameters(
                 f"pairs{largest}" if several else "pairs",
                 largest,
                 _taps(plane, core.chunks(plane, largest)),
-                core.pairs(plane, scaling, core.chunks(plane, largest)).statements,
+                core.pairs(plane, scaling, core.chunks(plane, largest)).text,
             )
             for largest in channels.chunks
         ),

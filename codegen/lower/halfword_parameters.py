@@ -37,7 +37,7 @@ class BlockFunction:
         stretches: The stretches of taps.
         length: Weights per channel.
         together: Bytes of the weights of interleaved channels; 0 if they are not interleaved.
-        assembly: The text of each of its statements.
+        assembly: C lines of its statement.
     """
 
     name: str
@@ -45,7 +45,7 @@ class BlockFunction:
     stretches: tuple[StretchText, ...]
     length: int
     together: int
-    assembly: tuple[str, ...]
+    assembly: str
 
 
 @dataclass(frozen=True)

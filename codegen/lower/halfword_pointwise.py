@@ -117,13 +117,13 @@ class PointwiseBlock:
     """The assembly of the function that computes a block of pixels.
 
     Attributes:
-        statements: The text of each of its statements.
+        text: The lines of its C statement.
         numbers: The fields of the struct that it reads after `outputs`.
         cost: The cost for the layer with these fields.
         specialized: The cost of the function for this layer alone.
     """
 
-    statements: tuple[str, ...]
+    text: str
     numbers: Mapping[str, int]
     cost: BlockCost
     specialized: BlockCost
@@ -154,7 +154,7 @@ class HalfwordPointwiseParameters(Parameters):
 
     Attributes:
         condition: The preprocessor condition for the assembly.
-        assembly: The text of each of its statements.
+        assembly: C lines of its statement.
         chains: The chains in C.
         scaling: The requantization of sums.
         fields: Words of a channel's row of constants.
@@ -162,7 +162,7 @@ class HalfwordPointwiseParameters(Parameters):
     """
 
     condition: str
-    assembly: tuple[str, ...]
+    assembly: str
     chains: tuple[ChainText, ...]
     scaling: ScalingSteps
     fields: int
@@ -272,7 +272,7 @@ class PointwiseLayer:
             stem=kind,
             parameters=HalfwordPointwiseParameters(
                 condition=self.condition,
-                assembly=block.statements,
+                assembly=block.text,
                 chains=taps.texts(self.apart),
                 scaling=replace(scaling.steps, drop=0, shift=0),
                 fields=scaling.rows.shape[1],

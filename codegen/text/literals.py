@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import isinf, isnan
 from typing import Any
 
@@ -14,18 +14,6 @@ from smelt.ir import Array, DType
 
 _COLUMNS = 96
 """Maximum length of a line of array elements."""
-
-_ASSEMBLY_COLUMNS = 86
-"""Maximum length of a line of assembly, without its quotes and indentation."""
-
-_TESTS = ("cmp ", "subs ", "tst ", "ands ", "lsrs ")
-"""Beginnings of the instructions that set the flags for a conditional branch."""
-
-_BRANCHES = ("beq ", "bne ", "blo ", "bhi ")
-"""Beginnings of conditional branches."""
-
-_ALONE = frozenset({"b", "bl", "bx", "push", "pop", *(branch.strip() for branch in _BRANCHES)})
-"""Mnemonics of instructions that share their string with no later one."""
 
 
 def c_float(value: float) -> str:
@@ -109,45 +97,3 @@ def _wide(value: int, dtype: DType) -> str:
     if value == low:
         return "INT32_MIN" if dtype is DType.INT32 else "INT64_MIN"
     return str(value)
-
-
-def c_assembly(lines: Iterable[str]) -> str:
-    """Return lines of Arm assembly as C strings in an `__asm__` statement.
-
-    A string contains one step: instructions that load, then some that compute, then some that
-    store, as many as its columns hold. Three or more instructions of one mnemonic begin a string.
-    A conditional branch follows the instruction that it tests.
-    """
-    waiting = [line.replace("\\", "\\\\") for line in lines]
-    rows: list[list[str]] = []
-    for i, text in enumerate(waiting):
-        row = rows[-1] if rows else []
-        if row and _joins(row, waiting[i : i + 3]) and _width(row, text) <= _ASSEMBLY_COLUMNS:
-            row.append(text)
-        else:
-            rows.append([text])
-    return "".join(f'        "{"; ".join(row)}\\n"\n' for row in rows)
-
-
-def _width(row: Sequence[str], text: str) -> int:
-    """Return the columns of a string of assembly with one more instruction."""
-    return len("; ".join((*row, text)))
-
-
-def _joins(row: Sequence[str], following: Sequence[str]) -> bool:
-    """Return whether the first of the following instructions continues the step of a row."""
-    text, last = following[0], row[-1]
-    if text.startswith(_BRANCHES):
-        return last.startswith(_TESTS)
-    if not 0 <= _phase(last) <= _phase(text):
-        return False
-    run = {line.split(" ")[0] for line in following}
-    return len(following) < 3 or len(run) > 1 or last.startswith(f"{run.pop()} ")
-
-
-def _phase(instruction: str) -> int:
-    """Return 0 for Arm's loads, 1 for computations, 2 for stores, -1 for what stands alone."""
-    mnemonic = instruction.split(" ")[0]
-    if instruction.startswith(".") or instruction.endswith(":") or mnemonic in _ALONE:
-        return -1
-    return {"ld": 0, "st": 2}.get(mnemonic[:2], 1)

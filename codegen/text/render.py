@@ -9,9 +9,10 @@ from typing import cast
 
 from jinja2 import BaseLoader, Environment, FileSystemLoader, StrictUndefined
 
+from smelt.codegen.text.assembly import asm_statement, c_assembly
 from smelt.codegen.text.expressions import in_parentheses, minus, offset, times
 from smelt.codegen.text.layout import laid_out
-from smelt.codegen.text.literals import c_assembly, c_comment, c_float, c_int, code_span, grouped
+from smelt.codegen.text.literals import c_comment, c_float, c_int, code_span, grouped
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.template_cache import BesideTemplates
 
@@ -35,6 +36,7 @@ def environment() -> Environment:
         bytecode_cache=BesideTemplates(Path(folder)),
     )
     cast("dict[str, object]", env.globals)["header"] = HEADER
+    env.filters["asm_statement"] = asm_statement
     env.filters["c_assembly"] = c_assembly
     env.filters["c_float"] = c_float
     env.filters["c_int"] = c_int

@@ -3,18 +3,15 @@ the instructions that it records."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from smelt import targets
 from smelt.boards.disassembly import disassemble
@@ -29,11 +26,11 @@ from smelt.codegen.backends.armv7m.convolution_rows_assembly import LineSums, ou
 from smelt.codegen.backends.armv7m.dense_assembly import RowSums, row
 from smelt.codegen.backends.armv7m.depthwise_3x3_assembly import SlidingLines, lines
 from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
-from smelt.codegen.lower import assembly_builder
-from smelt.codegen.lower.assembly_builder import LONGEST, Assembler, Label
+from smelt.codegen.lower.assembly_builder import Assembler, Label
 from smelt.codegen.lower.registers import LR, R0, R1, R2, R3, R4, R8, SP, EncodingError
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import BlockSums, grouped
+from smelt.codegen.text.assembly import asm_statement
 from smelt.targets.instructions import Kind
 
 ANY: Any = (
@@ -115,7 +112,7 @@ def test_armv7m_refuses_operands_that_cannot_be_encoded(wrong: Callable[[Armv7m]
 def test_modified_immediates(value: int, text: str) -> None:
     a = Armv7m()
     a.mov(R1, value)
-    assert a.statements == (f'        "mov r1, {text}\\n"',)
+    assert a.text == f'        "mov r1, {text}\\n"'
 
 
 def test_text_of_a_statement() -> None:
@@ -128,8 +125,7 @@ def test_text_of_a_statement() -> None:
     a.b(done, "eq")
     a.bl(top, "far")
     a.place(done)
-    (lines,) = a.statements
-    assert lines.split("\n") == [
+    assert a.text.split("\n") == [
         "        /*",
         "         * r0: inputs,",
         "         * r1: weights.",
@@ -145,58 +141,6 @@ def test_text_of_a_statement() -> None:
     ]
     assert len(a.instructions) == 4
     assert [i.kind for i in a.instructions[:2]] == [Kind.LOAD_MANY] * 2
-
-
-class TextAssembler(Assembler):
-    """An assembler that emits any text as an instruction."""
-
-    def program(self, steps: Steps) -> Steps:
-        """Emit a comment for None, an instruction for a text, a repetition for a list of texts."""
-        self.start()
-        for step in steps:
-            match step:
-                case None:
-                    self.comment("Of the sums.")
-                case str():
-                    self.emit("x", step, note="far" if len(step) == 7 else "")
-                case _:
-                    with self.repeat(7):
-                        for text in step:
-                            self.emit("x", text)
-        return steps
-
-
-Steps = Sequence[str | Sequence[str] | None]
-operands = st.integers(1, 60).map(lambda n: "a" * n)
-repeated = st.lists(operands, min_size=1, max_size=40)
-steps_of_programs = st.lists(st.one_of(operands, repeated, st.none()), min_size=10, max_size=60)
-
-
-def strings(lines: str) -> list[str]:
-    return [text.replace(r"\n", "n") for text in re.findall(r'^ *"(.*)"', lines, re.M)]
-
-
-def test_a_short_program_is_one_statement() -> None:
-    a = TextAssembler()
-    a.program(["mov r0, r1"] * 100)
-    (lines,) = a.statements
-    assert lines.count("\n") == 100
-
-
-@given(steps_of_programs.map(lambda found: found * 4))
-def test_a_long_program_is_cut_into_short_statements(steps: Steps) -> None:
-    a, whole = TextAssembler(), TextAssembler()
-    a.program(steps)
-    first, *others = a.statements
-    assert all(text.split("\n")[0] == '        ".syntax unified\\n"' for text in others)
-    for text in a.statements:
-        assert sum(map(len, strings(text))) <= LONGEST
-        assert text.count(".rept") == text.count(".endr")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assembly_builder, "LONGEST", 1 << 20)
-        whole.program(steps)
-        rest = (line for lines in others for line in lines.split("\n")[1:])
-        assert "\n".join([first, *rest]) == whole.statements[0]
 
 
 @pytest.mark.parametrize(("count", "condition"), [(127, "eq"), (1023, "")])
@@ -225,7 +169,7 @@ def test_wrong_uses_of_labels_are_refused() -> None:
     with pytest.raises(EncodingError, match="another label 9"):
         a.here(9)
     with pytest.raises(EncodingError, match="never placed"):
-        _ = a.statements
+        _ = a.text
     with pytest.raises(EncodingError, match="several"), a.repeat(2):
         a.here(1)
 
@@ -356,8 +300,7 @@ def code_of_each_kind() -> dict[str, Assembler]:
 def test_recorded_instructions_equal_the_disassembly(name: str, tmp_path: Path) -> None:
     code, source = code_of_each_kind()[name], tmp_path / "block.c"
     target = "cortex-m0" if name.startswith("armv6m") else "cortex-m3"
-    statements = "".join(f"    __asm__(\n{lines}\n    );\n" for lines in code.statements)
-    source.write_text(f"__attribute__((naked)) void block(void) {{\n{statements}}}\n")
+    source.write_text(f"__attribute__((naked)) void block(void) {{\n{asm_statement(code.text)}}}\n")
     compiled = source.with_suffix(".o")
     flags = targets.get(target).arch_flags
     subprocess.run(["arm-none-eabi-gcc", *flags, "-c", source, "-o", compiled], check=True)

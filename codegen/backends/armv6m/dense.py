@@ -50,7 +50,7 @@ class FourWeightsParameters(Parameters):
     Attributes:
         title: text of the function's comment.
         condition: preprocessor condition for the assembly.
-        assembly: C lines of each assembly statement.
+        assembly: C lines of its statement.
         scaling: requantization of the sums.
         depth: number of inputs.
         outputs: number of outputs.
@@ -59,7 +59,7 @@ class FourWeightsParameters(Parameters):
 
     title: str
     condition: str
-    assembly: tuple[str, ...]
+    assembly: str
     scaling: ScalingSteps
     depth: int
     outputs: int
@@ -100,7 +100,7 @@ def _dense(
     parameters = FourWeightsParameters(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
         condition=CONDITION,
-        assembly=dense(scaling, outputs, depth, unrolled).statements,
+        assembly=dense(scaling, outputs, depth, unrolled).text,
         scaling=scaling.steps,
         depth=depth,
         outputs=outputs,

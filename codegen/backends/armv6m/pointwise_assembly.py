@@ -100,7 +100,7 @@ def pointwise(sums: PointwiseSums, groups: tuple[int, ...], own: BlockSums) -> P
         turns = -(-n // chain.length) if chain.looped else 0
         linked = n > 0 and i + 1 < len(sums.chains)
         channel += n * group_instructions(chain.size, 2) + 2 * linked + 4 * turns
-    return PointwiseBlock(a.statements, numbers, BlockCost(once, channel, a.size), block_cost(own))
+    return PointwiseBlock(a.text, numbers, BlockCost(once, channel, a.size), block_cost(own))
 
 
 def _jumps(sums: PointwiseSums, groups: tuple[int, ...], marks: _CodeMarks) -> list[int]:

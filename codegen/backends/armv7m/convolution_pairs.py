@@ -76,7 +76,7 @@ class PairsOfTapsParameters(Parameters):
         title: text of the function's comment.
         images: the loop over images.
         condition: preprocessor condition for the assembly.
-        assembly: C lines of each assembly statement of the function for a block.
+        assembly: C lines of the statement of the function for a block.
         scaling: requantization of the sums.
         fields: words of requantization constants for one channel and for two.
         outputs: number of output channels.
@@ -90,7 +90,7 @@ class PairsOfTapsParameters(Parameters):
     title: str
     images: ImageLoop
     condition: str
-    assembly: tuple[str, ...]
+    assembly: str
     scaling: ScalingSteps
     fields: tuple[int, int]
     outputs: int
@@ -162,7 +162,7 @@ def _parameters(product: ImageProduct, sums: PairsOfTaps) -> PairsOfTapsParamete
         title=product.window.title(product.node),
         images=product.place.images,
         condition=CONDITION,
-        assembly=block(sums).statements,
+        assembly=block(sums).text,
         scaling=sums.scaling.steps,
         fields=(fields, 2 * fields),
         outputs=sums.outputs,

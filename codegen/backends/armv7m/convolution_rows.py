@@ -223,7 +223,7 @@ def _parameters(
         title=lines.window.title(product.node),
         images=product.place.images,
         condition=CONDITION,
-        assembly=outputs_of_row(sums).statements,
+        assembly=outputs_of_row(sums).text,
         scaling=sums.scaling.steps,
         fields=sums.scaling.rows.shape[1],
         outputs=(sums.outputs, 4 * sums.outputs),

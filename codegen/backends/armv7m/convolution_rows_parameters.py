@@ -79,7 +79,7 @@ class RowsOfPairsParameters(Parameters):
         title: text of the function's comment.
         images: the loop over images.
         condition: preprocessor condition for the assembly.
-        assembly: C lines of each assembly statement of the function for a channel in a row.
+        assembly: C lines of the statement of the function for a channel in a row.
         scaling: requantization of the sums.
         fields: words of requantization constants for a channel.
         outputs: number of output channels, and four times that.
@@ -96,7 +96,7 @@ class RowsOfPairsParameters(Parameters):
     title: str
     images: ImageLoop
     condition: str
-    assembly: tuple[str, ...]
+    assembly: str
     scaling: ScalingSteps
     fields: int
     outputs: tuple[int, int]

@@ -66,7 +66,7 @@ class PairsOfInputsParameters(Parameters):
     Attributes:
         title: text of the function's comment.
         condition: preprocessor condition for the assembly.
-        assembly: C lines of each assembly statement of the function for a row.
+        assembly: C lines of the statement of the function for a row.
         scaling: requantization of the sums.
         offset: number added to weights.
         rows: number of rows.
@@ -83,7 +83,7 @@ class PairsOfInputsParameters(Parameters):
 
     title: str
     condition: str
-    assembly: tuple[str, ...]
+    assembly: str
     scaling: ScalingSteps
     offset: int
     rows: int
@@ -161,7 +161,7 @@ def _parameters(
     return PairsOfInputsParameters(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
         condition=CONDITION,
-        assembly=row(sums).statements,
+        assembly=row(sums).text,
         scaling=sums.scaling.steps,
         offset=sums.offset,
         rows=rows,

@@ -63,12 +63,12 @@ class LinesFunction:
     Attributes:
         name: suffix of its name.
         repairs: index of the repairs behind the weights; None if the function adds no repairs.
-        assembly: C lines of each assembly statement.
+        assembly: C lines of its statement.
     """
 
     name: str
     repairs: int | None
-    assembly: tuple[str, ...]
+    assembly: str
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ def _parameters(
 
 def _function(sums: SlidingLines) -> LinesFunction:
     name = "lines_repaired" if sums.repaired else "lines"
-    return LinesFunction(name, sums.constants if sums.repaired else None, lines(sums).statements)
+    return LinesFunction(name, sums.constants if sums.repaired else None, lines(sums).text)
 
 
 def _scaling(node: Node[DepthwiseConv2D], columns: SharedColumns) -> ShortScaling | None:

@@ -55,8 +55,8 @@ class DspDepthwiseParameters(Parameters):
         right: right shift of the product.
         limits: smallest and largest output.
         widen: instructions that widen pairs of rows.
-        registers: text of a comment: contents of registers in `statements`.
-        statements: instructions that compute the outputs of channels, split into C statements.
+        registers: text of a comment: contents of registers in `channels`.
+        channels: instructions that compute the outputs of channels.
     """
 
     window: str
@@ -79,7 +79,7 @@ class DspDepthwiseParameters(Parameters):
     limits: tuple[int, int]
     widen: tuple[str, ...]
     registers: str
-    statements: tuple[tuple[str, ...], ...]
+    channels: tuple[str, ...]
 
 
 def _parameters(node: Node[DepthwiseConv2D], plan: DepthwisePlan) -> DspDepthwiseParameters:
@@ -107,7 +107,7 @@ def _parameters(node: Node[DepthwiseConv2D], plan: DepthwisePlan) -> DspDepthwis
         limits=(scaling.low, scaling.high),
         widen=plan.widening,
         registers=code.registers,
-        statements=code.statements,
+        channels=tuple(code.lines),
     )
 
 

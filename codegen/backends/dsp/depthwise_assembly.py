@@ -30,9 +30,6 @@ _HELD = 10
 _FARTHEST = 1020
 """The largest offset of LDRD, in bytes."""
 
-_PIECE = 96
-"""Instructions in one assembly statement."""
-
 _OUT, _ROW, _PIXEL, _END, _BIAS, _MULTIPLIER, _LOWER, _ADDEND = range(0, 32, 4)
 _STRIPS, _SINGLE, _NEXT_OUT, _NEXT_INPUTS, _SPAN, _SPILLED = range(32, 56, 4)
 _ALL_STRIPS, _FULL_ROW, _WEIGHTS, _PAIRS, _PLANE, _PAIR_ROW, _FIRST, _LEFT = range(64, 96, 4)
@@ -95,17 +92,6 @@ class ChannelCode:
             f"add sp, sp, #{_FRAME}",
             "pop {r4-r11, pc}",
         ]
-
-    @property
-    def statements(self) -> tuple[tuple[str, ...], ...]:
-        """The instructions, split into statements: ISO C guarantees strings of 4095 characters."""
-        pieces: list[list[str]] = [[]]
-        for line in self.lines:
-            # IT and the instruction that it makes conditional must be in the same statement.
-            if len(pieces[-1]) >= _PIECE and not pieces[-1][-1].startswith("it "):
-                pieces.append([])
-            pieces[-1].append(line)
-        return tuple(map(tuple, pieces))
 
     @property
     def registers(self) -> str:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
-from smelt.codegen.backends.dsp.pointwise_assembly import FIELDS, PointwiseBody, specialized_cost
+from smelt.codegen.backends.dsp.pointwise_assembly import (
+    FIELDS,
+    PointwiseBody,
+    PointwiseParts,
+    specialized_cost,
+)
 from smelt.codegen.backends.dsp.scaling import ScalingStruct
 from smelt.codegen.backends.dsp.tile import DspTile
 from smelt.codegen.lower.kernel import (
@@ -27,13 +32,13 @@ class DspPointwiseParameters(Parameters):
 
     Attributes:
         note: text of the function's comment.
-        pieces: the instructions, split into C statements.
+        parts: the instructions.
         pixels: pixels that are computed together.
         scaling: the requantization in plain C.
     """
 
     note: str
-    pieces: tuple[tuple[str, ...], ...]
+    parts: PointwiseParts
     pixels: int
     scaling: ScalingStruct
 
@@ -59,7 +64,7 @@ def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> S
         stem=kind,
         parameters=DspPointwiseParameters(
             note=tile.scaling.note,
-            pieces=body.pieces,
+            parts=body.parts,
             pixels=tile.pixels,
             scaling=scaling,
         ),

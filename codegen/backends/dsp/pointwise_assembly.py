@@ -43,6 +43,33 @@ after `_WEIGHTS` is the patch again, the word after `_DEPTH` the number of outpu
 
 
 @dataclass(frozen=True)
+class PointwiseParts:
+    """The instructions of a body, in order; the template puts a comment before each part.
+
+    Attributes:
+        setup: Instructions that compute sizes and addresses once for a layer.
+        group: Instructions that widen the inputs of a group of pixels.
+        heads: Instructions that start the sums of two channels with one, two or three words.
+        chain: Instructions that add the products of all further words.
+        finish: Instructions that requantize the sums and go on to the next two channels.
+        end: Instructions after the last whole pair of channels, and after the last whole group.
+    """
+
+    setup: tuple[str, ...]
+    group: tuple[str, ...]
+    heads: tuple[str, ...]
+    chain: tuple[str, ...]
+    finish: tuple[str, ...]
+    end: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All instructions."""
+        first = self.setup + self.group + self.heads
+        return first + self.chain + self.finish + self.end
+
+
+@dataclass(frozen=True)
 class PointwiseBody:
     """A body for 1x1 convolutions with equal shifts and limits.
 
@@ -75,10 +102,16 @@ class PointwiseBody:
         return _WIDENED[self.tile.optimize]
 
     @property
-    def pieces(self) -> tuple[tuple[str, ...], ...]:
-        """The instructions, split so that no C string becomes too long."""
-        whole = self._setup, self._group, self._heads, self._chain, self._finish, self._end
-        return tuple(map(tuple, whole))
+    def parts(self) -> PointwiseParts:
+        """The instructions."""
+        return PointwiseParts(
+            setup=tuple(self._setup),
+            group=tuple(self._group),
+            heads=tuple(self._heads),
+            chain=tuple(self._chain),
+            finish=tuple(self._finish),
+            end=tuple(self._end),
+        )
 
     def cost(self, pixels: int) -> BodyCost:
         """Return the cost for a layer of the tile's sizes with `pixels` pixels."""
@@ -94,8 +127,8 @@ class PointwiseBody:
         pairs = -(-t.outputs // 2)
         glue = 17 + 2 * n + (6 + n) * t.odd
         groups = -(-pixels // n)
-        lines = [line for piece in self.pieces for line in piece]
-        return BodyCost(count + groups * (glue + widened + tail + pairs * pair), _bytes(lines))
+        executed = count + groups * (glue + widened + tail + pairs * pair)
+        return BodyCost(executed, _bytes(self.parts.all))
 
     @property
     def _setup(self) -> list[str]:

@@ -21,12 +21,8 @@ _VECTORS = 64
 _SAVED = _VECTORS + 13 * 4
 """Bytes of all registers that a function saves: d8-d15, r0-r11 and lr."""
 
-_STRING_LIMIT = 3000
-"""Length at which a new C string starts; compilers need not accept more than 4095 characters."""
-
-
-AssemblyLines = tuple[tuple[tuple[str, str], ...], ...]
-"""Blocks of lines; a line is its kind ("instruction" or "note", a comment) and its text."""
+AssemblyLines = tuple[tuple[str, str], ...]
+"""Lines of assembly; a line is its kind ("instruction" or "note", a comment) and its text."""
 
 
 @dataclass
@@ -58,16 +54,8 @@ class HeliumAssembly:
 
     @property
     def body(self) -> AssemblyLines:
-        """The lines, in blocks that each fit into one C string."""
-        blocks: list[list[tuple[str, str]]] = [[]]
-        length = 0
-        for line in self.lines:
-            if length > _STRING_LIMIT and blocks[-1][-1][0] != "note":
-                blocks.append([])
-                length = 0
-            blocks[-1].append(line)
-            length += len(line[1]) + 2 if line[0] == "instruction" else 0
-        return tuple(map(tuple, blocks))
+        """The lines so far."""
+        return tuple(self.lines)
 
     def enter(self) -> None:
         """Save the arguments in registers and the callee-saved registers."""

@@ -1,0 +1,61 @@
+"""Tests of assembly in C: one statement, and pragmas only around long ones."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from smelt.codegen.text.assembly import LONGEST, asm_statement, c_assembly
+
+PRAGMAS = (
+    "#pragma GCC diagnostic push",
+    '#pragma GCC diagnostic ignored "-Woverlength-strings"',
+    "#pragma GCC diagnostic pop",
+)
+
+
+def of_length(characters: int) -> str:
+    """Return a string of so many characters: three or more, of which an escape is one."""
+    return '        "' + r"\\" * (characters - 2) + r'n\n"'
+
+
+def test_a_statement_begins_and_ends_once() -> None:
+    assert asm_statement('        "nop\\n"\n        /* Last. */\n        "bx lr\\n"\n') == (
+        '    __asm__(\n        "nop\\n"\n        /* Last. */\n        "bx lr\\n");\n'
+    )
+
+
+def test_only_long_statements_have_pragmas() -> None:
+    for lines, long in (
+        ([of_length(LONGEST)], False),
+        ([of_length(LONGEST + 1)], True),
+        ([of_length(2000), "        /* " + "x" * 4000 + " */", of_length(LONGEST - 2000)], False),
+        ([of_length(2000), of_length(LONGEST - 1999)], True),
+    ):
+        text = asm_statement("\n".join(lines))
+        assert text.count("__asm__(") == 1
+        assert [line for line in text.split("\n") if line.startswith("#")] == [*PRAGMAS] * long
+
+
+def test_a_step_loads_then_computes_then_stores() -> None:
+    lines = ["ldr r0, [r1]", "add r0, r0, \\w", "str r0, [r1]", "cmp r0, #0", "beq 1b"]
+    assert c_assembly(lines).split("\n") == [
+        '        "ldr r0, [r1]; add r0, r0, \\\\w; str r0, [r1]\\n"',
+        '        "cmp r0, #0; beq 1b\\n"',
+        "",
+    ]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_compilers_accept_long_statements_without_a_warning(compiler: str, tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"not on PATH: {compiler}")
+    source = tmp_path / "long.c"
+    statement = asm_statement("\n".join(['        "nop; nop; nop; nop\\n"'] * 300))
+    assert PRAGMAS[0] in statement
+    source.write_text(f"void nothing(void);\nvoid nothing(void) {{\n{statement}}}\n")
+    flags = ["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-c", "-o", "/dev/null"]
+    subprocess.run([compiler, *flags, str(source)], check=True)
