@@ -142,6 +142,8 @@ class InnerFunction:
         parameters: The template's variables.
         uses: Helpers and headers that its text uses; see `KernelCall`.
         inner: The static functions that it calls; the template gets their names as `inner`.
+        layer: The kind of the `LayerStruct` that it reads; empty if it reads none. The template
+            gets the C type as `layer_type`.
     """
 
     template: str
@@ -149,11 +151,13 @@ class InnerFunction:
     parameters: Parameters
     uses: AbstractSet[str] = frozenset()
     inner: tuple[InnerFunction, ...] = ()
+    layer: str = ""
 
     @property
     def key(self) -> Hashable:
         """A key that is equal only for functions with equal text."""
-        return self.template, _key(self.parameters), tuple(inner.key for inner in self.inner)
+        called = tuple(inner.key for inner in self.inner)
+        return self.template, _key(self.parameters), called, self.layer
 
 
 @dataclass(frozen=True)

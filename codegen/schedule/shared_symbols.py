@@ -85,7 +85,8 @@ class Functions:
                 called, definitions = self._inner_functions(inner.inner)
                 name = f"{self._prefix}_{self._names.distinct(inner.stem)}"
                 self._inner[inner.key] = name
-                missing += [*definitions, _InnerDefinition(name, inner, called)]
+                layer = layer_type(self._prefix, inner.layer) if inner.layer else ""
+                missing += [*definitions, _InnerDefinition(name, inner, layer, called)]
         return tuple(self._inner[inner.key] for inner in functions), missing
 
     def all(self) -> tuple[Function, ...]:
@@ -118,24 +119,27 @@ class InnerParameters(Parameters):
 
     Attributes:
         function: name of the function.
+        layer_type: C type of the `LayerStruct` that the function reads; empty if it reads none.
         inner: names of the static functions that it calls.
     """
 
     function: str
+    layer_type: str
     inner: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _InnerDefinition:
-    """A static function, its name, and the names of the static functions that it calls."""
+    """A static function and what its template gets beside its parameters (`InnerParameters`)."""
 
     name: str
     inner: InnerFunction
+    layer_type: str
     called: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        own = InnerParameters(self.name, self.called)
+        own = InnerParameters(self.name, self.layer_type, self.called)
         return render_c(self.inner.template, own, self.inner.parameters)
 
 
@@ -180,7 +184,12 @@ def _layers(users: Iterable[str]) -> str:
 
 def struct_type(prefix: str, struct: LayerStruct) -> StructType:
     """Return the C type of a struct in a network with the given prefix."""
-    return StructType(f"{prefix}_{struct.kind}_layer_t", tuple(struct.numbers))
+    return StructType(layer_type(prefix, struct.kind), tuple(struct.numbers))
+
+
+def layer_type(prefix: str, kind: str) -> str:
+    """Return the name of the C type of structs of a kind."""
+    return f"{prefix}_{kind}_layer_t"
 
 
 class Constants:

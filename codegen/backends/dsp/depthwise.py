@@ -14,6 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.dsp.convolution import products
+from smelt.codegen.backends.dsp.depthwise_inputs import LAYER
 from smelt.codegen.backends.dsp.depthwise_plan import SCRATCH_WORDS, DepthwisePlan
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import (
@@ -54,7 +55,6 @@ class DspDepthwiseParameters(Parameters):
         signed: whether the scaling has the signed form; see `scaling`.
         right: right shift of the product.
         limits: smallest and largest output.
-        widen: instructions that widen pairs of rows.
         registers: text of a comment: contents of registers in `channels`.
         channels: instructions that compute the outputs of channels.
     """
@@ -77,7 +77,6 @@ class DspDepthwiseParameters(Parameters):
     signed: bool
     right: int
     limits: tuple[int, int]
-    widen: tuple[str, ...]
     registers: str
     channels: tuple[str, ...]
 
@@ -105,7 +104,6 @@ def _parameters(node: Node[DepthwiseConv2D], plan: DepthwisePlan) -> DspDepthwis
         signed=scaling.signed,
         right=scaling.right,
         limits=(scaling.low, scaling.high),
-        widen=plan.widening,
         registers=code.registers,
         channels=tuple(code.lines),
     )
@@ -146,7 +144,7 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
             operands=(
                 Input(0, "input"),
                 Packed("weights", plan.packed),
-                LayerStruct("layer", "dsp_depthwise", plan.numbers),
+                LayerStruct("layer", LAYER, plan.numbers),
                 Scratch("pairs", DType.INT16, 8 * plan.plane),
                 Output(0, "output"),
             ),
@@ -156,7 +154,8 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
                 "estimate": int(np.int64(plan.cost) * w.outputs * output.shape[0]),
                 "calls": 1,
             },
-            uses=frozenset({"SMELT_DSP"}),
+            uses={"SMELT_DSP"},
+            inner=(plan.inputs,),
         )
 
 

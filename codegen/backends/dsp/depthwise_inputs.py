@@ -1,8 +1,14 @@
-"""Assembly that widens inputs of depthwise convolutions: four channels of pairs of rows."""
+"""Functions that widen inputs of depthwise convolutions: four channels of pairs of rows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from smelt.codegen.backends.dsp.assembly import repeated
+from smelt.codegen.lower.kernel import InnerFunction, Parameters
+
+LAYER = "depthwise"
+"""The kind of the structs with the numbers of depthwise convolutions."""
 
 _COLUMN = (
     "ldr r5, [r0, r2]",
@@ -20,6 +26,37 @@ _COLUMN = (
     "str r4, [r1], #4",
 )
 """Widens four channels of two inputs, one above the other, to the upper bytes of halfwords."""
+
+
+@dataclass(frozen=True)
+class DepthwiseInputsParameters(Parameters):
+    """Variables of `backends/dsp/depthwise_inputs.j2`.
+
+    Attributes:
+        vertical: whether columns are two rows of the image apart; see `ChannelCode`.
+        widen: instructions that widen pairs of rows.
+    """
+
+    vertical: bool
+    widen: tuple[str, ...]
+
+
+def input_pairs(*, vertical: bool, unrolled: bool) -> InnerFunction:
+    """Return the C functions that widen inputs, which layers of all windows share.
+
+    Args:
+        vertical: whether columns are two rows of the image apart; see `ChannelCode`.
+        unrolled: whether to widen two columns per turn.
+    """
+    return InnerFunction(
+        template="backends/dsp/depthwise_inputs.j2",
+        stem="input_pairs" + ("_vertical" if vertical else ""),
+        parameters=DepthwiseInputsParameters(
+            vertical=vertical, widen=widening(vertical=vertical, unrolled=unrolled)
+        ),
+        uses={"SMELT_DSP"},
+        layer=LAYER,
+    )
 
 
 def widening(*, vertical: bool, unrolled: bool) -> tuple[str, ...]:

@@ -12,8 +12,9 @@ import numpy as np
 
 from smelt.codegen.backends.dsp.convolution import DspProducts
 from smelt.codegen.backends.dsp.depthwise_assembly import INPUT_SHIFT, ChannelCode
-from smelt.codegen.backends.dsp.depthwise_inputs import widening, widening_cost
+from smelt.codegen.backends.dsp.depthwise_inputs import input_pairs, widening_cost
 from smelt.codegen.backends.dsp.depthwise_products import OutputBlock
+from smelt.codegen.lower.kernel import InnerFunction
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, TensorType
 from smelt.targets import Optimize
@@ -138,9 +139,9 @@ class DepthwisePlan:
         }
 
     @property
-    def widening(self) -> tuple[str, ...]:
-        """Instructions that widen pairs of rows of four channels."""
-        return widening(vertical=self.vertical, unrolled=self._unrolled)
+    def inputs(self) -> InnerFunction:
+        """The functions that widen pairs of rows of four channels."""
+        return input_pairs(vertical=self.vertical, unrolled=self._unrolled)
 
     @property
     def cost(self) -> int:

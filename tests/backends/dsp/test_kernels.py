@@ -6,6 +6,7 @@ surround all buffers that it writes. Inputs are at the end of a memory, so readi
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from smelt.codegen.lower.backend import Backend
 from smelt.codegen.lower.kernel import KernelCall, LayerStruct, Refusal, Request, SharedBody
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.partition import sharing
+from smelt.codegen.schedule.shared_symbols import Functions
 from smelt.frontend import Imported
 from smelt.ir import Array, DType, Graph, Node, Op, Quant, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
@@ -385,6 +387,25 @@ SIZES: dict[str, tuple[Case, Case]] = {
     "outputs of a convolution": (conv((1, 5, 5, 4), 6, (3, 3)), conv((1, 5, 5, 4), 10, (3, 3))),
     "outputs of a dense layer": (dense(1, 24, 8), dense(1, 24, 12)),
 }
+
+
+@pytest.mark.parametrize("optimize", ["speed", "size"])
+def test_depthwise_layers_of_all_windows_share_the_functions_that_widen(
+    optimize: Optimize,
+) -> None:
+    functions = Functions("net")
+    layers = [
+        depthwise((1, 9, 9, 8), optimize=optimize),
+        depthwise((1, 9, 9, 8), (3, 3), (2, 2), optimize=optimize),
+        depthwise((1, 9, 9, 8), (5, 5), (1, 1), ((2, 2), (2, 2)), FREE, (3, -7), optimize=optimize),
+    ]
+    for layer in layers:
+        functions.add(layer.node, layer.call())
+    text = "\n".join(function.definition for function in functions.all())
+    defined = re.findall(r"^\w.* net_(\w+)\(", text, re.MULTILINE)
+    assert sum(name.endswith("_channels") for name in defined) == len(layers)
+    for name in ("widen", "edge", "sides", "rows"):
+        assert defined.count(f"input_pairs_{name}") == 1
 
 
 @pytest.mark.parametrize("name", SIZES)
