@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import chain, count
+
 from smelt.codegen.lower.kernel import KernelCall, LayerStruct
 from smelt.ir import Node
+from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.convolution_nd import ConvolutionND
 from smelt.ops.core.fully_connected import FullyConnected
@@ -13,18 +17,53 @@ from smelt.ops.core.pool import Pool2D
 
 
 class FunctionNames:
-    """Names that differ: the second function of a name gets the suffix `_v2`.
-
-    The letter keeps the number from being read as a stride or a count of channels.
-    """
+    """Names that differ, and say how the functions differ where a few words can say it."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, int] = {}
+        self._first: dict[str, Mapping[str, str]] = {}
+        self._taken: set[str] = set()
 
-    def distinct(self, name: str) -> str:
-        """Return the name, with a suffix if it was taken before."""
-        count = self._taken[name] = self._taken.get(name, 0) + 1
-        return name if count == 1 else f"{name}_v{count}"
+    def distinct(self, name: str, details: Mapping[str, str] | None = None) -> str:
+        """Return the name, or a longer one if it was taken before.
+
+        The longer name ends with details that differ from those of the first function of the name,
+        as few as needed. If no detail differs, it ends in `_v2`, `_v3` and so on: the letter keeps
+        the number from being read as a stride or a count of channels.
+
+        Args:
+            name: A name that says what the function computes.
+            details: Words about it, by what they describe, in the order of preference.
+        """
+        details = details or {}
+        first = self._first.setdefault(name, details)
+        longer = name
+        for word in [w for key, w in details.items() if w and first.get(key) != w]:
+            if longer in self._taken:
+                longer = f"{longer}_{word}"
+        numbered = (f"{name}_v{i}" for i in count(2))
+        found = next(n for n in chain([longer], numbered) if n not in self._taken)
+        self._taken.add(found)
+        return found
+
+
+def details(node: Node, call: KernelCall) -> dict[str, str]:
+    """Return what else a call's name may say, by what it describes; see `FunctionNames.distinct`.
+
+    The kernel's own details come first; then the clamp and the size of the output.
+    """
+    y, found = node.outputs[0].type, dict(call.details)
+    activation = getattr(node.op, "activation", None)
+    if isinstance(activation, Activation):
+        found["clamp"] = "linear" if activation is Activation.NONE else activation.name.lower()
+    if not _shared(call):
+        windows = isinstance(node.op, Conv2D | DepthwiseConv2D | Pool2D)
+        found["size"] = f"out{y.shape[1]}x{y.shape[2]}" if windows else f"n{y.size}"
+    return found
+
+
+def _shared(call: KernelCall) -> bool:
+    """Return whether the function reads a layer's numbers from a struct."""
+    return any(isinstance(operand, LayerStruct) for operand in call.operands)
 
 
 def described(node: Node, call: KernelCall) -> str:
@@ -33,8 +72,7 @@ def described(node: Node, call: KernelCall) -> str:
     The stem is followed by stride and dilation where they are unusual, then by the channels of
     input and output. A function that reads its channels from a `LayerStruct` has none in its name.
     """
-    shared = any(isinstance(operand, LayerStruct) for operand in call.operands)
-    return call.stem + _steps(node) + ("" if shared else _channels(node))
+    return call.stem + _steps(node) + ("" if _shared(call) else _channels(node))
 
 
 def _steps(node: Node) -> str:

@@ -133,6 +133,7 @@ def halfword_convolution(
     return KernelCall(
         template="lower/halfword_convolution.j2",
         stem=product.stem,
+        details=scaling.details,
         parameters=parameters,
         operands=(
             Input(0, "input"),

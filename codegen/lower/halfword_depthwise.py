@@ -244,6 +244,7 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
         return KernelCall(
             template="lower/halfword_depthwise.j2",
             stem=f"depthwise_{height}x{width}",
+            details=scaling.details,
             parameters=_parameters(node, plane, scaling, channels, self._core),
             operands=(
                 Input(0, "input"),

@@ -270,6 +270,7 @@ class PointwiseLayer:
         call = KernelCall(
             template="lower/halfword_pointwise.j2",
             stem=kind,
+            details={"parts": f"parts{scaling.count}"},
             parameters=HalfwordPointwiseParameters(
                 condition=self.condition,
                 assembly=block.text,

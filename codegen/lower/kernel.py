@@ -142,6 +142,7 @@ class InnerFunction:
         parameters: The template's variables.
         uses: Helpers and headers that its text uses; see `KernelCall`.
         inner: The static functions that it calls; the template gets their names as `inner`.
+        details: How it may differ from others of its name; see `KernelCall`.
         layer: The kind of the `LayerStruct` that it reads; empty if it reads none. The template
             gets the C type as `layer_type`.
     """
@@ -151,6 +152,7 @@ class InnerFunction:
     parameters: Parameters
     uses: AbstractSet[str] = frozenset()
     inner: tuple[InnerFunction, ...] = ()
+    details: Mapping[str, str] = field(default_factory=dict[str, str])
     layer: str = ""
 
     @property
@@ -168,6 +170,8 @@ class KernelCall:
         template: Path of the function's template below `templates/`.
         stem: Start of the function's name, for example `conv_3x3`; `function_names` adds stride
             and channels. Calls with equal templates and parameters share one function.
+        details: Words for the end of the name if another function has the name already, by what
+            they describe, such as `{"form": "signed", "right": "right12"}`.
         parameters: The template's variables: everything known at compile time. The template
             also gets `function` (its name), `signature` (parameter list), and `layers`, which it
             prints at the start of the function's comment.
@@ -190,6 +194,7 @@ class KernelCall:
     stem: str
     parameters: Parameters
     operands: tuple[Operand, ...]
+    details: Mapping[str, str] = field(default_factory=dict[str, str])
     in_place: tuple[tuple[int, int], ...] = ()
     uses: AbstractSet[str] = frozenset()
     summary: str = ""

@@ -28,12 +28,14 @@ class OutputStage:
         rows: `[o, fields]` constants, int32 or float32; None if there are none.
         note: How results are rounded, for the function's comment; empty for floats.
         wide: Whether sums need 64 bits.
+        shift: The right shift of products; 0 if it is a constant of each channel.
     """
 
     text: str
     rows: Array | None
     note: str = ""
     wide: bool = False
+    shift: int = 0
 
     @staticmethod
     def of(
@@ -73,6 +75,15 @@ class OutputStage:
     def notes(self) -> tuple[str, ...]:
         """Lines for the function's comment."""
         return (f"Results: {self.note}.",) if self.note else ()
+
+    @property
+    def details(self) -> dict[str, str]:
+        """What functions' names say about it if they differ in nothing else; see `KernelCall`."""
+        if not self.note:
+            return {}
+        twice = self.note.startswith("gemmlowp")
+        shift = f"shift{self.shift}" if self.shift else ""
+        return {"rounding": "rounds_twice" if twice else "rounds_once", "shift": shift}
 
     @property
     def fields(self) -> int:
@@ -125,10 +136,10 @@ def _quantized(
     narrow = node.output.type.dtype.size == 1
     scaling = requantization.scaling if narrow else None
     reals = requantization.reals
-    note = "gemmlowp's two roundings"
+    note, shift = "gemmlowp's two roundings", 0
     if scaling is not None:
         note = f"one rounding, proved equal to {'gemmlowp' if reals is None else 'ONNX'}'s"
-        multiplier = column(scaling.multipliers)
+        multiplier, shift = column(scaling.multipliers), scaling.shift
         offsets = scaling.offsets + (raised << scaling.shift)
         if (offsets == offsets[0]).all():
             total, start = _plus(column(bias)), f"INT64_C({offsets[0]})"
@@ -148,7 +159,7 @@ def _quantized(
             if requantization.fills_int32:
                 result = f"clamp({result}, -0x40000000, 0x3fffffff)"
         result = offset(result, requantization.zero_point + raised)
-    return OutputStage(store.text % result, columns.rows, note)
+    return OutputStage(store.text % result, columns.rows, note, shift=shift)
 
 
 def _reduced(

@@ -109,6 +109,16 @@ class ShortScaling:
         return len(self.parts)
 
     @property
+    def details(self) -> dict[str, str]:
+        """What functions' names say about it if they differ in nothing else; see `KernelCall`."""
+        return {
+            "form": "plain" if self.nudges is None else "signed",
+            "parts": f"parts{self.count}",
+            "shift": f"shift{self.shift}",
+            "drop": f"drop{self.drop}",
+        }
+
+    @property
     def span(self) -> int:
         """The largest output minus `low`."""
         return self.high - self.low

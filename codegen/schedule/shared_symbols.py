@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from smelt.codegen.lower.device import DeviceCall, DeviceFunctions
-from smelt.codegen.lower.function_names import FunctionNames, described
+from smelt.codegen.lower.function_names import FunctionNames, described, details
 from smelt.codegen.lower.kernel import (
     WIDE_FLOATS,
     InnerFunction,
@@ -51,7 +51,8 @@ class Functions:
         key = signature, call.key
         found = self._found.get(key)
         if found is None:
-            name = f"{self._prefix}_{self._names.distinct(described(node, call))}"
+            own_name = self._names.distinct(described(node, call), details(node, call))
+            name = f"{self._prefix}_{own_name}"
             floats = any(_element(o, node) in WIDE_FLOATS for o in call.operands)
             types = [
                 struct_type(self._prefix, operand).name
@@ -83,7 +84,7 @@ class Functions:
         for inner in functions:
             if inner.key not in self._inner:
                 called, definitions = self._inner_functions(inner.inner)
-                name = f"{self._prefix}_{self._names.distinct(inner.stem)}"
+                name = f"{self._prefix}_{self._names.distinct(inner.stem, inner.details)}"
                 self._inner[inner.key] = name
                 layer = layer_type(self._prefix, inner.layer) if inner.layer else ""
                 missing += [*definitions, _InnerDefinition(name, inner, layer, called)]

@@ -20,7 +20,7 @@ _TESTS = ("cmp ", "subs ", "tst ", "ands ", "lsrs ")
 _BRANCHES = ("beq ", "bne ", "blo ", "bhi ")
 """Beginnings of conditional branches."""
 
-_ALONE = frozenset({"b", "bl", "bx", "push", "pop", *(branch.strip() for branch in _BRANCHES)})
+_ALONE = frozenset({"b", "bl", "bx", "pop", *(branch.strip() for branch in _BRANCHES)})
 """Mnemonics of instructions that share their string with no later one."""
 
 
@@ -51,9 +51,10 @@ def c_assembly(lines: Iterable[str]) -> str:
 
     A string contains one step: instructions that load, then some that compute, then some that
     store, as many as its columns hold. Three or more instructions of one mnemonic begin a string.
-    A conditional branch follows the instruction that it tests.
+    A conditional branch follows the instruction that it tests, and POP the one that frees the
+    stack. An offset of 0 is not written.
     """
-    waiting = [line.replace("\\", "\\\\") for line in lines]
+    waiting = [line.replace("\\", "\\\\").replace(", #0]", "]") for line in lines]
     rows: list[list[str]] = []
     for i, text in enumerate(waiting):
         row = rows[-1] if rows else []
@@ -74,6 +75,8 @@ def _joins(row: Sequence[str], following: Sequence[str]) -> bool:
     text, last = following[0], row[-1]
     if text.startswith(_BRANCHES):
         return last.startswith(_TESTS)
+    if text.startswith("pop "):
+        return last.startswith("add sp, ")
     if not 0 <= _phase(last) <= _phase(text):
         return False
     run = {line.split(" ")[0] for line in following}
@@ -81,8 +84,8 @@ def _joins(row: Sequence[str], following: Sequence[str]) -> bool:
 
 
 def _phase(instruction: str) -> int:
-    """Return 0 for Arm's loads, 1 for computations, 2 for stores, -1 for what stands alone."""
+    """Return 0 for Arm's loads and PUSH, 1 for computations, 2 for stores, -1 for what is alone."""
     mnemonic = instruction.split(" ")[0]
     if instruction.startswith(".") or instruction.endswith(":") or mnemonic in _ALONE:
         return -1
-    return {"ld": 0, "st": 2}.get(mnemonic[:2], 1)
+    return {"ld": 0, "pu": 0, "st": 2}.get(mnemonic[:2], 1)

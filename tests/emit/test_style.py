@@ -45,9 +45,8 @@ def _without_comments(text: str) -> str:
     return _COMMENT.sub("", text)
 
 
-@pytest.mark.parametrize("network", [name for name in NETWORKS if name != "cortex-m4"])
+@pytest.mark.parametrize("network", NETWORKS)
 def test_no_expression_has_a_term_without_effect(network: str) -> None:
-    """Templates of backend `dsp` (Cortex-M4) still write some of these terms."""
     for name, text in _sources(network).items():
         code = _without_comments(text)
         found = [*_NEUTRAL.findall(code), *_ONE_BYTE.findall(code)]

@@ -52,6 +52,30 @@ def test_equal_names_get_a_suffix() -> None:
     assert taken == ["add", "conv_1x1", "add_v2", "add_v3"]
 
 
+def test_equal_names_get_the_details_that_differ() -> None:
+    names = FunctionNames()
+    plain, signed, other = (
+        {"form": "plain"},
+        {"form": "signed"},
+        {"form": "signed", "left": "left9"},
+    )
+    assert names.distinct("dense", plain) == "dense"
+    assert names.distinct("dense", plain) == "dense_v2"
+    assert names.distinct("dense", signed) == "dense_signed"
+    assert names.distinct("dense", other) == "dense_signed_left9"
+    assert names.distinct("dense", signed) == "dense_v3"
+    assert names.distinct("dense_signed") == "dense_signed_v2"
+
+
+def test_names_in_networks_say_what_differs() -> None:
+    names = {
+        target: _names(digits(Options(target=target))) for target in ("cortex-m0", "cortex-m4")
+    }
+    assert names["cortex-m0"][4] == names["cortex-m4"][4] == "conv_1x1_c16_c32_signed"
+    float32 = _names(digits(Options(target="host"), model="digits_float32"))
+    assert float32[4] == "conv_1x1_c16_c32_linear"
+
+
 @pytest.mark.parametrize("target", ["host", "cortex-m0", "cortex-m4", "cortex-m55"])
 def test_names_in_a_network_are_short(target: str) -> None:
     names = _names(digits(Options(target=target)))

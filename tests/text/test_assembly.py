@@ -40,6 +40,21 @@ def test_only_long_statements_have_pragmas() -> None:
         assert [line for line in text.split("\n") if line.startswith("#")] == [*PRAGMAS] * long
 
 
+def test_prologue_and_epilogue_are_a_string_each() -> None:
+    lines = [
+        "push {r4, lr}",
+        "sub sp, sp, #8",
+        "str r0, [sp, #0]",
+        "add sp, sp, #8",
+        "pop {r4, pc}",
+    ]
+    assert c_assembly(lines).split("\n") == [
+        '        "push {r4, lr}; sub sp, sp, #8; str r0, [sp]\\n"',
+        '        "add sp, sp, #8; pop {r4, pc}\\n"',
+        "",
+    ]
+
+
 def test_a_step_loads_then_computes_then_stores() -> None:
     lines = ["ldr r0, [r1]", "add r0, r0, \\w", "str r0, [r1]", "cmp r0, #0", "beq 1b"]
     assert c_assembly(lines).split("\n") == [

@@ -109,6 +109,7 @@ def _dense(
     return KernelCall(
         template="backends/armv6m/dense.j2",
         stem="fully_connected",
+        details=scaling.details,
         parameters=parameters,
         operands=(
             Input(0, "input"),

@@ -127,6 +127,7 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
     return KernelCall(
         template="backends/armv7m/convolution_pairs.j2",
         stem=product.stem,
+        details=sums.scaling.details,
         parameters=parameters,
         operands=(
             Input(0, "input"),

@@ -179,6 +179,7 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
         return KernelCall(
             template="backends/armv7m/convolution_rows.j2",
             stem=f"conv_{lines.window.kernel[0]}x{COLUMNS}_rows",
+            details=scaling.details,
             parameters=parameters,
             operands=(
                 Input(0, "input"),

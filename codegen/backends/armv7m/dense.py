@@ -132,6 +132,7 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
     return KernelCall(
         template="backends/armv7m/dense.j2",
         stem="fully_connected",
+        details={**scaling.details, "offset": f"offset{weights.offset}"},
         parameters=_parameters(node, rows, sums, channels),
         operands=(
             Input(0, "input"),

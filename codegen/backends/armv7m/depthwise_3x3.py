@@ -171,6 +171,7 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
         return KernelCall(
             template="backends/armv7m/depthwise_3x3.j2",
             stem="depthwise_3x3",
+            details=scaling.details,
             parameters=_parameters(node, band, columns, scaling, request),
             operands=(
                 Input(0, "input"),

@@ -178,6 +178,7 @@ def blocks(
     return KernelCall(
         template="backends/c/convolution_blocks.j2",
         stem=stem,
+        details=finish.details,
         parameters=_parameters(node, window, frame, finish, tiling),
         operands=(*operands, Output(0, "output")),
         uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE"} | when(tiling.wide, *HALVES),

@@ -131,6 +131,7 @@ def direct(
     return KernelCall(
         template="backends/c/convolution_direct.j2",
         stem=stem,
+        details=finish.details,
         parameters=parameters,
         operands=(Input(0, "input"), stored, *finish.operands, Output(0, "output")),
         uses=finish.uses,

@@ -161,6 +161,7 @@ def dense_words(node: Node, finish: OutputStage, weights: Array, *, stem: str) -
     return KernelCall(
         template="backends/c/dense_words.j2",
         stem=stem,
+        details=finish.details,
         parameters=parameters,
         operands=(
             Input(0, "input"),

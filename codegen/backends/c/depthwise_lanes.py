@@ -158,6 +158,7 @@ def depthwise_lanes(
     return KernelCall(
         template="backends/c/depthwise_lanes.j2",
         stem=stem,
+        details=finish.details,
         parameters=parameters,
         operands=tuple(operands),
         uses=finish.uses | {"SMELT_ARRAY"},

@@ -110,6 +110,7 @@ def depthwise_pairs(
     return KernelCall(
         template="backends/c/depthwise_pairs.j2",
         stem=stem,
+        details=finish.details,
         parameters=_parameters(node, window, frame, finish, axis, guarded=guarded),
         operands=(
             Input(0, "input"),

@@ -159,6 +159,7 @@ class DspAdd(Kernel[Binary]):
         return KernelCall(
             template="backends/dsp/add.j2",
             stem=op.kind,
+            details={"right": f"right{scaling.right}"},
             parameters=DspAddParameters(
                 title=f"{op.name} of int8 tensors.",
                 right=scaling.right,

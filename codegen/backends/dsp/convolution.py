@@ -195,6 +195,7 @@ def _call(
     return KernelCall(
         template="backends/dsp/convolution.j2",
         stem=stem,
+        details=scaling.details,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
         uses=when(flat, "SMELT_ARRAY"),

@@ -197,6 +197,7 @@ class DenseOutputsParameters(Parameters):
     different sizes share it.
 
     Attributes:
+        words: Words of inputs; 0 if the function has a loop over them.
         sums: Instructions up to the sums of four outputs.
         finish: Instructions from the sums to the stored outputs.
         overlapping: Instructions that begin the last four outputs if they overlap the four before.
@@ -205,6 +206,7 @@ class DenseOutputsParameters(Parameters):
         scaling: The struct from which plain C requantizes.
     """
 
+    words: int
     sums: tuple[str, ...]
     finish: tuple[str, ...]
     overlapping: tuple[str, ...]
@@ -237,8 +239,11 @@ def _outputs(fours: FourOutputs) -> InnerFunction:
     scaling = fours.tile.scaling
     return InnerFunction(
         template="backends/dsp/dense_outputs.j2",
-        stem="dense" if fours.turns else f"dense_{fours.tile.words}",
+        stem=("dense" if fours.turns else f"dense_{fours.tile.words}")
+        + ("_signed" if scaling.signed else ""),
+        details=scaling.details,
         parameters=DenseOutputsParameters(
+            words=0 if fours.turns else fours.tile.words,
             sums=tuple(fours.sums),
             finish=tuple(fours.finish),
             overlapping=tuple(fours.overlapping),
@@ -290,6 +295,7 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
         return KernelCall(
             template="backends/dsp/dense.j2",
             stem="fully_connected",
+            details=found.scaling.details,
             parameters=DspDenseParameters(
                 title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
                 note=found.scaling.note,

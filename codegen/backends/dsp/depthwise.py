@@ -140,6 +140,7 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
         return KernelCall(
             template="backends/dsp/depthwise.j2",
             stem=f"depthwise_{w.kernel[0]}x{w.kernel[1]}",
+            details=found.scaling.details,
             parameters=_parameters(node, plan),
             operands=(
                 Input(0, "input"),

@@ -12,7 +12,7 @@ from smelt.codegen.lower.kernel import InnerFunction, Parameters
 
 @dataclass(frozen=True)
 class PlainPairsParameters(Parameters):
-    """Variables of `backends/dsp/plain_pairs.j2`: none, all sizes are arguments in C."""
+    """Variables of `plain_pairs.j2` and `plain_tile.j2`: none, all sizes are arguments in C."""
 
 
 PLAIN_PAIRS = InnerFunction(
@@ -22,3 +22,12 @@ PLAIN_PAIRS = InnerFunction(
     uses={"SMELT_DSP"},
 )
 """C functions that widen inputs and compute the outputs of two channels of a pixel."""
+
+PLAIN_TILE = InnerFunction(
+    template="backends/dsp/plain_tile.j2",
+    stem="paired_tile",
+    parameters=PlainPairsParameters(),
+    uses={"SMELT_DSP"},
+    inner=(PLAIN_PAIRS,),
+)
+"""A C function that computes all channels of a tile."""

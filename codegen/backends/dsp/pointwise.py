@@ -62,6 +62,7 @@ def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> S
     call = KernelCall(
         template="backends/dsp/pointwise.j2",
         stem=kind,
+        details=tile.scaling.details,
         parameters=DspPointwiseParameters(
             note=tile.scaling.note,
             parts=body.parts,

@@ -143,6 +143,18 @@ class DspScaling:
         )
 
     @property
+    def details(self) -> dict[str, str]:
+        """What functions' names say about it if they differ in nothing else; see `KernelCall`."""
+        limits = f"{self.low}to{self.high}".replace("-", "m")
+        form = "signed" if self.signed else "plain"
+        return {
+            "form": form,
+            "left": f"left{self.left}",
+            "right": f"right{self.right}",
+            "limits": limits,
+        }
+
+    @property
     def note(self) -> str:
         """The rounding, for a function's comment."""
         return "Results: one rounding, proved equal to the model's for every sum that can occur."

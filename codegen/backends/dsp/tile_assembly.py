@@ -12,7 +12,7 @@ from smelt.codegen.backends.dsp.assembly import (
     repeated,
     span,
 )
-from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
+from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS, PLAIN_TILE
 from smelt.codegen.backends.dsp.scaling import ScalingStruct
 from smelt.codegen.backends.dsp.tile import DspTile
 from smelt.codegen.lower.kernel import InnerFunction, Parameters
@@ -27,24 +27,24 @@ class TileParameters(Parameters):
 
     Attributes:
         pixels: Pixels of the tile.
+        words: Words of a pixel's inputs; 0 if the function has a loop over them.
         lower: Registers of the sums of the pair's first channel.
         upper: Registers of the sums of the first channel plus 256 times those of the second.
         inputs: Registers of a word of inputs of each pixel.
         sums: Instructions up to the sums of a pair.
         finish: Instructions from the sums to the stored outputs.
         overlapping: Instructions that begin the last pair of an odd number of channels; else empty.
-        pair_constants: Words of constants of a pair.
         scaling: The struct from which plain C requantizes.
     """
 
     pixels: int
+    words: int
     lower: str
     upper: str
     inputs: str
     sums: tuple[str, ...]
     finish: tuple[str, ...]
     overlapping: tuple[str, ...]
-    pair_constants: int
     scaling: ScalingStruct
 
     @staticmethod
@@ -54,13 +54,13 @@ class TileParameters(Parameters):
         lower, upper, inputs = (f"r{first}-r{first + n - 1}" for first in (0, 3, 6))
         return TileParameters(
             pixels=n,
+            words=0 if tile.turns else tile.words,
             lower=lower,
             upper=upper,
             inputs=inputs,
             sums=(*_enter(tile), "1:", *_sums(tile)),
             finish=tuple(_finish(tile)),
             overlapping=tuple(_overlapping(tile)) if tile.odd else (),
-            pair_constants=2 * tile.row,
             scaling=replace(tile.scaling.struct, addend="weights[0]" if signed else "0"),
         )
 
@@ -69,10 +69,16 @@ def tile_function(tile: DspTile) -> InnerFunction:
     """Return the function that computes the channels of a group of pixels."""
     return InnerFunction(
         template="backends/dsp/tile.j2",
-        stem=f"tile_{tile.pixels}" if tile.turns else f"tile_{tile.pixels}x{tile.words}",
+        stem=(f"tile_{tile.pixels}" if tile.turns else f"tile_{tile.pixels}x{tile.words}")
+        + ("_signed" if tile.scaling.signed else ""),
+        details={
+            "odd": "odd" if tile.odd else "even",
+            **tile.scaling.details,
+            "first": f"first{tile.first}",
+        },
         parameters=TileParameters.of(tile),
         uses={"SMELT_DSP"},
-        inner=(PLAIN_PAIRS,),
+        inner=(PLAIN_PAIRS, PLAIN_TILE),
     )
 
 
@@ -212,7 +218,8 @@ def widening(tile: DspTile) -> InnerFunction:
     """Return the function that widens one run of each pixel of a tile."""
     return InnerFunction(
         template="backends/dsp/widen.j2",
-        stem=f"widen_{tile.pixels}x{4 * tile.widen_unrolled or tile.tail}",
+        stem=f"widen_{tile.pixels}x{4 * tile.widen_unrolled or tile.tail}"
+        + (f"_and_{tile.tail}" if tile.quads and tile.tail else ""),
         parameters=WideningParameters.of(tile),
         uses={"SMELT_DSP"},
         inner=(PLAIN_PAIRS,),

@@ -84,7 +84,7 @@ def windows_loop(tile: DspTile, *, padded: bool) -> InnerFunction:
     inlined = tile.optimize == "speed"
     return InnerFunction(
         template="backends/dsp/windows.j2",
-        stem="windows",
+        stem=f"windows_{tile.pixels}" + ("" if padded else "_unpadded"),
         parameters=WindowsParameters(
             pixels=tile.pixels,
             targets=("to", "to + s->outputs", "to + 2 * s->outputs")[: tile.pixels],

@@ -253,6 +253,7 @@ def _call(node: Node[Conv2D], found: DspProducts, grid: Grid) -> KernelCall:
     return KernelCall(
         template="backends/dsp/winograd.j2",
         stem="conv_3x3",
+        details=found.scaling.details,
         parameters=_parameters(node, found, grid),
         operands=(*operands, Output(0, "output")),
         uses={"SMELT_ARRAY", "SMELT_DSP"} | when(w.padded, "string.h"),

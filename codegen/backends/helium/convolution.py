@@ -120,6 +120,7 @@ def _call(
     return KernelCall(
         template=f"backends/helium/{'windows' if plan.padded else 'rows'}.j2",
         stem=stem,
+        details=scaling.details,
         parameters=(windows_parameters if plan.padded else rows_parameters)(node, plan, scaling),
         operands=(
             Input(0, "input"),

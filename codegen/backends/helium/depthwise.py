@@ -255,6 +255,7 @@ def _call(
     return KernelCall(
         template="backends/helium/depthwise.j2",
         stem="depthwise_{}x{}".format(*node.input(1).type.shape[1:3]),
+        details=scaling.details,
         parameters=_parameters(node, g, p, scaling),
         operands=(
             Input(0, "input"),

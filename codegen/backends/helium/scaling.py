@@ -180,6 +180,11 @@ class HeliumScaling:
         return not self.single and self.low < self.zero_point
 
     @property
+    def details(self) -> dict[str, str]:
+        """What functions' names say about it if they differ in nothing else; see `KernelCall`."""
+        return {"ties": "ties_away" if self.away else "ties_up"}
+
+    @property
     def definition(self) -> ScaledDefinition:
         """The scaling of one sum in plain C."""
         zero = self.zero_point if self.single else 0
