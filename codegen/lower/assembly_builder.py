@@ -200,6 +200,11 @@ def joined(*operands: object) -> str:
     return ", ".join(map(str, operands))
 
 
+def address(base: object, offset: object | None = None) -> str:
+    """Return an operand in memory; an offset of 0 is not written."""
+    return f"[{base}]" if offset in (None, "#0") else f"[{base}, {offset}]"
+
+
 def immediate(value: int, most: int, *, least: int = 0, step: int = 1) -> str:
     """Return an immediate operand; raise if the instruction cannot encode it."""
     if not least <= value <= most or value % step:

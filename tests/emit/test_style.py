@@ -15,6 +15,9 @@ COLUMNS = 100
 
 _NEUTRAL = re.compile(r"\w[)\]]? (?:[*/%] 1|[+-] 0)(?![\w.])|\b1 \* |- -\d|\.rept 1\b")
 _ONE_BYTE = re.compile(r"mem(?:cpy|move|set)\([^;]*, 1\);")
+_ONE_TURN = re.compile(r"for \(int32_t (?P<i>\w+) = 0; (?P=i) < 1;.*")
+_RENAMED = re.compile(r"const int32_t \w+ = [ijk];")
+_ZERO = re.compile(r"\[\w+, #0\]|(?:lsl|lsr|asr) #0\b|(?:lsls?|lsrs?|asrs?) \w+, \w+, #0\b")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _PROTOTYPE = re.compile(
     r"^\w[^;{}]*?(\w+)\([^;{}]*\);\n+\w[^;{}()]*?\b\1\([^;{}]*\) \{", re.MULTILINE
@@ -50,6 +53,27 @@ def test_no_expression_has_a_term_without_effect(network: str) -> None:
     for name, text in _sources(network).items():
         code = _without_comments(text)
         found = [*_NEUTRAL.findall(code), *_ONE_BYTE.findall(code)]
+        assert not found, f"{name}: {found}"
+
+
+@pytest.mark.parametrize("network", ["host", "cortex-m4"])
+def test_loops_have_several_turns(network: str) -> None:
+    for name, text in _sources(network).items():
+        found = _ONE_TURN.findall(_without_comments(text))
+        assert not found, f"{name}: {found}"
+
+
+@pytest.mark.parametrize("network", [name for name in NETWORKS if name != "cortex-m55"])
+def test_no_variable_is_another_name_of_a_counter(network: str) -> None:
+    for name, text in _sources(network).items():
+        found = _RENAMED.findall(_without_comments(text))
+        assert not found, f"{name}: {found}"
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_assembly_has_no_offsets_or_shifts_of_zero(network: str) -> None:
+    for name, text in _sources(network).items():
+        found = _ZERO.findall(_without_comments(text))
         assert not found, f"{name}: {found}"
 
 

@@ -11,6 +11,7 @@ from smelt.codegen.lower.assembly_builder import (
     BranchRange,
     Label,
     Opcode,
+    address,
     immediate,
     joined,
 )
@@ -79,12 +80,13 @@ def _right(d: Low, m: Low, shift: int | None = None) -> str:
 
 def _word(d: Low, base: Register, offset: int) -> str:
     number = immediate(offset, 1020 if base == SP else 124, step=4)
-    return f"{_low(d)}, [{base if base == SP else _low(base)}, {number}]"
+    return f"{_low(d)}, {address(base if base == SP else _low(base), number)}"
 
 
 def _byte(d: Low, base: Low, offset: Low | int | None = None) -> str:
-    at = immediate(offset, 31) if isinstance(offset, int) else offset
-    return f"{_low(d)}, [{_low(base) if at is None else _low(base, at)}]"
+    at = None if offset is None else _low(offset)
+    at = immediate(offset, 31) if isinstance(offset, int) else at
+    return f"{_low(d)}, {address(_low(base), at)}"
 
 
 def _indexed(d: Low, base: Low, index: Low) -> str:

@@ -16,6 +16,7 @@ from smelt.codegen.lower.assembly_builder import (
     Label,
     Opcode,
     P,
+    address,
     immediate,
     joined,
 )
@@ -148,9 +149,8 @@ def _condition(condition: str) -> str:
 
 
 def _offset(d: Register, base: Register, offset: Register | int | None = None) -> str:
-    if offset is None:
-        return f"{d}, [{base}]"
-    return f"{d}, [{base}, {immediate(offset, 4095) if isinstance(offset, int) else offset}]"
+    at = immediate(offset, 4095) if isinstance(offset, int) else offset
+    return f"{d}, {address(base, at)}"
 
 
 def _then(d: Register, base: Register, step: int) -> str:
@@ -159,8 +159,7 @@ def _then(d: Register, base: Register, step: int) -> str:
 
 
 def _pair(d: Register, second: Register, base: Register, offset: int = 0) -> str:
-    number = f", {immediate(offset, 1020, step=4)}" if offset else ""
-    return f"{d}, {second}, [{base}{number}]"
+    return f"{d}, {second}, {address(base, immediate(offset, 1020, step=4))}"
 
 
 def _many(base: Register, registers: Sequence[Register]) -> str:

@@ -136,6 +136,7 @@ class DspDotParameters(Parameters):
         words: words of the patch.
         pixels: output pixels of an image; of all images if `windows` is None.
         group: pixels that are computed at once.
+        first: C name of the first pixel of a group; empty if there is one group.
         last: the first pixel of the last group.
         depth, outputs: input and output channels.
         inputs, targets: C expressions of the addresses of a group's inputs and outputs, per pixel.
@@ -149,12 +150,50 @@ class DspDotParameters(Parameters):
     words: int
     pixels: int
     group: int
+    first: str
     last: int
     depth: int
     outputs: int
     inputs: tuple[str, ...]
     targets: tuple[str, ...]
     windows: WindowSizes | None
+
+
+def _parameters(
+    node: Node[Conv2D | FullyConnected | DepthwiseConv2D],
+    found: DspProducts,
+    tile: DspTile,
+    packed: int,
+    pixels: int,
+) -> DspDotParameters:
+    """Return the variables of the template.
+
+    Args:
+        node: the layer.
+        found: its products.
+        tile: the sizes of a group of pixels.
+        packed: words of packed weights.
+        pixels: output pixels of an image, or of all images of a layer without windows.
+    """
+    w, x, y = found.window, node.input(0).type, node.output.type
+    first = "" if pixels == tile.pixels else "first" if pixels % tile.pixels else "p"
+    source, target = ("in", "to") if first else ("input", "output")
+    return DspDotParameters(
+        title=f"{node.op.name}: {x} -> {y}, {w.text}",
+        note=found.scaling.note,
+        turns=tile.widen_turns,
+        packed=packed,
+        words=tile.words * tile.pixels,
+        pixels=pixels,
+        group=tile.pixels,
+        first=first,
+        last=pixels - tile.pixels,
+        depth=w.depth,
+        outputs=w.outputs,
+        inputs=_steps(source, w.depth, tile.pixels),
+        targets=_steps(target, w.outputs, tile.pixels),
+        windows=None if w.pointwise else WindowSizes.of(node, w),
+    )
 
 
 def _call(
@@ -165,23 +204,8 @@ def _call(
     flat = w.pointwise
     images = 1 if flat else y.shape[0]
     count = y.size // w.outputs // images
-    last = count - tile.pixels
     packed = with_addend(tile.packed(found.weights), scaling)
-    parameters = DspDotParameters(
-        title=f"{node.op.name}: {x} -> {y}, {w.text}",
-        note=scaling.note,
-        turns=tile.widen_turns,
-        packed=packed.size,
-        words=tile.words * tile.pixels,
-        pixels=count,
-        group=tile.pixels,
-        last=last,
-        depth=w.depth,
-        outputs=w.outputs,
-        inputs=_steps("in", w.depth, tile.pixels),
-        targets=_steps("to", w.outputs, tile.pixels),
-        windows=None if flat else WindowSizes.of(node, w),
-    )
+    parameters = _parameters(node, found, tile, packed.size, count)
     operands: list[Operand] = [Input(0, "input")]
     if w.padded:
         operands.append(Packed("padding", np.full(tile.run, x.zero_point, np.int8)))

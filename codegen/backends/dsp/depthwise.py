@@ -16,6 +16,7 @@ from typing_extensions import override
 from smelt.codegen.backends.dsp.convolution import products
 from smelt.codegen.backends.dsp.depthwise_inputs import LAYER
 from smelt.codegen.backends.dsp.depthwise_plan import SCRATCH_WORDS, DepthwisePlan
+from smelt.codegen.backends.dsp.depthwise_products import OutputBlock
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import (
     Input,
@@ -29,6 +30,7 @@ from smelt.codegen.lower.kernel import (
     Request,
     Scratch,
 )
+from smelt.codegen.text.expressions import offset, times
 from smelt.ir import DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
@@ -45,8 +47,8 @@ class DspDepthwiseParameters(Parameters):
         strip: output rows that are computed together, 1 or 2.
         stride: input rows from one output row to the next.
         step: words of a row of pairs from one output to the next.
-        pairs_read: rows of pairs that a strip reads.
-        lines, columns, taps: rows, columns and taps of the window.
+        pairs_read: C expression of the rows of pairs that `rows` output rows read.
+        columns, taps: columns and taps of the window.
         places: for each tap, row by row, the index of the halfword with its weight in a channel's
             weights.
         constants: words of a channel's requantization constants, which precede its weights.
@@ -66,8 +68,7 @@ class DspDepthwiseParameters(Parameters):
     strip: int
     stride: int
     step: int
-    pairs_read: int
-    lines: int
+    pairs_read: str
     columns: int
     taps: int
     places: tuple[int, ...]
@@ -93,8 +94,7 @@ def _parameters(node: Node[DepthwiseConv2D], plan: DepthwisePlan) -> DspDepthwis
         strip=plan.rows,
         stride=block.stride[0],
         step=block.stride[1],
-        pairs_read=block.pairs,
-        lines=block.kernel[0],
+        pairs_read=str(block.pairs) if plan.rows == 1 else _pairs_read(block),
         columns=block.kernel[1],
         taps=block.taps,
         places=tuple(block.places),
@@ -107,6 +107,12 @@ def _parameters(node: Node[DepthwiseConv2D], plan: DepthwisePlan) -> DspDepthwis
         registers=code.registers,
         channels=tuple(code.lines),
     )
+
+
+def _pairs_read(block: OutputBlock) -> str:
+    """Return the C expression of the rows of pairs that `rows` rows of outputs read."""
+    input_rows = offset(times("rows", block.stride[0]), block.kernel[0] + 1 - block.stride[0])
+    return f"({input_rows}) / 2" if " " in input_rows else f"{input_rows} / 2"
 
 
 class DspDepthwise(Kernel[DepthwiseConv2D]):

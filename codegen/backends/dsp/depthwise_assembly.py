@@ -331,6 +331,8 @@ class ChannelCode:
 
 def _scaled(target: str, source: str, factor: int) -> list[str]:
     """Return the instructions that multiply a register by a number; they may change r3."""
+    if factor == 1:
+        return [f"mov {target}, {source}"]
     if factor & (factor - 1) == 0:
         return [f"lsl {target}, {source}, #{factor.bit_length() - 1}"]
     return [f"mov r3, #{factor}", f"mul {target}, {source}, r3"]

@@ -34,8 +34,8 @@ class HeliumAssembly:
     """Bytes that the function allocated on the stack after `enter`."""
 
     def __call__(self, *instructions: str) -> None:
-        """Append instructions."""
-        self.lines += [("instruction", text) for text in instructions]
+        """Append instructions; an offset of 0 is not written."""
+        self.lines += [("instruction", text.replace(", #0]", "]")) for text in instructions]
 
     def note(self, text: str) -> None:
         """Append a comment."""
