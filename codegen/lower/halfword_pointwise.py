@@ -64,6 +64,21 @@ _OWN_C, _SHARED_C = _CompiledC(190, 70, (22, 24)), _CompiledC(200, 68, (21, 23))
 """Measured in a layer's own body, and in a shared one; instructions include some saturations."""
 
 
+FIELDS = {
+    "pixels": "of all images",
+    "depth": "channels of the input",
+    "groups": f"of inputs in each chain, {_COUNT_BITS} bits each",
+    "outputs": "channels of the output",
+    "start": "-2^15 times the number of groups",
+    "step": "bytes from the first weight of a channel to its last",
+    "drop": "bits that a total loses between multiplications",
+    "shift": "right shift of totals at the end",
+    "end": "bytes of a channel's weights in the first chain",
+    **{f"jump{i}": f"bytes of jump {i} of the assembly" for i in range(6)},
+}
+"""Fields of the struct and their meanings; a body has some of them."""
+
+
 @dataclass(frozen=True)
 class Chain:
     """Groups of equal size in sequence.
@@ -284,7 +299,7 @@ class PointwiseLayer:
                 Packed("weights", self.interleaved(weights, self.apart)),
                 Packed("channels", scaling.rows),
                 *(() if taps.ordered else (Packed("places", places.astype(np.int16)),)),
-                LayerStruct("layer", kind, numbers),
+                LayerStruct("layer", kind, numbers, FIELDS),
                 Scratch("patch", DType.INT32, 2 * window.depth),
                 Output(0, "output"),
             ),

@@ -105,11 +105,13 @@ class LayerStruct:
         name: The name of the parameter.
         kind: KIND in the name of the C type; structs of one kind have the same fields in one order.
         numbers: The fields by name.
+        meanings: What each field is, for a comment, by name.
     """
 
     name: str
     kind: str
     numbers: Mapping[str, int]
+    meanings: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def array(self) -> Array:

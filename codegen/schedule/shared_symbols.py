@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,7 +70,7 @@ class Functions:
                 definitions=tuple(definitions),
             )
             found = self._found[key] = own
-        found.users[str(node.origin)] = None
+        found.users[str(node.origin)] = f"{node.input(0).type} -> {node.outputs[0].type}"
         return found.name
 
     def _inner_functions(
@@ -156,7 +156,7 @@ class _SharedFunction:
         layer_type: see `FunctionParameters`.
         inner: names of the static functions that it calls.
         definitions: static functions to define before it: those that no earlier function needed.
-        users: origins of all nodes that need the function, as keys in order of first use.
+        users: origins of all nodes that need the function, in order of first use, and their shapes.
     """
 
     name: str
@@ -166,10 +166,10 @@ class _SharedFunction:
     layer_type: str
     inner: tuple[str, ...]
     definitions: tuple[_InnerDefinition, ...]
-    users: dict[str, None] = field(default_factory=dict[str, None])
+    users: dict[str, str] = field(default_factory=dict[str, str])
 
     def function(self) -> Function:
-        layers = _layers(self.users)
+        layers = _layers(self.users, shapes=bool(self.layer_type))
         own = FunctionParameters(self.name, self.signature, layers, self.layer_type, self.inner)
         text = render_c(self.call.template, own, self.call.parameters)
         needed = (definition.inner.uses for definition in self.definitions)
@@ -178,14 +178,21 @@ class _SharedFunction:
         return Function(self.name, text, self.signature, uses, tuple(self.users))
 
 
-def _layers(users: Iterable[str]) -> str:
-    """Return the line of a function's comment that names the layers that it computes."""
-    return c_comment(" * Computes " + ", ".join(users))
+def _layers(users: Mapping[str, str], *, shapes: bool) -> str:
+    """Return the line of a function's comment that names the layers that it computes.
+
+    Args:
+        users: The shapes of the layers by their origins.
+        shapes: Whether to name the shapes too, because the function reads them from a struct.
+    """
+    found = (f"{user} ({shape})" if shapes else user for user, shape in users.items())
+    return c_comment(" * Computes " + ", ".join(found))
 
 
 def struct_type(prefix: str, struct: LayerStruct) -> StructType:
     """Return the C type of a struct in a network with the given prefix."""
-    return StructType(layer_type(prefix, struct.kind), tuple(struct.numbers))
+    meanings = tuple(struct.meanings.get(field, "") for field in struct.numbers)
+    return StructType(layer_type(prefix, struct.kind), tuple(struct.numbers), meanings)
 
 
 def layer_type(prefix: str, kind: str) -> str:

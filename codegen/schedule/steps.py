@@ -53,10 +53,22 @@ class StructType:
     Attributes:
         name: The name of the type.
         fields: The names of the fields, which are all int32.
+        meanings: What each field is; empty if the kernel does not say it.
     """
 
     name: str
     fields: tuple[str, ...]
+    meanings: tuple[str, ...]
+
+    @property
+    def members(self) -> list[str]:
+        """The C declarations of the fields, with aligned comments."""
+        declared = [f"int32_t {field};" for field in self.fields]
+        width = max(map(len, declared))
+        return [
+            f"{text:{width}} /* {meaning} */" if meaning else text
+            for text, meaning in zip(declared, self.meanings, strict=True)
+        ]
 
     @property
     def bytes(self) -> int:

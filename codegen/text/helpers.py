@@ -86,11 +86,13 @@ class Preamble:
         headers: Header names in the order of inclusion.
         helpers: C texts, callees first.
         floats: Whether a function or a helper computes in floating point.
+        naked: Whether a function is in assembly, so that the file must end `SMELT_NAKED`'s pragma.
     """
 
     headers: tuple[str, ...]
     helpers: tuple[str, ...]
     floats: bool
+    naked: bool = False
 
 
 def preamble(*uses: AbstractSet[str]) -> Preamble:
@@ -109,6 +111,7 @@ def preamble(*uses: AbstractSet[str]) -> Preamble:
         (*(header for header in _LIBRARY if header in needed), *others),
         tuple(blocks[name] for name in needed if name in blocks),
         FLOAT in needed,
+        "SMELT_NAKED" in needed,
     )
 
 

@@ -77,6 +77,14 @@ def test_assembly_has_no_offsets_or_shifts_of_zero(network: str) -> None:
         assert not found, f"{name}: {found}"
 
 
+def test_comments_say_what_the_fields_of_a_layer_are() -> None:
+    text = _sources("cortex-m4")["digits_int8_net_kernels.h"]
+    structs = re.findall(r"typedef struct \{\n(.*?)\} digits\w+_layer_t;", text, re.DOTALL)
+    fields = [line for struct in structs for line in struct.splitlines()]
+    assert len(structs) == 1
+    assert [line for line in fields if not re.search(r"int32_t \w+; +/\* .* \*/$", line)] == []
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 def test_zero_points_are_subtracted_without_a_double_minus(network: str) -> None:
     assert not [name for name, text in _sources(network).items() if "- -" in text]

@@ -14,7 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.dsp.convolution import products
-from smelt.codegen.backends.dsp.depthwise_inputs import LAYER
+from smelt.codegen.backends.dsp.depthwise_inputs import FIELDS, LAYER
 from smelt.codegen.backends.dsp.depthwise_plan import SCRATCH_WORDS, DepthwisePlan
 from smelt.codegen.backends.dsp.depthwise_products import OutputBlock
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
@@ -151,7 +151,7 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
             operands=(
                 Input(0, "input"),
                 Packed("weights", plan.packed),
-                LayerStruct("layer", LAYER, plan.numbers),
+                LayerStruct("layer", LAYER, plan.numbers, FIELDS),
                 Scratch("pairs", DType.INT16, 8 * plan.plane),
                 Output(0, "output"),
             ),

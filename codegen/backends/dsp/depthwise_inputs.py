@@ -10,6 +10,24 @@ from smelt.codegen.lower.kernel import InnerFunction, Parameters
 LAYER = "depthwise"
 """The kind of the structs with the numbers of depthwise convolutions."""
 
+FIELDS = {
+    "channels": "of input and output",
+    "pair_row": "words of a row of pairs in scratch",
+    "plane": "words of a channel in scratch",
+    "output_row": "bytes of a row of the output",
+    "addend": "added to products before the last shift",
+    "input_height": "rows of the input",
+    "input_row": "bytes of a row of the input",
+    "input_columns": "columns of the input under any window",
+    "left": "columns of padding",
+    "top": "rows of padding",
+    "output_width": "columns of the output",
+    "output_height": "rows of the output",
+    "band": "rows of the output whose inputs are in scratch at once",
+    "padding": "zero point of the input, times 256",
+}
+"""The fields of these structs and their meanings; assembly reads the first five."""
+
 _COLUMN = (
     "ldr r5, [r0, r2]",
     "ldr r4, [r0]",

@@ -119,7 +119,7 @@ class DepthwisePlan:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The fields of the layer's struct; assembly reads the first five by their offsets."""
+        """The fields of the layer's struct (see `FIELDS`), in order."""
         w = self.window
         return {
             "channels": w.outputs,

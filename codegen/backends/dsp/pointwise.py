@@ -53,7 +53,7 @@ def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> S
         weights: int8 `[o, 1, depth]`.
     """
     body, signed = PointwiseBody(tile), tile.scaling.signed
-    numbers: dict[str, int] = dict(zip(FIELDS, (pixels, tile.run, tile.outputs), strict=True))
+    numbers = {"pixels": pixels, "depth": tile.run, "outputs": tile.outputs}
     scaling = tile.scaling.struct
     if signed:
         numbers["addend"] = tile.scaling.addend
@@ -73,7 +73,7 @@ def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> S
             Input(0, "input"),
             Packed("weights", tile.packed(weights)),
             Scratch("patch", DType.INT32, tile.words * tile.pixels),
-            LayerStruct("layer", kind, numbers),
+            LayerStruct("layer", kind, numbers, FIELDS),
             Output(0, "output"),
         ),
         uses={"SMELT_DSP"},

@@ -20,8 +20,13 @@ from smelt.codegen.backends.dsp.tile_assembly import (
 )
 from smelt.codegen.lower.kernel import BodyCost
 
-FIELDS: tuple[str, ...] = ("pixels", "depth", "outputs")
-"""Fields of the struct; in the signed form, `addend` follows."""
+FIELDS = {
+    "pixels": "of all images",
+    "depth": "channels of the input",
+    "outputs": "channels of the output",
+    "addend": "added to products before the last shift",
+}
+"""Fields of the struct and their meanings; the last one is for the signed form."""
 
 _LONGEST = 20
 """Upper limit of the groups of three words that are written out without a loop."""
@@ -143,7 +148,7 @@ class PointwiseBody:
             2: ["add r9, r8, r6, lsl #1"],
             3: ["add r9, r6, r6, lsl #1", "add r9, r9, r8"],
         }
-        addend = [f"ldr r7, [r3, #{4 * len(FIELDS)}]", f"str r7, [sp, #{ADDEND}]"]
+        addend = [f"ldr r7, [r3, #{4 * list(FIELDS).index('addend')}]", f"str r7, [sp, #{ADDEND}]"]
         return [
             ".balign 4",
             "push {r4-r11, lr}",
