@@ -179,14 +179,16 @@ class _SharedFunction:
 
 
 def _layers(users: Mapping[str, str], *, shapes: bool) -> str:
-    """Return the line of a function's comment that names the layers that it computes.
+    """Return the lines of a function's comment that name the layers that it computes.
 
     Args:
         users: The shapes of the layers by their origins.
         shapes: Whether to name the shapes too, because the function reads them from a struct.
     """
-    found = (f"{user} ({shape})" if shapes else user for user, shape in users.items())
-    return c_comment(" * Computes " + ", ".join(found))
+    if not shapes:
+        return c_comment(" * Computes " + ", ".join(users))
+    found = (c_comment(f"{user}: {shape}") for user, shape in users.items())
+    return " * Computes " + ",\n * ".join(found)
 
 
 def struct_type(prefix: str, struct: LayerStruct) -> StructType:

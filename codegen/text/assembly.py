@@ -51,10 +51,16 @@ def c_assembly(lines: Iterable[str]) -> str:
 
     A string contains one step: instructions that load, then some that compute, then some that
     store, as many as its columns hold. Three or more instructions of one mnemonic begin a string.
-    A conditional branch follows the instruction that it tests, and POP the one that frees the
-    stack. An offset of 0 is not written.
+    A conditional branch follows the instruction that it tests, POP the one that frees the stack,
+    and an instruction the IT that makes it conditional. An offset of 0 is not written.
     """
-    waiting = [line.replace("\\", "\\\\").replace(", #0]", "]") for line in lines]
+    waiting: list[str] = []
+    for line in lines:
+        text = line.replace("\\", "\\\\").replace(", #0]", "]")
+        if waiting and waiting[-1].startswith("it ") and ";" not in waiting[-1]:
+            waiting[-1] = f"{waiting[-1]}; {text}"
+        else:
+            waiting.append(text)
     rows: list[list[str]] = []
     for i, text in enumerate(waiting):
         row = rows[-1] if rows else []

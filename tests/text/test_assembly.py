@@ -55,6 +55,22 @@ def test_prologue_and_epilogue_are_a_string_each() -> None:
     ]
 
 
+def test_conditional_instructions_follow_their_it() -> None:
+    lines = [
+        "cmp r0, #2",
+        "it eq",
+        "moveq r1, r2",
+        "it hi",
+        f"movhi r1, {'r3' * 24}",
+        "str r1, [r0]",
+    ]
+    assert c_assembly(lines).split("\n") == [
+        '        "cmp r0, #2; it eq; moveq r1, r2\\n"',
+        f'        "it hi; movhi r1, {"r3" * 24}; str r1, [r0]\\n"',
+        "",
+    ]
+
+
 def test_a_step_loads_then_computes_then_stores() -> None:
     lines = ["ldr r0, [r1]", "add r0, r0, \\w", "str r0, [r1]", "cmp r0, #0", "beq 1b"]
     assert c_assembly(lines).split("\n") == [

@@ -30,7 +30,7 @@ from smelt.codegen.lower.kernel import (
     Request,
     Scratch,
 )
-from smelt.codegen.text.expressions import offset, times
+from smelt.codegen.text.expressions import in_parentheses, offset, times
 from smelt.ir import DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
@@ -111,8 +111,10 @@ def _parameters(node: Node[DepthwiseConv2D], plan: DepthwisePlan) -> DspDepthwis
 
 def _pairs_read(block: OutputBlock) -> str:
     """Return the C expression of the rows of pairs that `rows` rows of outputs read."""
-    input_rows = offset(times("rows", block.stride[0]), block.kernel[0] + 1 - block.stride[0])
-    return f"({input_rows}) / 2" if " " in input_rows else f"{input_rows} / 2"
+    stride, more = block.stride[0], block.kernel[0] + 1 - block.stride[0]
+    if stride % 2 == 0:
+        return offset(times("rows", stride // 2), more // 2)
+    return f"{in_parentheses(offset('rows', more))} / 2"
 
 
 class DspDepthwise(Kernel[DepthwiseConv2D]):

@@ -135,8 +135,12 @@ class ChannelCode:
         lines += [f"strd r2, r6, [sp, #{_FIRST}]", "and r11, r5, #1", "lsr r5, r5, #1"]
         lines += ["mul r7, r7, r5", "sub r7, r10, r7", "lsl r7, r7, #1"]
         lines += _scaled("r5", "r5", 8 * self.block.stride[1])
-        lines += ["lsl r8, r8, #2", *_scaled("r12", "r8", self.block.advance)]
-        lines += ["sub r12, r12, r5", "lsl r9, r9, #2"]
+        lines.append("lsl r8, r8, #2")
+        if self.block.advance == 1:
+            lines.append("sub r12, r8, r5")
+        else:
+            lines += [*_scaled("r12", "r8", self.block.advance), "sub r12, r12, r5"]
+        lines.append("lsl r9, r9, #2")
         lines += [f"strd r7, r12, [sp, #{_NEXT_OUT}]", "sub r5, r5, r11", f"str r5, [sp, #{_SPAN}]"]
         lines += [f"strd r9, r8, [sp, #{_PLANE}]"]
         if self.block.rows == 2:
@@ -331,8 +335,6 @@ class ChannelCode:
 
 def _scaled(target: str, source: str, factor: int) -> list[str]:
     """Return the instructions that multiply a register by a number; they may change r3."""
-    if factor == 1:
-        return [f"mov {target}, {source}"]
     if factor & (factor - 1) == 0:
         return [f"lsl {target}, {source}, #{factor.bit_length() - 1}"]
     return [f"mov r3, #{factor}", f"mul {target}, {source}, r3"]

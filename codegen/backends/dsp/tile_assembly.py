@@ -51,7 +51,7 @@ class TileParameters(Parameters):
     def of(tile: DspTile) -> TileParameters:
         """Return the parameters for a tile."""
         n, signed = tile.pixels, tile.scaling.signed
-        lower, upper, inputs = (f"r{first}-r{first + n - 1}" for first in (0, 3, 6))
+        lower, upper, inputs = (span(first, n) for first in (0, 3, 6))
         return TileParameters(
             pixels=n,
             words=0 if tile.turns else tile.words,
