@@ -18,8 +18,8 @@ ACCUMULATORS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 
 _VECTORS = 64
 """Bytes of the vector registers that a function saves."""
-_SAVED = _VECTORS + 13 * 4
-"""Bytes of all registers that a function saves: d8-d15, r0-r11 and lr."""
+_SAVED = _VECTORS + 9 * 4
+"""Bytes of the callee-saved registers that a function saves: d8-d15, r4-r11 and lr."""
 
 AssemblyLines = tuple[tuple[str, str], ...]
 """Lines of assembly; a line is its kind ("instruction" or "note", a comment) and its text."""
@@ -32,6 +32,8 @@ class HeliumAssembly:
     lines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     below: int = 0
     """Bytes that the function allocated on the stack after `enter`."""
+    _arguments: int = 0
+    """Bytes of r0-r3 on the stack."""
 
     def __call__(self, *instructions: str) -> None:
         """Append instructions; an offset of 0 is not written."""
@@ -57,18 +59,25 @@ class HeliumAssembly:
         """The lines so far."""
         return tuple(self.lines)
 
-    def enter(self) -> None:
-        """Save the arguments in registers and the callee-saved registers."""
-        self("push {r0-r11, lr}", "vpush {d8-d15}")
+    def enter(self, *, arguments: bool = False) -> None:
+        """Save the callee-saved registers, and with `arguments` the arguments in registers."""
+        self("push {r0-r11, lr}" if arguments else "push {r4-r11, lr}", "vpush {d8-d15}")
+        self._arguments = 16 if arguments else 0
 
     def argument(self, index: int) -> str:
-        """Return the address operand of an argument, valid after `enter`."""
-        at = _VECTORS + 4 * index if index < 4 else _SAVED + 4 * (index - 4)
+        """Return the address operand of an argument, valid after `enter`.
+
+        The arguments 0 to 3 have one only if `enter` saved them.
+        """
+        at = _VECTORS + 4 * index if index < 4 else _SAVED + self._arguments + 4 * (index - 4)
         return f"[sp, #{self.below + at}]"
 
     def leave(self) -> None:
         """Restore what `enter` saved and return to the caller."""
-        self("vpop {d8-d15}", "add sp, #16", "pop {r4-r11, pc}")
+        self("vpop {d8-d15}")
+        if self._arguments:
+            self(f"add sp, #{self._arguments}")
+        self("pop {r4-r11, pc}")
 
     def constant(self, register: str, value: int) -> None:
         """Load a constant into a register."""

@@ -21,6 +21,7 @@ from smelt.codegen.backends.helium.convolution_plan import (
     scratch_limit,
 )
 from smelt.codegen.backends.helium.scaling import HeliumScaling
+from smelt.codegen.backends.helium.tile_functions import tile_functions
 from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Packed, Refusal, Request
 from smelt.codegen.lower.quantized_products import (
     bias_with_zero_point,
@@ -115,8 +116,13 @@ def _call(
         kind = "depthwise" if isinstance(node.op, DepthwiseConv2D) else "conv"
         stem = "{}_{}x{}".format(kind, *node.input(1).type.shape[1:3])
     starts = plan.blocks
-    packed = [t.packed(weights[o : o + t.channels]) for o in starts]
-    scales = [scaling.part(o, o + t.channels).constants(t.parts) for o in starts]
+    ends = [o + t.channels for o in starts]
+    scalings = [scaling.part(o, end) for o, end in zip(starts, ends, strict=True)]
+    packed = [
+        t.packed(weights[o : o + t.channels], s.biases)
+        for o, s in zip(starts, scalings, strict=True)
+    ]
+    scales = [s.constants(t.parts, biased=False) for s in scalings]
     return KernelCall(
         template=f"backends/helium/{'windows' if plan.padded else 'rows'}.j2",
         stem=stem,
@@ -133,7 +139,10 @@ def _call(
         f"inputs from {_FROM[plan.form]}",
         form=f"helium_{plan.form}_{t.pixels}x{t.outputs}",
         work=plan.work,
-        uses=scaling.uses | {"SMELT_NAKED", "string.h"} | when(plan.padded, "SMELT_ARRAY"),
+        uses={"SMELT_ARRAY", "SMELT_NAKED", "string.h"}
+        if plan.padded
+        else when(bool(t.copies), "string.h"),
+        inner=tile_functions(t, scaling),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from smelt.codegen.backends.helium.assembly import AssemblyLines
 from smelt.codegen.backends.helium.convolution_plan import TileCall, TilePlan
 from smelt.codegen.backends.helium.scaling import HeliumScaling
-from smelt.codegen.backends.helium.tile_functions import TileBlocks, TilesFunction, windows_assembly
+from smelt.codegen.backends.helium.tile_functions import TileBlocks, tile_sizes, windows_assembly
 from smelt.codegen.lower.kernel import Parameters
 from smelt.codegen.text.expressions import offset, times
 from smelt.ir import Node
@@ -22,11 +22,17 @@ class RowCopies:
         size: elements of the input tensor.
         reach: bytes that are read for a group of pixels.
         inputs: bytes of a group's inputs.
+        step: bytes from one group's inputs to the next group's.
+        whole: the call for groups that are read in place.
+        one: the call for one group that is copied.
     """
 
     size: int
     reach: int
     inputs: int
+    step: int
+    whole: TileCall
+    one: TileCall
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class HeliumRowsParameters(Parameters):
 
     Attributes:
         title: text of the function's comment.
-        tile: the function that computes groups of pixels.
+        sizes: the layer's sizes.
         blocks: blocks of output channels; None if there is one block.
         copies: copies of the last inputs; None if they are not needed.
         rows: the loops over rows of outputs; None if there is one row.
@@ -62,7 +68,7 @@ class HeliumRowsParameters(Parameters):
     """
 
     title: str
-    tile: TilesFunction
+    sizes: tuple[int, ...]
     blocks: TileBlocks | None
     copies: RowCopies | None
     rows: OutputRows | None
@@ -79,12 +85,20 @@ def rows_parameters(node: Node, plan: TilePlan, scaling: HeliumScaling) -> Heliu
         image=g.size[0] * g.size[1] * g.depth,
         input=g.stride[0] * g.size[1] * g.depth,
     )
+    copies = RowCopies(
+        size=size,
+        reach=t.reach,
+        inputs=t.inputs,
+        step=t.step,
+        whole=TileCall("in", "out", "whole"),
+        one=TileCall("copies", f"out + whole * {t.output_step}", "1"),
+    )
     several = g.images * g.output[0] > 1
     return HeliumRowsParameters(
         title=_title(node),
-        tile=TilesFunction.of(t, scaling),
+        sizes=tile_sizes(t, scaling),
         blocks=TileBlocks.of(plan, scaling),
-        copies=RowCopies(size, t.reach, t.inputs) if t.copies else None,
+        copies=copies if t.copies else None,
         rows=rows if several else None,
         calls=plan.calls("in" if several else "input", "output"),
     )
@@ -115,7 +129,8 @@ class HeliumWindowsParameters(Parameters):
 
     Attributes:
         title: text of the function's comment.
-        tile: the function that computes groups of pixels.
+        sizes: the layer's sizes.
+        pixels: pixels of a group.
         blocks: blocks of output channels; None if there is one block.
         windows: the function that copies windows; None if windows are read from the padded rows.
         window_rows: rows of a window.
@@ -140,7 +155,8 @@ class HeliumWindowsParameters(Parameters):
     """
 
     title: str
-    tile: TilesFunction
+    sizes: tuple[int, ...]
+    pixels: int
     blocks: TileBlocks | None
     windows: WindowCopies | None
     window_rows: int
@@ -176,7 +192,8 @@ def windows_parameters(
         )
     return HeliumWindowsParameters(
         title=_title(node),
-        tile=TilesFunction.of(t, scaling),
+        sizes=tile_sizes(t, scaling),
+        pixels=t.pixels,
         blocks=TileBlocks.of(plan, scaling),
         windows=windows,
         window_rows=g.kernel[0],

@@ -116,12 +116,14 @@ class TileCall:
     Attributes:
         inputs: the inputs.
         outputs: the outputs.
-        rest: number of groups; for tiles from an image also the offset into the rows.
+        groups: number of groups.
+        offset: the offset into the rows, for tiles from an image.
     """
 
     inputs: str
     outputs: str
-    rest: str
+    groups: str
+    offset: str = ""
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ class TilePlan:
         if self.copied_rows:
             found = TileCall("copies", "out", whole), TileCall(f"copies + {offset}", last_out, "1")
         elif self.padded:
-            found = TileCall("at", "out", f"{whole}, 0"), TileCall("at", last_out, f"1, {offset}")
+            found = TileCall("at", "out", whole, "0"), TileCall("at", last_out, "1", str(offset))
         else:
             last = TileCall(f"{inputs} + {offset}", f"{outputs} + {self.last_output}", "1")
             found = TileCall(inputs, outputs, whole), last

@@ -39,7 +39,7 @@ def strip_assembly(
     outputs for each column, number of rows to store.
     """
     asm = HeliumAssembly()
-    asm.enter()
+    asm.enter(arguments=True)
     lanes = sum(part.channels for part in parts)
     _dot_products(asm, p, lanes)
     asm.add("r1", "r7", -4 * lanes * p.sums, "r0")

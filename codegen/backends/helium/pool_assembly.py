@@ -84,7 +84,7 @@ class _PoolWriter:
     def function(self) -> None:
         """Append the whole body."""
         asm, p = self.asm, self.p
-        asm.enter()
+        asm.enter(arguments=True)
         self.constants()
         for text in self.registers():
             asm.note(text)

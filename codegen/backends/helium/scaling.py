@@ -206,6 +206,11 @@ class HeliumScaling:
         """Whether outputs are the sums saturated to 0..255, minus 128."""
         return self.zero_point == self.low == -128 and self.high == 127
 
+    @property
+    def clamps(self) -> tuple[bool, bool]:
+        """Whether outputs are clamped at the lower and the upper limit after they are narrowed."""
+        return (not self.unsigned and self.low != -128, not self.unsigned and self.high != 127)
+
     def part(self, first: int, end: int) -> HeliumScaling:
         """Return the scaling of the channels from `first` to before `end`."""
         return replace(
@@ -215,26 +220,30 @@ class HeliumScaling:
             shifts=self.shifts[first:end],
         )
 
-    def constants(self, parts: tuple[LaneGroup, ...]) -> Array:
-        """Return int32 `[vectors, fields, 4]`: the constants of each vector of channels."""
+    def constants(self, parts: tuple[LaneGroup, ...], *, biased: bool = True) -> Array:
+        """Return int32 `[vectors, fields, 4]`: the constants of each vector of channels.
+
+        Without `biased`, the sums contain the biases, and the first field is missing.
+        """
         fields = (self.biases, self.factors, -self.shifts)[: self.fields]
-        columns = [permuted(parts, np.asarray(values, np.int64)) for values in fields]
+        chosen = fields if biased else fields[1:]
+        columns = [permuted(parts, np.asarray(values, np.int64)) for values in chosen]
         return np.stack(columns, axis=1).astype(np.int32)
 
     def prepare(self, asm: HeliumAssembly) -> None:
         """Load the registers that `group` needs: 1, the zero point (or 128) and the limits."""
         registers = [f"{ONE}: 1", f"{CONSTANT}: {128 if self.unsigned else 'zero point'}"]
-        if not self.unsigned and self.low != -128:
+        if self.clamps[0]:
             registers.append(f"{LOW}: lower limit")
-        if not self.unsigned and self.high != 127:
+        if self.clamps[1]:
             registers.append(f"{HIGH}: upper limit")
         asm.note("; ".join(registers))
         asm(f"mov {ONE}, #1")
         asm.constant(CONSTANT, 128 if self.unsigned else self.zero_point)
-        if not self.unsigned:
-            for limit, register, extreme in ((self.low, LOW, -128), (self.high, HIGH, 127)):
-                if limit != extreme:
-                    asm.constant(register, limit)
+        limits = (self.low, LOW), (self.high, HIGH)
+        for clamped, (limit, register) in zip(self.clamps, limits, strict=True):
+            if clamped:
+                asm.constant(register, limit)
 
     def group(
         self,
@@ -256,9 +265,7 @@ class HeliumScaling:
             pixels: address of the outputs of each pixel.
             spare: a register besides q0-q2 and q4-q7 that may be changed; q2 if there is none.
         """
-        with asm.overlapping():
-            results = self._bytes(asm, group, load, constants, len(pixels), spare)
-            self._clamp(asm, results)
+        results = self.outputs(asm, group.vectors, load, constants, len(pixels), spare)
         size, count = group.size, len(pixels)
         if group.channels < 4 * group.vectors:
             asm(f"movs r4, #{group.channels}", f"vctp.{size} r4", "vps" + "t" * count)
@@ -266,26 +273,49 @@ class HeliumScaling:
         else:
             asm(*(f"vstrb.{size} {q}, {at}" for q, at in zip(results, pixels, strict=True)))
 
-    def _bytes(
+    def outputs(
         self,
         asm: HeliumAssembly,
-        group: LaneGroup,
+        vectors: int,
         load: Callable[[int, int], str],
         constants: Callable[[int], str],
         count: int,
         spare: str,
+        *,
+        biased: bool = True,
+    ) -> tuple[str, ...]:
+        """Scale a group's sums; return the register with the outputs of each of `count` pixels.
+
+        See `group` for the arguments, and `constants` for `biased`.
+        """
+        with asm.overlapping():
+            results = self._bytes(asm, vectors, load, constants, count, spare, biased=biased)
+            self._clamp(asm, results)
+        return results
+
+    def _bytes(
+        self,
+        asm: HeliumAssembly,
+        vectors: int,
+        load: Callable[[int, int], str],
+        constants: Callable[[int], str],
+        count: int,
+        spare: str,
+        *,
+        biased: bool,
     ) -> tuple[str, ...]:
         """Scale and narrow a group; return the register with each pixel's unclamped outputs."""
-        for v in range(group.vectors):
+        for v in range(vectors):
             # q6 and q7 hold the narrowed vectors 2 and 3; before those, they are free.
             halves = ("q6", "q7") if v > 1 else ("q4", "q5")
             shifts, biases = (spare, spare) if v > 1 else ("q6", "q7")
-            at = self.fields * v
+            at = self.fields * v if biased else (self.fields - 1) * v - 1
             for p in range(count):
                 asm(load(v, p) % f"q{p}")
-            # VMLA by 1 adds in the product unit; VADD would use the unit of most other steps.
-            asm(f"vldrw.32 {biases}, {constants(at)}")
-            asm(*(f"vmla.s32 q{p}, {biases}, {ONE}" for p in range(count)))
+            if biased:
+                # VMLA by 1 adds in the product unit; VADD would use the unit of most other steps.
+                asm(f"vldrw.32 {biases}, {constants(at)}")
+                asm(*(f"vmla.s32 q{p}, {biases}, {ONE}" for p in range(count)))
             asm(f"vldrw.32 q2, {constants(at + 1)}")
             if self.single:
                 for p in range(count):
@@ -300,7 +330,7 @@ class HeliumScaling:
                 asm(*(f"vrshl.s32 q{p}, q{p}, {shifts}" for p in range(count)))
             for p in range(count):
                 asm(f"vqmovn{'t' if v % 2 else 'b'}.s32 {halves[p]}, q{p}")
-            if v % 2 or group.vectors == 1:
+            if v % 2 or vectors == 1:
                 for p in range(count):
                     self._narrow(asm, "t" if v > 1 else "b", halves[p], f"q{4 + p}")
         return ("q4", "q5")[:count]
@@ -319,9 +349,7 @@ class HeliumScaling:
         if self.unsigned:
             asm(*(f"vadd.i8 {q}, {q}, {CONSTANT}" for q in results))
             return
-        for limit, register, extreme, step in (
-            (self.low, LOW, -128, "vmax"),
-            (self.high, HIGH, 127, "vmin"),
-        ):
-            if limit != extreme:
+        steps = (LOW, "vmax"), (HIGH, "vmin")
+        for clamped, (register, step) in zip(self.clamps, steps, strict=True):
+            if clamped:
                 asm(f"vdup.8 q2, {register}", *(f"{step}.s8 {q}, {q}, q2" for q in results))

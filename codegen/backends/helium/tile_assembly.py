@@ -1,57 +1,85 @@
-"""Assembly that computes tiles (see `tiles`), and scales and stores their sums."""
+"""Assembly of the functions that compute tiles (see `tiles`), and scale and store their sums.
+
+`tile` goes over the groups of pixels. For each group it jumps to `dots`, which stores the sums of
+all its outputs and jumps back. Then `tile` scales them, 16 channels at a time, and calls `rest` for
+the last channels. These calls do not follow the procedure call standard: `dots` finds its operands
+on the stack of `tile` (`DOTS`), `rest` in registers, and both change registers without saving them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from smelt.codegen.backends.helium.assembly import ACCUMULATORS, HeliumAssembly, braces
-from smelt.codegen.backends.helium.scaling import HeliumScaling, LaneGroup
-from smelt.codegen.backends.helium.tiles import CHUNK, ROWS, Tiles
+from smelt.codegen.backends.helium.scaling import CONSTANT, HIGH, LOW, HeliumScaling, LaneGroup
+from smelt.codegen.backends.helium.tiles import CHUNK, LOOP_CHUNKS, ROWS, Source, Tiles
 
-_LOOP_CHUNKS = 4
-"""Chunks that one iteration of the loop over chunks reads."""
 _INPUTS = ("r11", "r9")
 """Registers that point to the inputs of the first and the second pixel, if they are in one row."""
-_ALL = braces(ACCUMULATORS)
+_WEIGHTS = ("q4", "q5", "q6", "q7")
+"""Registers of weights where inputs stay in no register."""
+
+SIZES = (
+    "pitch",
+    "step",
+    "weights",
+    "chunks",
+    "tiles",
+    "channels",
+    "whole",
+    "left",
+    "output_pitch",
+    "zero",
+    "low",
+    "high",
+)
+"""The fields of the struct of a layer's sizes; see `backends/helium/tile.j2`."""
+
+DOTS = ("r1", "r3", "r5", "r7")
+"""Registers that `dots` loads from the start of the stack: the bytes from pixel to pixel (for an
+image: the addresses of rows), weights, their end, sums."""
+_BACK, _CHUNK_BYTES, _OFFSET, _SCALED = 16, 20, 20, 24
+"""Offsets on the stack: where `dots` returns to; bytes of a pixel's chunks, or the offset into
+rows; what is loaded to scale."""
 
 
-def tile_assembly(t: Tiles, scaling: HeliumScaling) -> HeliumAssembly:
-    """Return the body of the tile function: it sums, then scales, all outputs of each group.
+def dots_assembly(t: Tiles) -> HeliumAssembly:
+    """Return the body of the function that computes the sums of a group of pixels.
 
-    The function's arguments: inputs (for an image: addresses of its rows), outputs, weights, sums
-    (scratch), biases and scales, number of groups, and for an image the offset into its rows.
+    r11 holds the address of the inputs (for an image: the offset into the rows); it is advanced to
+    the next group.
     """
     asm = HeliumAssembly()
-    asm.enter()
-    if t.source == "row":
-        asm("mov r11, r0")
-    asm("5:")
-    _load_input_addresses(t, asm)
-    asm(f"ldrd r3, r7, {asm.argument(2)}")
-    _dot_products(t, asm)
-    _scale(t, asm, scaling)
-    asm.note("advance to the next group of pixels")
-    if t.source == "row":
+    asm(f"ldm sp, {braces(DOTS)}")
+    if t.source == "image":
+        asm(f"str r11, [sp, #{_OFFSET}]")
+        for y in range(t.kernel[0]):
+            asm(f"ldr {'r0' if y == 0 else ROWS[y]}, [r1, #{4 * y}]")
+        asm(*(f"add {row}, r11" for row in ROWS[1 : t.kernel[0]]), "add r11, r0")
+    else:
+        if t.pixels == 2:
+            asm("add r9, r11, r1")
+        if t.looped:
+            asm(f"ldr r0, [sp, #{_CHUNK_BYTES}]", "add r1, r11, r0")
+    asm.note(f"{_input_registers(t)}; r3: weights; r5: their end")
+    asm.note("r7: sums in scratch; r0, r2, r4, r6, r8, r10, r12, lr: sums of a tile")
+    for (p, c), q in t.resident.items():
+        asm(f"vldrb.8 {q}, [{_INPUTS[p]}, #{CHUNK * c}]")
+    chunks = "all" if t.looped else str(t.chunks)
+    asm.note(f"tiles of {t.pixels} x {t.outputs} sums over {chunks} chunks of {CHUNK} inputs")
+    asm("1:")
+    for _ in range(t.tiles_at_once):
+        _tile(t, asm)
+    asm("cmp r3, r5", "bne.w 1b")
+    if t.source == "image":
+        asm(f"ldr r11, [sp, #{_OFFSET}]")
         asm.add("r11", "r11", t.step, "r0")
     else:
-        asm(f"ldr r0, {asm.argument(6)}")
-        asm.add("r0", "r0", t.step, "r2")
-        asm(f"str r0, {asm.argument(6)}")
-    asm(f"ldr r0, {asm.argument(1)}", f"ldr r4, {asm.argument(5)}")
-    asm.add("r0", "r0", t.output_step, "r2")
-    asm("subs r4, #1", f"str r0, {asm.argument(1)}", f"str r4, {asm.argument(5)}", "bne.w 5b")
-    asm.leave()
+        if t.looped:
+            asm("ldr r1, [sp]")
+        asm(f"add r11, {_INPUTS[t.pixels - 1]}, r1")
+    asm(f"ldr pc, [sp, #{_BACK}]")
     return asm
-
-
-def _load_input_addresses(t: Tiles, asm: HeliumAssembly) -> None:
-    """Load the addresses of the inputs of a group's pixels."""
-    if t.source == "image":
-        asm(f"ldr r0, {asm.argument(0)}", f"ldr r2, {asm.argument(6)}")
-        for y in range(t.kernel[0]):
-            asm(f"ldr {ROWS[y]}, [r0, #{4 * y}]", f"add {ROWS[y]}, r2")
-    elif t.pixels == 2:
-        asm.add("r9", "r11", t.pitch, "r0")
 
 
 def _input_registers(t: Tiles) -> str:
@@ -63,97 +91,61 @@ def _input_registers(t: Tiles) -> str:
     return f"{inputs}; r1: end of r11's inputs" if t.looped else inputs
 
 
-def _dot_products(t: Tiles, asm: HeliumAssembly) -> None:
-    """Compute the sums of a group's outputs and store them in scratch."""
-    asm.note(f"{_input_registers(t)}; r3: weights; r5: end of the loop's weights")
-    asm.note("r7: sums in scratch; r0, r2, r4, r6, r8, r10, r12, lr: sums of a tile")
-    for (p, c), q in t.resident.items():
-        asm(f"vldrb.8 {q}, [{_INPUTS[p]}, #{CHUNK * c}]")
-    run = 2 if t.alternates and t.count > 1 else 1
-    left = t.count % run
-    asm.add("r5", "r3", 4 * t.words // t.count * (t.count - left), "r0")
-    if t.looped:
-        asm.add("r1", "r11", CHUNK * t.chunks, "r0")
-    held: dict[str, tuple[int, int]] = {}
-    if t.alternates:
-        for p in range(t.pixels):
-            first = next(c for c in range(t.chunks) if (p, c) not in t.resident)
-            _input(t, asm, p, first, held)
-    asm.note(f"tiles of {t.pixels} x {t.outputs} sums over {t.chunks} chunks of {CHUNK} inputs")
-    asm("1:")
-    for tile in range(run):
-        _tile(t, asm, tile, held)
-    if t.count > run:
-        asm("cmp r3, r5", "bne.w 1b")
-    if left:
-        _tile(t, asm, 0, held)
-
-
-def _tile(t: Tiles, asm: HeliumAssembly, tile: int, held: dict[str, tuple[int, int]]) -> None:
-    """Compute and store the sums of a tile.
-
-    Args:
-        t: the split into tiles and chunks.
-        asm: the assembly to append to.
-        tile: 0 to read the chunks forwards, 1 to read them backwards if tiles alternate.
-        held: the (pixel, chunk) that each temporary register holds; updated.
-    """
+def _tile(t: Tiles, asm: HeliumAssembly) -> None:
+    """Compute and store the sums of a tile, beginning with the biases."""
+    each = [ACCUMULATORS[p * t.outputs : (p + 1) * t.outputs] for p in range(t.pixels)]
+    asm(*(f"ldm r3, {braces(registers)}" for registers in each[:-1]))
+    asm(f"ldm r3!, {braces(each[-1])}")
     if t.looped:
         _looped_chunks(t, asm)
     elif t.source == "image":
         _image_chunks(t, asm)
     else:
-        free = ("q7",) if t.alternates else ("q6", "q7")
-        for i, c in enumerate(t.order(tile)):
-            inputs = [_input(t, asm, p, c, held) for p in range(t.pixels)]
-            _products(t, asm, inputs, free, first=i == 0)
-    asm(f"stm r7!, {_ALL}")
+        whole = len(t.resident) == t.pixels * t.chunks
+        for c in range(t.chunks):
+            inputs = [_input(t, asm, p, c) for p in range(t.pixels)]
+            _products(t, asm, inputs, ("q6", "q7") if whole else ("q7",))
+    asm(f"stm r7!, {braces(ACCUMULATORS)}")
     if t.looped:
-        for p in range(t.pixels):
-            asm.add(_INPUTS[p], _INPUTS[p], -CHUNK * t.chunks, "r0")
+        asm(f"ldr r0, [sp, #{_CHUNK_BYTES}]")
+        asm(*(f"sub {register}, r0" for register in _INPUTS[: t.pixels]))
 
 
-def _input(t: Tiles, asm: HeliumAssembly, p: int, c: int, held: dict[str, tuple[int, int]]) -> str:
-    """Return the register that holds a pixel's chunk; load the chunk if no register holds it."""
+def _input(t: Tiles, asm: HeliumAssembly, p: int, c: int) -> str:
+    """Return the register that holds a pixel's chunk; load the chunk if none does."""
     if (p, c) in t.resident:
         return t.resident[p, c]
     register = f"q{5 + p}" if t.pixels == 2 else "q6"
-    if held.get(register) != (p, c):
-        asm(f"vldrb.8 {register}, [{_INPUTS[p]}, #{CHUNK * c}]")
-        held[register] = p, c
+    asm(f"vldrb.8 {register}, [{_INPUTS[p]}, #{CHUNK * c}]")
     return register
 
 
-def _products(
-    t: Tiles, asm: HeliumAssembly, inputs: Sequence[str], weights: Sequence[str], *, first: bool
-) -> None:
-    """Add the products of a chunk to the sums; the `first` chunk sets the sums instead."""
-    name = "vmladav" if first else "vmladava"
+def _products(t: Tiles, asm: HeliumAssembly, inputs: Sequence[str], weights: Sequence[str]) -> None:
+    """Add the products of a chunk to the sums."""
     for j in range(t.outputs):
         w = weights[j % len(weights)]
         asm(f"vldrw.32 {w}, [r3], #16")
         for p, q in enumerate(inputs):
-            asm(f"{name}.s8 {ACCUMULATORS[p * t.outputs + j]}, {w}, {q}")
+            asm(f"vmladava.s8 {ACCUMULATORS[p * t.outputs + j]}, {w}, {q}")
 
 
 def _looped_chunks(t: Tiles, asm: HeliumAssembly) -> None:
     """Sum all chunks of a tile, most of them in a loop; no chunk stays in a register."""
-    before = t.chunks % _LOOP_CHUNKS or _LOOP_CHUNKS
-    for c in range(before):
-        _next_chunk(t, asm, c, first=c == 0)
+    for c in range(t.before):
+        _next_chunk(t, asm, c)
     asm("2:")
-    for c in range(_LOOP_CHUNKS):
-        _next_chunk(t, asm, c, first=False)
+    for c in range(LOOP_CHUNKS):
+        _next_chunk(t, asm, c)
     asm("cmp r11, r1", "bne.w 2b")
 
 
-def _next_chunk(t: Tiles, asm: HeliumAssembly, c: int, *, first: bool) -> None:
+def _next_chunk(t: Tiles, asm: HeliumAssembly, c: int) -> None:
     """Load the next chunk of each pixel and add its products; registers alternate with `c`."""
     register = 2 * (c % 2)
     inputs = [f"q{register + p}" for p in range(t.pixels)]
     for p, q in enumerate(inputs):
         asm(f"vldrb.8 {q}, [{_INPUTS[p]}], #16")
-    _products(t, asm, inputs, ("q4", "q5", "q6", "q7"), first=first)
+    _products(t, asm, inputs, _WEIGHTS)
 
 
 def _image_chunks(t: Tiles, asm: HeliumAssembly) -> None:
@@ -177,52 +169,111 @@ def _image_chunks(t: Tiles, asm: HeliumAssembly) -> None:
                         offset = column * t.depth + CHUNK * c
                         asm(f"vldrw.32 {held[column]}, [{ROWS[y]}, #{offset}]")
                 inputs = [held[i] for i in columns]
-                first = y == c == x == 0
-                _products(t, asm, inputs, ("q4", "q5", "q6", "q7"), first=first)
+                _products(t, asm, inputs, _WEIGHTS)
 
 
-def _scale(t: Tiles, asm: HeliumAssembly, scaling: HeliumScaling) -> None:
-    """Scale the sums of a group of pixels and store the outputs."""
-    outputs = "r5, r7: outputs of pixel 0, pixel 1" if t.pixels == 2 else "r5: outputs"
-    asm.note(f"r1: sums; r3: biases and scales; {outputs}")
-    asm(f"ldr r1, {asm.argument(3)}", f"ldr r3, {asm.argument(4)}")
-    asm(f"ldr r5, {asm.argument(1)}")
-    if t.pixels == 2:
-        asm.add("r7", "r5", t.output_pitch, "r0")
-    scaling.prepare(asm)
-    _scale_groups(asm, scaling, t.parts, ("r5", "r7")[: t.pixels])
+def tile_assembly(source: Source, pixels: int, scaling: HeliumScaling) -> HeliumAssembly:
+    """Return the body of the function that computes the outputs of groups of pixels.
 
-
-def _scale_groups(
-    asm: HeliumAssembly,
-    scaling: HeliumScaling,
-    parts: tuple[LaneGroup, ...],
-    outputs: tuple[str, ...],
-) -> None:
-    """Scale and store all groups of channels.
-
-    r1 points to the sums, 16 bytes for each vector and pixel; r3 points to the constants.
+    Its arguments: inputs (for an image: addresses of its rows), outputs, number of groups, sizes,
+    `dots`, weights, sums (scratch), constants of the scaling, `rest` or 0, and for an image the
+    offset into its rows.
     """
-    whole = sum(part.channels == CHUNK for part in parts)
-    looped = whole if whole > 1 else 0
-    pixels = len(outputs)
-    if looped:
-        asm.constant("r4", looped)
-        asm("dls lr, r4", "1:")
+    asm = HeliumAssembly()
+    loaded = _scaled_registers(scaling)
+    _prologue(asm, source, scaling, loaded)
+    asm.note("dots: compute the sums of a group")
+    asm("7:", f"ldr pc, {asm.argument(4)}")
+    asm.note("r1: sums - 16; r3: constants - 16; r4: groups of 16 channels; r5, r7: outputs")
+    asm.note(f"r6: rest; r8: end of r11; r12: channels left; {CONSTANT}: 128 or zero point")
+    asm("8:", f"add r0, sp, #{_SCALED}", f"ldm r0, {braces(loaded)}")
+    if pixels == 2:
+        asm("add r7, r5, r10")
+    asm(f"add lr, {'r7' if pixels == 2 else 'r5'}, r10")
+    asm(f"str lr, [sp, #{_SCALED + 4 * loaded.index('r5')}]", "wls lr, r4, 2f", "1:")
+    _scaled_group(asm, scaling, 4, pixels, whole=True)
+    asm("le lr, 1b", "2:", "blx r6", "6:", "cmp r11, r8", "bne.w 7b", f"add sp, #{asm.below}")
+    asm.leave()
+    return asm
+
+
+def rest_assembly(
+    parts: tuple[LaneGroup, ...], pixels: int, scaling: HeliumScaling
+) -> HeliumAssembly:
+    """Return the body of the function that scales the last channels, fewer than 16."""
+    asm = HeliumAssembly()
     for i, part in enumerate(parts):
-        if not 0 < i < looped:
-            scaling.group(
-                asm,
-                part,
-                lambda v, p: f"vldrw.32 %s, [r1, #{16 * (v * pixels + p)}]",
-                lambda k: f"[r3, #{16 * k}]",
-                tuple(f"[{r}], #{4 * part.vectors}" for r in outputs),
-                "q3",
-            )
-            if i < len(parts) - 1:
-                asm(
-                    f"adds r1, #{16 * part.vectors * pixels}",
-                    f"adds r3, #{16 * scaling.fields * part.vectors}",
-                )
-        if looped and i == 0:
-            asm("le lr, 1b")
+        _scaled_group(asm, scaling, part.vectors, pixels, whole=i < len(parts) - 1)
+        if i < len(parts) - 1:
+            asm(f"subs r12, #{part.channels}")
+    asm("bx lr")
+    return asm
+
+
+def _scaled_registers(scaling: HeliumScaling) -> tuple[str, ...]:
+    """Return the registers that are loaded from the stack before sums are scaled."""
+    limits = {LOW: scaling.clamps[0], HIGH: scaling.clamps[1]}
+    order = (LOW, "r1", HIGH, "r3", "r4", "r5", "r6", "r8", CONSTANT, "r10", "r12")
+    return tuple(register for register in order if limits.get(register, True))
+
+
+def _prologue(
+    asm: HeliumAssembly, source: Source, scaling: HeliumScaling, loaded: tuple[str, ...]
+) -> None:
+    """Store on the stack what `dots` and the scaling load."""
+
+    def field(name: str) -> str:
+        return f"[r3, #{4 * SIZES.index(name)}]"
+
+    # ADR counts words from an aligned address, so the function must be aligned.
+    asm(".balign 4")
+    asm.enter()
+    asm.below = _SCALED + 4 * len(loaded)
+    asm(f"sub sp, #{asm.below}")
+    asm.note("r4, r5: pitch, step; r6: bytes of weights; r10: weights")
+    asm(f"ldrd r4, r5, {field('pitch')}", f"ldrd r6, r7, {field('weights')}")
+    asm(f"ldr r10, {asm.argument(5)}")
+    if source == "image":
+        asm(f"ldr r11, {asm.argument(9)}", "mla r8, r2, r5, r11", "strd r0, r10, [sp]")
+    else:
+        asm("mov r11, r0", "mla r8, r2, r5, r11", "strd r4, r10, [sp]")
+        asm("lsls r7, #4", f"str r7, [sp, #{_CHUNK_BYTES}]")
+    asm("add r6, r10", f"ldrd r9, r7, {asm.argument(6)}")
+    asm("strd r6, r9, [sp, #8]", "adr.w r4, 8f", "add r4, #1", f"str r4, [sp, #{_BACK}]")
+    asm("mov r5, r1", "sub r1, r9, #16", f"ldrd r4, r12, {field('whole')}")
+    asm(f"ldr r6, {asm.argument(8)}", f"ldr r10, {field('output_pitch')}", "cmp r6, #0")
+    asm("itt eq", "adreq.w r6, 6f", "addeq r6, #1")
+    if scaling.unsigned:
+        asm(f"mov {CONSTANT}, #128")
+    else:
+        asm(f"ldr {CONSTANT}, {field('zero')}")
+    for register, name in ((LOW, "low"), (HIGH, "high")):
+        if register in loaded:
+            asm(f"ldr {register}, {field(name)}")
+    asm("sub r3, r7, #16", f"add lr, sp, #{_SCALED}", f"stm lr, {braces(loaded)}")
+
+
+def _scaled_group(
+    asm: HeliumAssembly, scaling: HeliumScaling, vectors: int, pixels: int, *, whole: bool = False
+) -> None:
+    """Scale and store a group of channels, and advance to the next.
+
+    r1 points 16 bytes before the sums, 16 bytes for each vector and pixel; r3 points 16 bytes
+    before the constants; r5 and r7 point to the outputs. If the group is not `whole`, r12 is the
+    number of channels.
+    """
+    fields = scaling.fields - 1
+
+    def load(v: int, p: int) -> str:
+        i = v * pixels + p + 1
+        return f"vldrw.32 %s, [r1, #{16 * i}]" + ("!" if i == vectors * pixels else "")
+
+    def constants(k: int) -> str:
+        return f"[r3, #{16 * (k + 1)}]" + ("!" if k + 1 == vectors * fields else "")
+
+    results = scaling.outputs(asm, vectors, load, constants, pixels, "q3", biased=False)
+    size, then = 32 // vectors, "" if whole else "t"
+    if not whole:
+        asm(f"vctp.{size} r12", "vps" + "t" * pixels)
+    for q, r in zip(results, ("r5", "r7"), strict=False):
+        asm(f"vstrb{then}.{size} {q}, [{r}], #{4 * vectors}")

@@ -6,9 +6,17 @@ from dataclasses import dataclass
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines, HeliumAssembly, braces
 from smelt.codegen.backends.helium.convolution_plan import TilePlan
-from smelt.codegen.backends.helium.scaling import GroupRun, HeliumScaling, ScaledDefinition
-from smelt.codegen.backends.helium.tile_assembly import tile_assembly
+from smelt.codegen.backends.helium.scaling import HeliumScaling, groups
+from smelt.codegen.backends.helium.tile_assembly import (
+    SIZES,
+    dots_assembly,
+    rest_assembly,
+    tile_assembly,
+)
 from smelt.codegen.backends.helium.tiles import CHUNK, Tiles
+from smelt.codegen.lower.kernel import InnerFunction
+from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.parameters import Parameters
 
 
 @dataclass(frozen=True)
@@ -29,67 +37,170 @@ class ImageChunks:
 
 
 @dataclass(frozen=True)
-class TilesFunction:
-    """The function that computes all outputs of groups of one or two pixels.
+class DotsParameters(Parameters):
+    """Variables of `backends/helium/dots.j2`.
 
     Attributes:
         body: the assembly.
-        parameters: parameters of the C function.
         pixels: pixels of a group.
         outputs: output channels of a tile.
-        step: bytes from one group's inputs to the next group's.
-        output_step: bytes from one group's outputs to the next group's.
-        second: bytes from the first to the second pixel's inputs and outputs; None for one pixel.
-        count: tiles of a group.
-        chunks: chunks of a tile.
-        chunk: C text: index of the chunk that step `i` of a tile reads, for inputs in one row.
+        chunks: chunks of a tile; None if the layer's sizes contain it.
+        before: chunks before the loop over chunks; None if there is no loop.
         image: positions of chunks in an image; None for inputs in one row.
-        channels: output channels.
-        runs: how the outputs are stored.
-        constants: words of constants for four channels.
-        sums: words of sums for four channels.
-        scaled: the function that turns a sum into an output.
     """
 
     body: AssemblyLines
-    parameters: tuple[str, ...]
     pixels: int
     outputs: int
-    step: int
-    output_step: int
-    second: tuple[int, int] | None
-    count: int
-    chunks: int
-    chunk: str
+    chunks: int | None
+    before: int | None
     image: ImageChunks | None
-    channels: int
-    runs: tuple[GroupRun, ...]
-    constants: int
-    sums: int
-    scaled: ScaledDefinition
 
-    @staticmethod
-    def of(t: Tiles, scaling: HeliumScaling) -> TilesFunction:
-        """Return the function for these tiles."""
-        image = t.source == "image"
-        return TilesFunction(
-            body=tile_assembly(t, scaling).body,
-            parameters=t.parameters,
-            pixels=t.pixels,
-            outputs=t.outputs,
-            step=t.step,
-            output_step=t.output_step,
-            second=(t.pitch, t.output_pitch) if t.pixels == 2 else None,
-            count=t.count,
-            chunks=t.chunks,
-            chunk=f"tile % 2 ? {t.chunks - 1} - i : i" if t.alternates else "i",
-            image=ImageChunks(t.kernel[1], t.across, t.row_chunks, t.depth) if image else None,
-            channels=t.channels,
-            runs=t.runs,
-            constants=4 * scaling.fields,
-            sums=4 * t.pixels,
-            scaled=scaling.definition,
-        )
+
+@dataclass(frozen=True)
+class GroupParameters(Parameters):
+    """Variables of `backends/helium/group.j2`.
+
+    Attributes:
+        pixels: pixels of a group.
+        single: whether a sum is multiplied by a float32.
+        away: whether ties of integers are rounded away from zero.
+        constants: words of constants for four channels.
+    """
+
+    pixels: int
+    single: bool
+    away: bool
+    constants: int
+
+
+@dataclass(frozen=True)
+class HeliumTileParameters(Parameters):
+    """Variables of `backends/helium/tile.j2`.
+
+    Attributes:
+        body: the assembly.
+        pixels: pixels of a group.
+        image: whether inputs are in rows of an image.
+        sums: words of sums for 16 channels.
+        constants: words of constants for 16 channels.
+    """
+
+    body: AssemblyLines
+    pixels: int
+    image: bool
+    sums: int
+    constants: int
+
+
+@dataclass(frozen=True)
+class RestPart:
+    """Channels that are stored together, in plain C.
+
+    Attributes:
+        sums: words of sums before it.
+        constants: words of constants before it.
+        first: its first channel.
+        vectors: its vectors.
+        channels: C text: its number of channels.
+    """
+
+    sums: int
+    constants: int
+    first: int
+    vectors: int
+    channels: str
+
+
+@dataclass(frozen=True)
+class RestParameters(Parameters):
+    """Variables of `backends/helium/rest.j2`.
+
+    Attributes:
+        body: the assembly.
+        parts: the groups of channels.
+    """
+
+    body: AssemblyLines
+    parts: tuple[RestPart, ...]
+
+
+def tile_functions(t: Tiles, scaling: HeliumScaling) -> tuple[InnerFunction, ...]:
+    """Return the functions `tile`, `dots` and, if needed, `rest` of a layer.
+
+    Layers of other sizes can share them.
+    """
+    definition, fields = scaling.definition, scaling.fields - 1
+    group = InnerFunction(
+        "backends/helium/group.j2",
+        "group",
+        GroupParameters(t.pixels, definition.single, definition.away, 4 * fields),
+        scaling.uses,
+    )
+    tile = HeliumTileParameters(
+        body=tile_assembly(t.source, t.pixels, scaling).body,
+        pixels=t.pixels,
+        image=t.source == "image",
+        sums=16 * t.pixels,
+        constants=16 * fields,
+    )
+    found = InnerFunction("backends/helium/tile.j2", "tile", tile, {"SMELT_NAKED"}, (group,))
+    rest = _rest(t, scaling, group)
+    return (found, _dots(t), *((rest,) if rest else ()))
+
+
+def _rest(t: Tiles, scaling: HeliumScaling, group: InnerFunction) -> InnerFunction | None:
+    """Return the function that scales the last channels; None if 16 divides their number."""
+    left = t.channels % CHUNK
+    if not left:
+        return None
+    parts, before, found = groups(left), 0, list[RestPart]()
+    for part in parts:
+        channels = offset("channels", -part.first)
+        if part is not parts[-1]:
+            channels = str(part.channels)
+        constants = 4 * (scaling.fields - 1) * before
+        sums = 4 * t.pixels * before
+        found.append(RestPart(sums, constants, part.first, part.vectors, channels))
+        before += part.vectors
+    body = rest_assembly(parts, t.pixels, scaling).body
+    parameters = RestParameters(body, tuple(found))
+    return InnerFunction("backends/helium/rest.j2", "rest", parameters, {"SMELT_NAKED"}, (group,))
+
+
+def _dots(t: Tiles) -> InnerFunction:
+    """Return the function that computes the sums of a group of pixels."""
+    image = None
+    if t.source == "image":
+        image = ImageChunks(t.kernel[1], t.across, t.row_chunks, t.depth)
+    dots = DotsParameters(
+        body=dots_assembly(t).body,
+        pixels=t.pixels,
+        outputs=t.outputs,
+        chunks=None if t.looped else t.chunks,
+        before=t.before if t.looped else None,
+        image=image,
+    )
+    return InnerFunction("backends/helium/dots.j2", "dots", dots, {"SMELT_NAKED"})
+
+
+def tile_sizes(t: Tiles, scaling: HeliumScaling) -> tuple[int, ...]:
+    """Return the fields of a layer's sizes, in the order of `SIZES`."""
+    sizes = {
+        "pitch": t.pitch,
+        "step": t.step,
+        "weights": 4 * t.words,
+        "chunks": t.chunks,
+        "tiles": t.count,
+        "channels": t.channels,
+        "whole": t.channels // CHUNK,
+        "left": t.channels % CHUNK,
+        "output_pitch": t.output_pitch,
+        "zero": scaling.zero_point,
+        "low": scaling.low,
+        "high": scaling.high,
+    }
+    return tuple(sizes[name] for name in SIZES)
 
 
 @dataclass(frozen=True)
@@ -112,7 +223,7 @@ class TileBlocks:
         if len(plan.blocks) == 1:
             return None
         t = plan.tiles
-        constants = 4 * scaling.fields * sum(part.vectors for part in t.parts)
+        constants = 4 * (scaling.fields - 1) * sum(part.vectors for part in t.parts)
         return TileBlocks(plan.blocks, t.words, constants)
 
 

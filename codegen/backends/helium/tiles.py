@@ -3,13 +3,11 @@
 A tile is two pixels times four output channels, or one pixel times eight. The inputs of a pixel are
 cut into chunks of 16 bytes, which are in one contiguous row (`row`) or in the rows of an image
 (`image`). If a row ends within a chunk, the weights beyond its end are zero, so the bytes read
-there have no effect. As many chunks of a row as fit stay in registers from tile to tile. One tile
-reads the remaining chunks forwards and the next reads them backwards, so that the last chunk of one
-tile is the first of the next and need not be loaded again. A chunk of an image is used for both
-pixels if their windows overlap.
+there have no effect. As many chunks of a row as fit stay in registers from tile to tile. A chunk of
+an image is used for both pixels if their windows overlap.
 
-Weights are one stream in the order of use: for each tile, for each chunk, for each output channel,
-16 weights.
+Weights are one stream in the order of use: for each tile the biases of its output channels, then
+for each chunk, for each output channel, 16 weights.
 """
 
 from __future__ import annotations
@@ -28,6 +26,8 @@ CHUNK = 16
 """Bytes of a vector register."""
 _UNROLLED = 8
 """Upper limit of a row's unrolled chunks: offsets of byte loads reach no further."""
+LOOP_CHUNKS = 4
+"""Chunks that one iteration of the loop over chunks reads."""
 _WORD_REACH = 508
 """Largest immediate offset of a load of words (VLDRW), in bytes."""
 MOST_IMAGE_CHUNKS = 40
@@ -138,17 +138,30 @@ class Tiles:
 
     @property
     def resident(self) -> dict[tuple[int, int], str]:
-        """The register of each (pixel, chunk) that stays in a register from tile to tile."""
+        """The register of each (pixel, chunk) that stays in a register from tile to tile.
+
+        The others are loaded into q6, or into q5 and q6 if both pixels lack a chunk.
+        """
         if self.looped or self.source == "image":
             return {}
-        all_ = [(p, c) for c in range(self.chunks) for p in range(self.pixels)]
-        places = all_[:6] if self.pixels == 1 or len(all_) <= 6 else all_[:5]
+        pixels, chunks = range(self.pixels), range(self.chunks)
+        if self.pixels * self.chunks <= 12:
+            places = [(p, c) for p in pixels for c in chunks][:6]
+        else:
+            places = [(p, c) for c in chunks for p in pixels][:5]
         return {place: f"q{i}" for i, place in enumerate(places)}
 
     @property
-    def alternates(self) -> bool:
-        """Whether every second tile reads the chunks backwards."""
-        return bool(self.resident) and len(self.resident) < self.chunks * self.pixels
+    def tiles_at_once(self) -> int:
+        """Tiles in an iteration of the loop over tiles: two where many chunks are loaded again."""
+        loads = self.pixels * self.chunks - len(self.resident)
+        unrolled = self.source == "row" and not self.looped
+        return 2 if unrolled and loads > 8 and self.count % 2 == 0 else 1
+
+    @property
+    def before(self) -> int:
+        """Chunks before the loop over chunks, if there is one: 1 to 4."""
+        return (self.chunks - 1) % LOOP_CHUNKS + 1
 
     @property
     def sums(self) -> int:
@@ -164,8 +177,8 @@ class Tiles:
 
     @property
     def words(self) -> int:
-        """Words (int32) of the stream of weights."""
-        return self.count * self.chunks * self.outputs * CHUNK // 4
+        """Words (int32) of the stream of weights and biases."""
+        return self.count * self.outputs * (1 + self.chunks * CHUNK // 4)
 
     def fits(self) -> bool:
         """Return whether the chunks of an image are few and within the reach of load offsets."""
@@ -175,8 +188,9 @@ class Tiles:
         small = self.chunks <= MOST_IMAGE_CHUNKS and len(ROWS) >= self.kernel[0]
         return small and self.depth % CHUNK == 0 and last <= _WORD_REACH and self.pixels == 2
 
-    def order(self, tile: int) -> list[int]:
-        """Return the indices of chunks in the order in which a tile reads them."""
+    @property
+    def order(self) -> list[int]:
+        """The indices of chunks in the order in which a tile reads them."""
         if self.source == "image":
             height, width = self.kernel
             return [
@@ -185,13 +199,14 @@ class Tiles:
                 for c in range(self.across)
                 for x in range(width)
             ]
-        return list(range(self.chunks)[:: -1 if self.alternates and tile % 2 else 1])
+        return list(range(self.chunks))
 
-    def packed(self, weights: Array) -> Array:
-        """Return the stream of weights: flat int32 words of four weights each.
+    def packed(self, weights: Array, biases: Array) -> Array:
+        """Return the stream of weights: flat int32 words of four weights each, and biases.
 
         Args:
             weights: int8 `[o, length]`.
+            biases: `[o]`.
         """
         wide = np.zeros((self.channels, self.chunks * CHUNK), np.int8)
         wide[:, : self.length] = weights
@@ -199,5 +214,8 @@ class Tiles:
         rows = np.zeros((self.count * self.outputs, self.chunks, CHUNK), np.int8)
         rows[: len(ordered)] = ordered
         tiles = rows.reshape(self.count, self.outputs, self.chunks, CHUNK)
-        stream = [tiles[i][:, self.order(i)].transpose(1, 0, 2) for i in range(self.count)]
-        return np.ascontiguousarray(stream).view(np.int32).ravel()
+        products = np.ascontiguousarray(tiles[:, :, self.order].transpose(0, 2, 1, 3))
+        first = np.zeros(self.count * self.outputs, np.int32)
+        first[: len(ordered)] = permuted(self.parts, biases).ravel()
+        words = products.reshape(self.count, -1).view(np.int32)
+        return np.hstack([first.reshape(self.count, -1), words]).ravel()

@@ -365,6 +365,19 @@ def test_working_memory_is_small() -> None:
     assert all(case.call().scratch_bytes <= SCRATCH_LIMIT for case in cases())
 
 
+def test_convolutions_of_different_sizes_share_functions() -> None:
+    """`tile` serves all sizes, `dots` equally many input vectors, `rest` equally many last ones."""
+    first, second, third = (
+        conv((1, height, 6, depth), outputs).call().inner
+        for height, depth, outputs in ((4, 32, 35), (9, 25, 18), (4, 64, 32))
+    )
+    assert [inner.key for inner in first] == [inner.key for inner in second]
+    assert len(first) == 3
+    assert first[0].key == third[0].key
+    assert first[1].key != third[1].key
+    assert len(third) == 2
+
+
 @pytest.mark.qemu
 def test_assembly_equals_the_reference(tmp_path: Path) -> None:
     runs = [
