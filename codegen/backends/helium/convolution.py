@@ -20,6 +20,7 @@ from smelt.codegen.backends.helium.convolution_plan import (
     plan_of,
     scratch_limit,
 )
+from smelt.codegen.backends.helium.memory import COPY, FILL
 from smelt.codegen.backends.helium.scaling import HeliumScaling
 from smelt.codegen.backends.helium.tile_functions import tile_functions
 from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Packed, Refusal, Request
@@ -139,11 +140,16 @@ def _call(
         f"inputs from {_FROM[plan.form]}",
         form=f"helium_{plan.form}_{t.pixels}x{t.outputs}",
         work=plan.work,
-        uses={"SMELT_ARRAY", "SMELT_NAKED", "string.h"}
-        if plan.padded
-        else when(bool(t.copies), "string.h"),
-        inner=tile_functions(t, scaling),
+        uses=_uses(plan),
+        inner=(*((COPY, FILL) if plan.padded else ()), *tile_functions(t, scaling)),
     )
+
+
+def _uses(plan: TilePlan) -> frozenset[str]:
+    """Return what the text of a plan's function uses."""
+    copies = plan.copied_rows or plan.tiles.copies
+    naked = when(plan.padded, "SMELT_ARRAY") | when(plan.copied_rows > 0, "SMELT_NAKED")
+    return naked | when(copies > 0, "string.h")
 
 
 _FROM = {

@@ -15,19 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.helium.assembly import AssemblyLines
 from smelt.codegen.backends.helium.convolution import refuse, scaling_of
 from smelt.codegen.backends.helium.convolution_plan import Geometry
-from smelt.codegen.backends.helium.depthwise_assembly import interleave_assembly, strip_assembly
+from smelt.codegen.backends.helium.depthwise_functions import interleave_function, strip_function
 from smelt.codegen.backends.helium.depthwise_plan import LANES, PATCH, ROW, Patches, patches_of
-from smelt.codegen.backends.helium.scaling import (
-    GroupRun,
-    HeliumScaling,
-    ScaledDefinition,
-    groups,
-    runs,
-)
+from smelt.codegen.backends.helium.memory import FILL
+from smelt.codegen.backends.helium.scaling import HeliumScaling, groups
 from smelt.codegen.lower.kernel import (
+    InnerFunction,
     Input,
     Kernel,
     KernelCall,
@@ -39,73 +34,24 @@ from smelt.codegen.lower.kernel import (
     Scratch,
 )
 from smelt.codegen.text.expressions import offset
-from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D, Pair
 
 
 @dataclass(frozen=True)
-class StripFunction:
-    """The function that computes all outputs of a strip.
-
-    Attributes:
-        suffix: suffix of its name.
-        first: whether it computes only the first of two output columns.
-        body: its assembly.
-        targets: for each output column the index of its first sum and the parameter's name.
-        starts: for each output of a patch the offset of its shifted weights, in bytes.
-        record: words of a channel's weights.
-        patches: patches of a channel.
-        outputs: outputs of a patch.
-        advance: rows from one patch to the next.
-        sums: sums of a channel.
-    """
-
-    suffix: str
-    first: bool
-    body: AssemblyLines
-    targets: tuple[tuple[int, str], ...]
-    starts: tuple[int, ...]
-    record: int
-    patches: int
-    outputs: int
-    advance: int
-    sums: int
-
-    @staticmethod
-    def of(
-        g: Geometry, p: Patches, scaling: HeliumScaling, lanes: int, *, first: bool
-    ) -> StripFunction:
-        """Return the function for `lanes` channels; `first`: only for the first output column."""
-        return StripFunction(
-            suffix=f"{lanes}_last" if first else str(lanes),
-            first=first,
-            body=strip_assembly(g, p, scaling, groups(lanes)).body,
-            targets=tuple((i, f"out{i}") for i in range(p.across)),
-            starts=tuple(p.lead - shift for shift in p.shifts),
-            record=p.record,
-            patches=p.patches,
-            outputs=p.outputs,
-            advance=p.advance,
-            sums=p.sums,
-        )
-
-
-@dataclass(frozen=True)
 class StripLanes:
-    """The functions for strips of one number of channels.
+    """The functions for strips of one number of channels, by their places in `inner`.
 
     Attributes:
         lanes: number of channels.
-        interleave: assembly that fills rows of a strip.
-        runs: how outputs are stored.
-        strips: the functions that compute the outputs of a strip.
+        interleave: the function that fills rows of a strip.
+        strips: the functions that compute the outputs of a strip; the second one only the first
+            output column.
     """
 
     lanes: int
-    interleave: AssemblyLines
-    runs: tuple[GroupRun, ...]
-    strips: tuple[StripFunction, ...]
+    interleave: int
+    strips: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -116,8 +62,6 @@ class HeliumDepthwiseParameters(Parameters):
         title, summary: texts of the function's comment.
         line: whether the image is one row.
         parts: the functions for 16 channels, and those for the remaining channels.
-        scaled: the function that turns a sum into an output.
-        constants: words of constants for four channels.
         fields: words of constants for one channel.
         images: number of images.
         size: height and width of an input image.
@@ -143,8 +87,6 @@ class HeliumDepthwiseParameters(Parameters):
     summary: str
     line: bool
     parts: tuple[StripLanes, ...]
-    scaled: ScaledDefinition
-    constants: int
     fields: int
     images: int
     size: Pair
@@ -167,27 +109,34 @@ class HeliumDepthwiseParameters(Parameters):
     zero: int
 
 
-def _parameters(
-    node: Node[DepthwiseConv2D], g: Geometry, p: Patches, scaling: HeliumScaling
-) -> HeliumDepthwiseParameters:
+def _functions(
+    g: Geometry, p: Patches, scaling: HeliumScaling
+) -> tuple[tuple[StripLanes, ...], tuple[InnerFunction, ...]]:
+    """Return the functions for strips of each number of channels: their places, and they."""
     sizes = sorted({min(LANES, g.channels - c) for c in range(0, g.channels, LANES)})[::-1]
     widths = (p, p.last) if g.output[1] % p.across else (p,)
+    places, found = list[StripLanes](), list[InnerFunction]()
+    for lanes in sizes:
+        first = len(found)
+        places.append(StripLanes(lanes, first, tuple(range(first + 1, first + 1 + len(widths)))))
+        found.append(interleave_function(lanes))
+        found += [strip_function(q, scaling, lanes, first=q is not p) for q in widths]
+    return tuple(places), tuple(found)
+
+
+def _parameters(
+    node: Node[DepthwiseConv2D],
+    g: Geometry,
+    p: Patches,
+    scaling: HeliumScaling,
+    parts: tuple[StripLanes, ...],
+) -> HeliumDepthwiseParameters:
     output_row = g.output[1] * g.channels
     return HeliumDepthwiseParameters(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
         summary=_summary(p),
         line=p.line,
-        parts=tuple(
-            StripLanes(
-                lanes,
-                interleave_assembly(lanes).body,
-                runs(groups(lanes)),
-                tuple(StripFunction.of(g, q, scaling, lanes, first=q is not p) for q in widths),
-            )
-            for lanes in sizes
-        ),
-        scaled=scaling.definition,
-        constants=4 * scaling.fields,
+        parts=parts,
         fields=scaling.fields,
         images=g.images,
         size=g.size,
@@ -249,26 +198,28 @@ def _call(
 ) -> KernelCall:
     x = node.input(0).type
     weights = np.moveaxis(node.input(1).array[0], 2, 0).reshape(g.channels, *g.kernel)
-    parts = groups(g.channels)
+    places, functions = _functions(g, p, scaling)
+    fill = () if p.line else (FILL,)
     strips = -(-g.output[1] // p.across) if not p.line else 1
     outputs = g.images * len(p.starts) * strips * g.channels * p.sums
     return KernelCall(
         template="backends/helium/depthwise.j2",
         stem="depthwise_{}x{}".format(*node.input(1).type.shape[1:3]),
         details=scaling.details,
-        parameters=_parameters(node, g, p, scaling),
+        parameters=_parameters(node, g, p, scaling, places),
         operands=(
             Input(0, "input"),
             Packed("padding", np.full(LANES, x.zero_point, np.int8)),
             Packed("weights", _packed(p, weights)),
-            Packed("channels", scaling.constants(parts)),
+            Packed("channels", scaling.constants(groups(g.channels))),
             Scratch("strip", DType.INT8, p.rows * ROW),
             Scratch("sums", DType.INT32, LANES * p.sums),
             Output(0, "output"),
         ),
         summary=_summary(p),
         form="helium_patches",
-        uses=scaling.uses | {"SMELT_ARRAY", "SMELT_NAKED"} | when(not p.line, "string.h"),
+        uses={"SMELT_ARRAY"},
+        inner=(*functions, *fill),
         work={
             "patches": outputs // p.outputs,
             "outputs": outputs,

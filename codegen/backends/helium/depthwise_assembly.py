@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from smelt.codegen.backends.helium.assembly import ACCUMULATORS, HeliumAssembly, braces
-from smelt.codegen.backends.helium.convolution_plan import Geometry
 from smelt.codegen.backends.helium.depthwise_plan import LANES, ROW, Patches
 from smelt.codegen.backends.helium.scaling import HeliumScaling, LaneGroup
 
@@ -31,12 +30,12 @@ def interleave_assembly(lanes: int) -> HeliumAssembly:
 
 
 def strip_assembly(
-    g: Geometry, p: Patches, scaling: HeliumScaling, parts: tuple[LaneGroup, ...]
+    p: Patches, scaling: HeliumScaling, parts: tuple[LaneGroup, ...]
 ) -> HeliumAssembly:
     """Return the body of the function that computes all outputs of a strip.
 
     The function's arguments: strip, weights, sums (scratch), biases and scales, one pointer to the
-    outputs for each column, number of rows to store.
+    outputs for each column, number of rows to store, bytes from one row of outputs to the next.
     """
     asm = HeliumAssembly()
     asm.enter(arguments=True)
@@ -48,8 +47,7 @@ def strip_assembly(
     asm.note("r3: biases and scales; q3: addresses of sums; r11: bytes to the next row's sums")
     asm.note(f"{', '.join(outputs)}: outputs; r10: bytes to the next outputs; r8: rows to store")
     scaling.prepare(asm)
-    pitch = g.channels if p.line else g.output[1] * g.channels
-    asm.constant("r10", pitch)
+    asm(f"ldr r10, {asm.argument(5 + p.across)}")
     asm.constant("r11", 4 * p.across)
     asm(f"ldr r8, {asm.argument(4 + p.across)}")
     constants = 0

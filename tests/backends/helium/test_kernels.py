@@ -378,6 +378,15 @@ def test_convolutions_of_different_sizes_share_functions() -> None:
     assert len(third) == 2
 
 
+def test_depthwise_convolutions_of_different_sizes_share_functions() -> None:
+    """Layers with equal patches share what fills a strip and what computes its outputs."""
+    first, second = (
+        depthwise((1, 6, width, channels)).call().inner for width, channels in ((6, 32), (24, 64))
+    )
+    assert [inner.stem for inner in first] == ["interleave16", "strip16", "fill"]
+    assert [inner.key for inner in first] == [inner.key for inner in second]
+
+
 @pytest.mark.qemu
 def test_assembly_equals_the_reference(tmp_path: Path) -> None:
     runs = [
