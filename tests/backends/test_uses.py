@@ -33,7 +33,7 @@ TARGETS = ("host", "cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55")
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _CALL = re.compile(r"\b([A-Za-z]\w*)\(")
-_POINTER = re.compile(r"_(?:widen|tile|dots|rest)_t \*(\w+)")
+_POINTER = re.compile(r"_(?:widen|tile|dots|rest|step)_t \*(\w+)")
 """Matches a parameter that points to a function."""
 _NO_CALLS = {
     *("aligned", "defined", "for", "if", "int32_t", "return", "sizeof", "switch", "volatile"),

@@ -61,9 +61,9 @@ FAULTS = (
     ),
     _of(
         "pointers to columns outside the image advance with the rows, beyond the padding",
-        "templates/backends/helium/depthwise.j2",
-        "pitches[i] = inside ? {{ row_pitch }} : 0;",
-        "pitches[i] = {{ row_pitch }};",
+        "templates/backends/helium/strips.j2",
+        "t->pitches[i] = inside ? s->width * s->channels : 0;",
+        "t->pitches[i] = s->width * s->channels;",
         _kernels("helium", _HOST),
     ),
     _of(

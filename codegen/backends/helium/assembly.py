@@ -59,15 +59,20 @@ class HeliumAssembly:
         """The lines so far."""
         return tuple(self.lines)
 
-    def enter(self, *, arguments: bool = False) -> None:
-        """Save the callee-saved registers, and with `arguments` the arguments in registers."""
-        self("push {r0-r11, lr}" if arguments else "push {r4-r11, lr}", "vpush {d8-d15}")
-        self._arguments = 16 if arguments else 0
+    def enter(self, arguments: int = 0) -> None:
+        """Save the callee-saved registers, and the first arguments, none, one or four."""
+        saved = {0: "r4-r11", 1: "r0, r4-r11", 4: "r0-r11"}[arguments]
+        self(f"push {{{saved}, lr}}", "vpush {d8-d15}")
+        self.saved(arguments)
+
+    def saved(self, arguments: int) -> None:
+        """Know what the function that jumps to this one has saved with `enter`."""
+        self._arguments = 4 * arguments
 
     def argument(self, index: int) -> str:
         """Return the address operand of an argument, valid after `enter`.
 
-        The arguments 0 to 3 have one only if `enter` saved them.
+        Arguments 0 to 3 have one only if `enter` saved them.
         """
         at = _VECTORS + 4 * index if index < 4 else _SAVED + self._arguments + 4 * (index - 4)
         return f"[sp, #{self.below + at}]"

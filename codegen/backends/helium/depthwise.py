@@ -17,9 +17,14 @@ from typing_extensions import override
 
 from smelt.codegen.backends.helium.convolution import refuse, scaling_of
 from smelt.codegen.backends.helium.convolution_plan import Geometry
-from smelt.codegen.backends.helium.depthwise_functions import interleave_function, strip_function
+from smelt.codegen.backends.helium.depthwise_functions import (
+    STRIP,
+    driver_function,
+    interleave_function,
+    outputs_function,
+    sums_function,
+)
 from smelt.codegen.backends.helium.depthwise_plan import LANES, PATCH, ROW, Patches, patches_of
-from smelt.codegen.backends.helium.memory import FILL
 from smelt.codegen.backends.helium.scaling import HeliumScaling, groups
 from smelt.codegen.lower.kernel import (
     InnerFunction,
@@ -33,25 +38,8 @@ from smelt.codegen.lower.kernel import (
     Request,
     Scratch,
 )
-from smelt.codegen.text.expressions import offset
 from smelt.ir import Array, DType, Node
-from smelt.ops.core.convolution import DepthwiseConv2D, Pair
-
-
-@dataclass(frozen=True)
-class StripLanes:
-    """The functions for strips of one number of channels, by their places in `inner`.
-
-    Attributes:
-        lanes: number of channels.
-        interleave: the function that fills rows of a strip.
-        strips: the functions that compute the outputs of a strip; the second one only the first
-            output column.
-    """
-
-    lanes: int
-    interleave: int
-    strips: tuple[int, ...]
+from smelt.ops.core.convolution import DepthwiseConv2D
 
 
 @dataclass(frozen=True)
@@ -60,104 +48,89 @@ class HeliumDepthwiseParameters(Parameters):
 
     Attributes:
         title, summary: texts of the function's comment.
-        line: whether the image is one row.
-        parts: the functions for 16 channels, and those for the remaining channels.
-        fields: words of constants for one channel.
-        images: number of images.
-        size: height and width of an input image.
-        channels: channels of a pixel.
-        input_size: elements of an input image.
-        output_size: elements of an output image.
-        output_row: elements of a row of outputs.
-        pitch: elements from one row of a strip's outputs to the next; for a line, between outputs.
-        row_pitch: input elements from one row to the next.
-        word_pitch: input elements of four pixels, from one row of a line's strip to the next.
-        record: words of a channel's weights.
-        strip_rows: rows of a strip.
-        starts: the first output row (for a line: the first output) of each strip.
-        strip_outputs: output rows of a strip; for a line, its outputs.
-        columns: output columns of a strip.
-        step: output elements from a strip to its right neighbor.
-        output_columns: width of the output.
-        top, side: C texts: the first row and column under the window of output (y, x).
-        zero: value of the padding (the input's zero point).
+        sizes: the layer's sizes by name, in the order of the struct's fields.
+        patches: the sizes of a strip's patches, and of those with one column of outputs.
+        sums, interleave, outputs: the places in `inner` of the functions of a layer, None for those
+            that it does not need; see `backends/helium/strip.j2` for their order.
     """
 
     title: str
     summary: str
-    line: bool
-    parts: tuple[StripLanes, ...]
-    fields: int
-    images: int
-    size: Pair
-    channels: int
-    input_size: int
-    output_size: int
-    output_row: int
-    pitch: int
-    row_pitch: int
-    word_pitch: int
-    record: int
-    strip_rows: int
-    starts: tuple[int, ...]
-    strip_outputs: int
-    columns: int
-    step: int
-    output_columns: int
-    top: str
-    side: str
-    zero: int
+    sizes: tuple[tuple[str, int], ...]
+    patches: tuple[tuple[int, ...], ...]
+    sums: tuple[int | None, ...]
+    interleave: tuple[int | None, ...]
+    outputs: tuple[tuple[int | None, ...], ...]
 
 
-def _functions(
-    g: Geometry, p: Patches, scaling: HeliumScaling
-) -> tuple[tuple[StripLanes, ...], tuple[InnerFunction, ...]]:
-    """Return the functions for strips of each number of channels: their places, and they."""
-    sizes = sorted({min(LANES, g.channels - c) for c in range(0, g.channels, LANES)})[::-1]
-    widths = (p, p.last) if g.output[1] % p.across else (p,)
-    places, found = list[StripLanes](), list[InnerFunction]()
-    for lanes in sizes:
-        first = len(found)
-        places.append(StripLanes(lanes, first, tuple(range(first + 1, first + 1 + len(widths)))))
-        found.append(interleave_function(lanes))
-        found += [strip_function(q, scaling, lanes, first=q is not p) for q in widths]
-    return tuple(places), tuple(found)
+@dataclass
+class _LayerFunctions:
+    """The static functions that a layer calls."""
+
+    found: list[InnerFunction]
+
+    def place(self, function: InnerFunction | None) -> int | None:
+        """Return the place of a function, which is added; None for None."""
+        if function is None:
+            return None
+        self.found.append(function)
+        return len(self.found) - 1
 
 
 def _parameters(
-    node: Node[DepthwiseConv2D],
-    g: Geometry,
-    p: Patches,
-    scaling: HeliumScaling,
-    parts: tuple[StripLanes, ...],
-) -> HeliumDepthwiseParameters:
-    output_row = g.output[1] * g.channels
-    return HeliumDepthwiseParameters(
+    node: Node[DepthwiseConv2D], g: Geometry, p: Patches, scaling: HeliumScaling
+) -> tuple[HeliumDepthwiseParameters, tuple[InnerFunction, ...]]:
+    """Return the template's variables and the static functions."""
+    functions = _LayerFunctions([STRIP, driver_function(p)])
+    last = p.last if g.output[1] % p.across else None
+    whole, left = LANES if g.channels >= LANES else 0, g.channels % LANES
+
+    def outputs(lanes: int) -> tuple[int | None, ...]:
+        wanted = [q if lanes else None for q in (p, last)]
+        return tuple(functions.place(q and outputs_function(q, scaling, lanes)) for q in wanted)
+
+    parameters = HeliumDepthwiseParameters(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
         summary=_summary(p),
-        line=p.line,
-        parts=parts,
-        fields=scaling.fields,
-        images=g.images,
-        size=g.size,
-        channels=g.channels,
-        input_size=g.size[0] * g.size[1] * g.depth,
-        output_size=g.output[0] * output_row,
-        output_row=output_row,
-        pitch=g.channels if p.line else output_row,
-        row_pitch=g.size[1] * g.channels,
-        word_pitch=4 * g.channels,
-        record=p.record,
-        strip_rows=p.rows,
-        starts=p.starts,
-        strip_outputs=p.strip_outputs,
-        columns=p.across,
-        step=p.across * g.channels,
-        output_columns=g.output[1],
-        top=_origin("y", g.stride[0], g.padding[0][0]),
-        side=_origin("x", g.stride[1], g.padding[1][0]),
-        zero=node.input(0).type.zero_point,
+        sizes=tuple(_sizes(node, g, p, scaling).items()),
+        patches=tuple((q.turns, q.next, q.sums) if q else (0, 0, 0) for q in (p, last)),
+        sums=tuple(functions.place(q and sums_function(q)) for q in (p, last)),
+        interleave=tuple(
+            functions.place(interleave_function(lanes) if lanes else None)
+            for lanes in (whole, left)
+        ),
+        outputs=(outputs(whole), outputs(left)),
     )
+    return parameters, tuple(functions.found)
+
+
+def _sizes(
+    node: Node[DepthwiseConv2D], g: Geometry, p: Patches, scaling: HeliumScaling
+) -> dict[str, int]:
+    """Return the sizes of a layer, in the order of the struct in `backends/helium/strip.j2`."""
+    return {
+        "rows": p.strip_outputs,
+        "pitch": g.channels if p.line else g.output[1] * g.channels,
+        "channels": g.channels,
+        "left": g.channels % LANES,
+        "zero": scaling.zero_point,
+        "low": scaling.low,
+        "high": scaling.high,
+        "images": g.images,
+        "height": g.size[0],
+        "width": g.size[1],
+        "output_rows": g.output[0],
+        "output_columns": g.output[1],
+        "stride_y": g.stride[0],
+        "stride_x": g.stride[1],
+        "above": g.padding[0][0],
+        "before": g.padding[1][0],
+        "padding": node.input(0).type.zero_point,
+        "strip_rows": p.rows,
+        "across": p.across,
+        "record": p.record,
+        "fields": scaling.fields,
+    }
 
 
 def _summary(p: Patches) -> str:
@@ -198,15 +171,14 @@ def _call(
 ) -> KernelCall:
     x = node.input(0).type
     weights = np.moveaxis(node.input(1).array[0], 2, 0).reshape(g.channels, *g.kernel)
-    places, functions = _functions(g, p, scaling)
-    fill = () if p.line else (FILL,)
+    parameters, functions = _parameters(node, g, p, scaling)
     strips = -(-g.output[1] // p.across) if not p.line else 1
     outputs = g.images * len(p.starts) * strips * g.channels * p.sums
     return KernelCall(
         template="backends/helium/depthwise.j2",
         stem="depthwise_{}x{}".format(*node.input(1).type.shape[1:3]),
         details=scaling.details,
-        parameters=_parameters(node, g, p, scaling, places),
+        parameters=parameters,
         operands=(
             Input(0, "input"),
             Packed("padding", np.full(LANES, x.zero_point, np.int8)),
@@ -218,8 +190,7 @@ def _call(
         ),
         summary=_summary(p),
         form="helium_patches",
-        uses={"SMELT_ARRAY"},
-        inner=(*functions, *fill),
+        inner=functions,
         work={
             "patches": outputs // p.outputs,
             "outputs": outputs,
@@ -227,11 +198,6 @@ def _call(
             "rows": g.images * len(p.starts) * strips * -(-g.channels // LANES) * p.rows,
         },
     )
-
-
-def _origin(output: str, stride: int, before: int) -> str:
-    """Return a C expression: the first row or column under the window of an output."""
-    return offset(output if stride == 1 else f"{output} * {stride}", -before)
 
 
 def _packed(p: Patches, weights: Array) -> Array:

@@ -5,53 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines
-from smelt.codegen.backends.helium.depthwise_assembly import interleave_assembly, strip_assembly
-from smelt.codegen.backends.helium.depthwise_plan import Patches
-from smelt.codegen.backends.helium.scaling import (
-    GroupRun,
-    HeliumScaling,
-    ScaledDefinition,
-    groups,
-    runs,
+from smelt.codegen.backends.helium.depthwise_assembly import (
+    interleave_assembly,
+    outputs_assembly,
+    stop_assembly,
+    sums_assembly,
 )
+from smelt.codegen.backends.helium.depthwise_plan import LANES, ROW, Patches
+from smelt.codegen.backends.helium.memory import FILL, NoParameters
+from smelt.codegen.backends.helium.rescale import rescale
+from smelt.codegen.backends.helium.scaling import HeliumScaling, groups, span
 from smelt.codegen.lower.kernel import InnerFunction, Parameters
+from smelt.codegen.text.expressions import offset
 
-
-@dataclass(frozen=True)
-class StripParameters(Parameters):
-    """Variables of `backends/helium/strip.j2`, the function that computes all outputs of a strip.
-
-    Attributes:
-        lanes: number of channels.
-        first: whether it computes only the first of two output columns.
-        line: whether the image is one row.
-        body: its assembly.
-        targets: for each output column the index of its first sum and the parameter's name.
-        starts: for each output of a patch the offset of its shifted weights, in bytes.
-        record: words of a channel's weights.
-        patches: patches of a channel.
-        outputs: outputs of a patch.
-        advance: rows from one patch to the next.
-        sums: sums of a channel.
-        runs: how outputs are stored.
-        constants: words of constants for four channels.
-        scaled: the function that turns a sum into an output.
-    """
-
-    lanes: int
-    first: bool
-    line: bool
-    body: AssemblyLines
-    targets: tuple[tuple[int, str], ...]
-    starts: tuple[int, ...]
-    record: int
-    patches: int
-    outputs: int
-    advance: int
-    sums: int
-    runs: tuple[GroupRun, ...]
-    constants: int
-    scaled: ScaledDefinition
+STRIP = InnerFunction("backends/helium/strip.j2", "depthwise", NoParameters())
+"""The types of a layer's sizes and functions, which all functions here use."""
 
 
 @dataclass(frozen=True)
@@ -59,39 +27,160 @@ class InterleaveParameters(Parameters):
     """Variables of `backends/helium/interleave.j2`.
 
     Attributes:
-        lanes: number of channels.
+        whole: whether a strip has 16 channels; otherwise, it has fewer.
         body: the assembly.
     """
 
-    lanes: int
+    whole: bool
+    body: AssemblyLines
+
+
+@dataclass(frozen=True)
+class StripSumsParameters(Parameters):
+    """Variables of `backends/helium/sums.j2`.
+
+    Attributes:
+        body: the assembly.
+        starts: for each output of a patch the offset of its shifted weights, in bytes.
+        record: words of a channel's weights.
+        unrolled: patches in a turn of the loop.
+        left: patches after the loop.
+        outputs: outputs of a patch.
+        step: bytes of the strip from one patch to the next.
+    """
+
+    body: AssemblyLines
+    starts: tuple[int, ...]
+    record: int
+    unrolled: int
+    left: int
+    outputs: int
+    step: int
+
+
+@dataclass(frozen=True)
+class StripPart:
+    """Channels that are stored together, in plain C.
+
+    Attributes:
+        first: its first channel.
+        constants: words of constants before it.
+        vectors: its vectors of four channels.
+        channels: C text: its number of channels.
+    """
+
+    first: int
+    constants: int
+    vectors: int
+    channels: str
+
+
+@dataclass(frozen=True)
+class StripOutputsParameters(Parameters):
+    """Variables of `backends/helium/outputs.j2`.
+
+    Attributes:
+        body: the assembly.
+        across: output columns of a strip.
+        narrowing: a sentence of the comment.
+        parts: the groups of channels.
+    """
+
+    body: AssemblyLines
+    across: int
+    narrowing: str
+    parts: tuple[StripPart, ...]
+
+
+@dataclass(frozen=True)
+class StripPartParameters(Parameters):
+    """Variables of `backends/helium/strip_part.j2`.
+
+    Attributes:
+        across: output columns of a strip.
+        constants: words of constants for four channels.
+    """
+
+    across: int
+    constants: int
+
+
+@dataclass(frozen=True)
+class StopParameters(Parameters):
+    """Variables of `backends/helium/stop.j2`.
+
+    Attributes:
+        body: the assembly.
+    """
+
     body: AssemblyLines
 
 
 def interleave_function(lanes: int) -> InnerFunction:
     """Return the function that fills rows of a strip with `lanes` channels."""
-    parameters = InterleaveParameters(lanes, interleave_assembly(lanes).body)
-    template = "backends/helium/interleave.j2"
-    return InnerFunction(template, f"interleave{lanes}", parameters, {"SMELT_NAKED"})
+    whole = lanes == LANES
+    parameters = InterleaveParameters(whole, interleave_assembly(whole=whole).body)
+    stem = f"interleave{LANES}" if whole else "interleave"
+    return InnerFunction(
+        "backends/helium/interleave.j2", stem, parameters, {"SMELT_NAKED"}, (STRIP,)
+    )
 
 
-def strip_function(p: Patches, scaling: HeliumScaling, lanes: int, *, first: bool) -> InnerFunction:
-    """Return the function for `lanes` channels; `first`: only for the first output column."""
-    parameters = StripParameters(
-        lanes=lanes,
-        first=first,
-        line=p.line,
-        body=strip_assembly(p, scaling, groups(lanes)).body,
-        targets=tuple((i, f"out{i}") for i in range(p.across)),
+def sums_function(p: Patches) -> InnerFunction:
+    """Return the function that computes the sums of a strip."""
+    parameters = StripSumsParameters(
+        body=sums_assembly(p).body,
         starts=tuple(p.lead - shift for shift in p.shifts),
         record=p.record,
-        patches=p.patches,
+        unrolled=p.unrolled,
+        left=p.left,
         outputs=p.outputs,
-        advance=p.advance,
-        sums=p.sums,
-        runs=runs(groups(lanes)),
-        constants=4 * scaling.fields,
-        scaled=scaling.definition,
+        step=ROW * p.advance,
     )
-    stem = f"strip{lanes}_last" if first else f"strip{lanes}"
-    uses = scaling.uses | {"SMELT_NAKED"}
-    return InnerFunction("backends/helium/strip.j2", stem, parameters, uses)
+    shape = f"line{p.down}_a{p.advance}" if p.line else f"{p.down}x{p.across}_a{p.advance}"
+    loop = ("" if p.turns else "_once") + (f"_left{p.left}" if p.left else "")
+    template = "backends/helium/sums.j2"
+    return InnerFunction(template, f"sums_{shape}{loop}", parameters, {"SMELT_NAKED"}, (STRIP,))
+
+
+def outputs_function(p: Patches, scaling: HeliumScaling, lanes: int) -> InnerFunction:
+    """Return the function that scales and stores the sums of `lanes` channels of a strip."""
+    parts, exact = groups(lanes), lanes in (4, 8, LANES)
+    words, before, found = 4 * scaling.fields, 0, list[StripPart]()
+    for part in parts:
+        dynamic = not exact and part is parts[-1]
+        channels = offset("t->s->left", -part.first) if dynamic else str(part.channels)
+        found.append(StripPart(part.first, words * before, part.vectors, channels))
+        before += part.vectors
+    body = outputs_assembly(p.across, scaling, parts, exact=exact).body
+    group = InnerFunction(
+        "backends/helium/strip_part.j2",
+        f"strip_part{p.across}_{scaling.kind}",
+        StripPartParameters(p.across, words),
+        inner=(STRIP, rescale(scaling)),
+    )
+    return InnerFunction(
+        "backends/helium/outputs.j2",
+        f"outputs{lanes if exact else span(lanes)}x{p.across}_{scaling.kind}",
+        StripOutputsParameters(body, p.across, scaling.narrowing, tuple(found)),
+        {"SMELT_NAKED"},
+        (STRIP, group),
+    )
+
+
+def driver_function(p: Patches) -> InnerFunction:
+    """Return the function that goes over the strips of a layer."""
+    if not p.line:
+        inner = STRIP, FILL
+        return InnerFunction(
+            "backends/helium/strips.j2", "depthwise_rows", NoParameters(), inner=inner
+        )
+    stop = InnerFunction(
+        "backends/helium/stop.j2",
+        "stop",
+        StopParameters(stop_assembly().body),
+        {"SMELT_NAKED"},
+        (STRIP,),
+    )
+    inner = STRIP, stop
+    return InnerFunction("backends/helium/line.j2", "depthwise_line", NoParameters(), inner=inner)

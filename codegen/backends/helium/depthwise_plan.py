@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from smelt.codegen.backends.helium.assembly import ACCUMULATORS
 from smelt.codegen.backends.helium.convolution_plan import SCRATCH_LIMIT, Geometry
 
 LANES = 16
@@ -12,8 +13,6 @@ PATCH = 16
 """Bytes of a patch."""
 ROW = 4 * LANES
 """Bytes of a row of a strip."""
-_REACH = 508
-"""Largest immediate offset of a gather load of words, in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +48,26 @@ class Patches:
     def patches(self) -> int:
         """Patches of a channel in a strip."""
         return -(-self.strip_outputs // self.down)
+
+    @property
+    def unrolled(self) -> int:
+        """Patches in a turn of the loop over patches."""
+        return len(ACCUMULATORS) // self.outputs
+
+    @property
+    def turns(self) -> int:
+        """Turns of the loop over patches; 0 if there is no loop."""
+        return self.patches // self.unrolled
+
+    @property
+    def left(self) -> int:
+        """Patches after the loop."""
+        return self.patches % self.unrolled
+
+    @property
+    def next(self) -> int:
+        """Bytes from a channel's last patch to the first one of the next channel."""
+        return 4 - ROW * self.advance * self.patches
 
     @property
     def rows(self) -> int:
@@ -99,7 +118,7 @@ def patches_of(g: Geometry) -> Patches | None:
             strip_outputs=block,
             starts=starts,
         )
-        if found.scratch <= SCRATCH_LIMIT and 4 * (3 * found.sums + 1) <= _REACH:
+        if found.scratch <= SCRATCH_LIMIT:
             return found
     return None
 

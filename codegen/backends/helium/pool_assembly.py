@@ -84,7 +84,7 @@ class _PoolWriter:
     def function(self) -> None:
         """Append the whole body."""
         asm, p = self.asm, self.p
-        asm.enter(arguments=True)
+        asm.enter(arguments=4)
         self.constants()
         for text in self.registers():
             asm.note(text)

@@ -25,7 +25,6 @@ import numpy as np
 
 from smelt.codegen.backends.helium.assembly import HeliumAssembly
 from smelt.codegen.lower.requantization import Requantization
-from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array
 
@@ -74,41 +73,11 @@ def groups(channels: int) -> tuple[LaneGroup, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class GroupRun:
-    """Consecutive groups with equally many vectors, a loop of the definition in plain C.
-
-    Attributes:
-        first: the first channel.
-        end: one more than the last channel.
-        vectors: vectors of a group.
-    """
-
-    first: int
-    end: int
-    vectors: int
-
-    @property
-    def width(self) -> int:
-        """Channels of a group."""
-        return 4 * self.vectors
-
-    @property
-    def order(self) -> tuple[int, ...]:
-        """The channel in lane 0 of each vector of a group."""
-        return _ORDER[self.vectors]
-
-
-def runs(parts: tuple[LaneGroup, ...]) -> tuple[GroupRun, ...]:
-    """Return the groups, with neighbors of equal size merged into runs."""
-    found: list[GroupRun] = []
-    for part in parts:
-        end = part.first + part.channels
-        if found and found[-1].vectors == part.vectors:
-            found[-1] = GroupRun(found[-1].first, end, part.vectors)
-        else:
-            found.append(GroupRun(part.first, end, part.vectors))
-    return tuple(found)
+def span(channels: int) -> str:
+    """Return the numbers of channels up to 15 with the same groups as `channels`, as "9to12"."""
+    vectors = [part.vectors for part in groups(channels)]
+    equal = [n for n in range(1, 16) if [part.vectors for part in groups(n)] == vectors]
+    return f"{equal[0]}to{equal[-1]}"
 
 
 def permuted(parts: tuple[LaneGroup, ...], values: Array) -> Array:
@@ -117,24 +86,6 @@ def permuted(parts: tuple[LaneGroup, ...], values: Array) -> Array:
     padded = np.zeros((order.max() + 1, *values.shape[1:]), values.dtype)
     padded[: len(values)] = values
     return padded[order]
-
-
-@dataclass(frozen=True)
-class ScaledDefinition:
-    """The function that scales one sum, in plain C.
-
-    Attributes:
-        single: whether it multiplies by a float32.
-        away: whether ties of integers are rounded away from zero.
-        low, high: limits of the result; if `single`, before the zero point is added.
-        plus: C text that adds the zero point; empty if it is 0.
-    """
-
-    single: bool
-    away: bool
-    low: int
-    high: int
-    plus: str
 
 
 @dataclass(frozen=True)
@@ -185,13 +136,6 @@ class HeliumScaling:
         return {"ties": "ties_away" if self.away else "ties_up"}
 
     @property
-    def definition(self) -> ScaledDefinition:
-        """The scaling of one sum in plain C."""
-        zero = self.zero_point if self.single else 0
-        plus = offset("", self.zero_point)
-        return ScaledDefinition(self.single, self.away, self.low - zero, self.high - zero, plus)
-
-    @property
     def fields(self) -> int:
         """Vectors of constants for each vector of channels: biases, factors and perhaps shifts."""
         return 2 if self.single else 3
@@ -200,6 +144,34 @@ class HeliumScaling:
     def uses(self) -> frozenset[str]:
         """Helpers that the definition in plain C uses."""
         return when(self.single, "rounded", "float_from_bits")
+
+    @property
+    def kind(self) -> str:
+        """What the code of the scaling depends on, as the end of a function's name.
+
+        `u8`: sums saturate to 0..255, minus 128; `i8`: to int8. `zero`: a zero point is added;
+        `low`, `high`: outputs are clamped; `away`: ties round away from zero; `float`: factors are
+        float32.
+        """
+        parts = {
+            "float": self.single,
+            "u8": self.unsigned,
+            "i8": not self.unsigned,
+            "away": self.away,
+            "zero": not self.unsigned and self.zero_point != 0,
+            "low": self.clamps[0],
+            "high": self.clamps[1],
+        }
+        return "_".join(name for name, holds in parts.items() if holds)
+
+    @property
+    def narrowing(self) -> str:
+        """A sentence for comments: what `kind` says about saturation."""
+        if self.unsigned:
+            return "u8: outputs are saturated to 0..255, minus 128."
+        zero = ", with the zero point added" if self.zero_point else ""
+        limits = " and clamped" if any(self.clamps) else ""
+        return f"i8: outputs are saturated to int8{zero}{limits}."
 
     @property
     def unsigned(self) -> bool:
@@ -230,49 +202,6 @@ class HeliumScaling:
         columns = [permuted(parts, np.asarray(values, np.int64)) for values in chosen]
         return np.stack(columns, axis=1).astype(np.int32)
 
-    def prepare(self, asm: HeliumAssembly) -> None:
-        """Load the registers that `group` needs: 1, the zero point (or 128) and the limits."""
-        registers = [f"{ONE}: 1", f"{CONSTANT}: {128 if self.unsigned else 'zero point'}"]
-        if self.clamps[0]:
-            registers.append(f"{LOW}: lower limit")
-        if self.clamps[1]:
-            registers.append(f"{HIGH}: upper limit")
-        asm.note("; ".join(registers))
-        asm(f"mov {ONE}, #1")
-        asm.constant(CONSTANT, 128 if self.unsigned else self.zero_point)
-        limits = (self.low, LOW), (self.high, HIGH)
-        for clamped, (limit, register) in zip(self.clamps, limits, strict=True):
-            if clamped:
-                asm.constant(register, limit)
-
-    def group(
-        self,
-        asm: HeliumAssembly,
-        group: LaneGroup,
-        load: Callable[[int, int], str],
-        constants: Callable[[int], str],
-        pixels: tuple[str, ...],
-        spare: str = "q2",
-    ) -> None:
-        """Scale and store the outputs of a group of channels for one or two pixels.
-
-        Args:
-            asm: the assembly to append to.
-            group: the channels.
-            load: returns the instruction that loads the sums of (vector, pixel); %s is the
-                register.
-            constants: returns the address of a vector of constants, given its index.
-            pixels: address of the outputs of each pixel.
-            spare: a register besides q0-q2 and q4-q7 that may be changed; q2 if there is none.
-        """
-        results = self.outputs(asm, group.vectors, load, constants, len(pixels), spare)
-        size, count = group.size, len(pixels)
-        if group.channels < 4 * group.vectors:
-            asm(f"movs r4, #{group.channels}", f"vctp.{size} r4", "vps" + "t" * count)
-            asm(*(f"vstrbt.{size} {q}, {at}" for q, at in zip(results, pixels, strict=True)))
-        else:
-            asm(*(f"vstrb.{size} {q}, {at}" for q, at in zip(results, pixels, strict=True)))
-
     def outputs(
         self,
         asm: HeliumAssembly,
@@ -284,9 +213,17 @@ class HeliumScaling:
         *,
         biased: bool = True,
     ) -> tuple[str, ...]:
-        """Scale a group's sums; return the register with the outputs of each of `count` pixels.
+        """Scale a group's sums; return the register with the outputs of each pixel.
 
-        See `group` for the arguments, and `constants` for `biased`.
+        Args:
+            asm: the assembly to append to.
+            vectors: vectors of four channels.
+            load: returns the instruction that loads the sums of (vector, pixel); %s is the
+                register.
+            constants: returns the address of a vector of constants, given its index.
+            count: number of pixels.
+            spare: a register besides q0-q2 and q4-q7 that may be changed; q2 if there is none.
+            biased: see `constants`.
         """
         with asm.overlapping():
             results = self._bytes(asm, vectors, load, constants, count, spare, biased=biased)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines, HeliumAssembly, braces
 from smelt.codegen.backends.helium.convolution_plan import TilePlan
-from smelt.codegen.backends.helium.scaling import HeliumScaling, groups
+from smelt.codegen.backends.helium.rescale import rescale
+from smelt.codegen.backends.helium.scaling import HeliumScaling, groups, span
 from smelt.codegen.backends.helium.tile_assembly import (
     SIZES,
     dots_assembly,
@@ -63,14 +64,10 @@ class GroupParameters(Parameters):
 
     Attributes:
         pixels: pixels of a group.
-        single: whether a sum is multiplied by a float32.
-        away: whether ties of integers are rounded away from zero.
         constants: words of constants for four channels.
     """
 
     pixels: int
-    single: bool
-    away: bool
     constants: int
 
 
@@ -82,6 +79,7 @@ class HeliumTileParameters(Parameters):
         body: the assembly.
         pixels: pixels of a group.
         image: whether inputs are in rows of an image.
+        narrowing: a sentence of the comment.
         sums: words of sums for 16 channels.
         constants: words of constants for 16 channels.
     """
@@ -89,6 +87,7 @@ class HeliumTileParameters(Parameters):
     body: AssemblyLines
     pixels: int
     image: bool
+    narrowing: str
     sums: int
     constants: int
 
@@ -130,21 +129,23 @@ def tile_functions(t: Tiles, scaling: HeliumScaling) -> tuple[InnerFunction, ...
 
     Layers of other sizes can share them.
     """
-    definition, fields = scaling.definition, scaling.fields - 1
+    fields = scaling.fields - 1
     group = InnerFunction(
         "backends/helium/group.j2",
-        "group",
-        GroupParameters(t.pixels, definition.single, definition.away, 4 * fields),
-        scaling.uses,
+        f"group{t.pixels}_{scaling.kind}",
+        GroupParameters(t.pixels, 4 * fields),
+        inner=(rescale(scaling),),
     )
     tile = HeliumTileParameters(
         body=tile_assembly(t.source, t.pixels, scaling).body,
         pixels=t.pixels,
         image=t.source == "image",
+        narrowing=scaling.narrowing,
         sums=16 * t.pixels,
         constants=16 * fields,
     )
-    found = InnerFunction("backends/helium/tile.j2", "tile", tile, {"SMELT_NAKED"}, (group,))
+    stem = f"tile{'_image' if tile.image else ''}_{t.pixels}x{t.outputs}_{scaling.kind}"
+    found = InnerFunction("backends/helium/tile.j2", stem, tile, {"SMELT_NAKED"}, (group,))
     rest = _rest(t, scaling, group)
     return (found, _dots(t), *((rest,) if rest else ()))
 
@@ -165,7 +166,8 @@ def _rest(t: Tiles, scaling: HeliumScaling, group: InnerFunction) -> InnerFuncti
         before += part.vectors
     body = rest_assembly(parts, t.pixels, scaling).body
     parameters = RestParameters(body, tuple(found))
-    return InnerFunction("backends/helium/rest.j2", "rest", parameters, {"SMELT_NAKED"}, (group,))
+    stem = f"rest{span(left)}x{t.pixels}_{scaling.kind}"
+    return InnerFunction("backends/helium/rest.j2", stem, parameters, {"SMELT_NAKED"}, (group,))
 
 
 def _dots(t: Tiles) -> InnerFunction:
@@ -181,7 +183,18 @@ def _dots(t: Tiles) -> InnerFunction:
         before=t.before if t.looped else None,
         image=image,
     )
-    return InnerFunction("backends/helium/dots.j2", "dots", dots, {"SMELT_NAKED"})
+    return InnerFunction("backends/helium/dots.j2", _dots_stem(t), dots, {"SMELT_NAKED"})
+
+
+def _dots_stem(t: Tiles) -> str:
+    """Return the name of the function `dots`: what differs between such functions."""
+    stem = f"dots_{t.pixels}x{t.outputs}"
+    if t.source == "image":
+        height, width = t.kernel
+        return f"{stem}_image{height}x{width}_c{t.depth}_s{t.pitch // t.depth}"
+    if t.looped:
+        return f"{stem}_loop{t.before}"
+    return f"{stem}_{t.chunks}chunk{'s' if t.chunks > 1 else ''}" + "_twice" * (t.tiles_at_once - 1)
 
 
 def tile_sizes(t: Tiles, scaling: HeliumScaling) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from smelt.codegen.backends.helium.assembly import ACCUMULATORS
-from smelt.codegen.backends.helium.scaling import GroupRun, LaneGroup, groups, permuted, runs
+from smelt.codegen.backends.helium.scaling import LaneGroup, groups, permuted
 from smelt.ir import Array
 from smelt.ops.core.convolution import Pair
 
@@ -75,11 +75,6 @@ class Tiles:
     def parts(self) -> tuple[LaneGroup, ...]:
         """The groups in which output channels are narrowed and stored."""
         return groups(self.channels)
-
-    @property
-    def runs(self) -> tuple[GroupRun, ...]:
-        """The groups, with neighbors of equal size merged."""
-        return runs(self.parts)
 
     @property
     def chunks(self) -> int:

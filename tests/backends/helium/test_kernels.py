@@ -379,12 +379,22 @@ def test_convolutions_of_different_sizes_share_functions() -> None:
 
 
 def test_depthwise_convolutions_of_different_sizes_share_functions() -> None:
-    """Layers with equal patches share what fills a strip and what computes its outputs."""
-    first, second = (
-        depthwise((1, 6, width, channels)).call().inner for width, channels in ((6, 32), (24, 64))
+    """All share what goes over strips; others with equal patches and equally many vectors too."""
+    first, second, third = (
+        depthwise((1, height, width, channels)).call().inner
+        for height, width, channels in ((6, 6, 26), (14, 24, 73), (6, 5, 32))
     )
-    assert [inner.stem for inner in first] == ["interleave16", "strip16", "fill"]
-    assert [inner.key for inner in first] == [inner.key for inner in second]
+    keys = [inner.key for inner in first]
+    assert keys == [inner.key for inner in second]
+    assert [inner.stem for inner in first] == [
+        *("depthwise", "depthwise_rows", "sums_2x2_a2_left1", "interleave16", "interleave"),
+        *("outputs16x2_u8", "outputs9to12x2_u8"),
+    ]
+    assert [inner.key in keys for inner in third] == [True] * 3 + [False] + [True] * 2 + [False]
+    assert [inner.stem for inner in third if inner.key not in keys] == [
+        "sums_2x1_a2_once_left3",
+        "outputs16x1_u8",
+    ]
 
 
 @pytest.mark.qemu
