@@ -16,7 +16,7 @@ from smelt.codegen.backends.dsp.pointwise import shared_pointwise
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES, UNPAIRED, DspTile, pairs_exact, with_addend
 from smelt.codegen.backends.dsp.tile_assembly import tile_function, widening
-from smelt.codegen.backends.dsp.windows import WindowSizes, windows_loop
+from smelt.codegen.backends.dsp.windows import WindowSizes, window_sizes, windows_loop
 from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
@@ -236,7 +236,7 @@ def _call(
         inner=(
             widening(tile),
             tile_function(tile),
-            *(() if flat else (windows_loop(tile, padded=w.padded),)),
+            *(() if flat else (windows_loop(tile, padded=w.padded), window_sizes(tile))),
         ),
         shared=shared_pointwise(tile, stem, count, found.weights) if flat else None,
     )

@@ -61,6 +61,25 @@ class WindowSizes:
 
 
 @dataclass(frozen=True)
+class WindowParameters(Parameters):
+    """Variables of `window_sizes.j2` and `window_row.j2`, in `backends/dsp`.
+
+    Attributes:
+        linkage: C words before the functions.
+        inlined: The functions are inlined wherever they are called.
+    """
+
+    linkage: str
+    inlined: bool
+
+    @staticmethod
+    def of(tile: DspTile) -> WindowParameters:
+        """Return the variables for all convolutions of a network."""
+        inlined = tile.optimize == "speed"
+        return WindowParameters("SMELT_INLINE" if inlined else "static", inlined)
+
+
+@dataclass(frozen=True)
 class WindowsParameters(Parameters):
     """Variables of `backends/dsp/windows.j2`.
 
@@ -68,20 +87,41 @@ class WindowsParameters(Parameters):
         pixels: Pixels in a group.
         targets: C expressions of the addresses of a group's outputs.
         padded: Some windows may lie partly outside of the image.
-        linkage: C words before the functions.
-        inlined: The functions are inlined wherever they are called.
+        linkage: C words before the function.
     """
 
     pixels: int
     targets: tuple[str, ...]
     padded: bool
     linkage: str
-    inlined: bool
+
+
+def window_sizes(tile: DspTile) -> InnerFunction:
+    """Return the struct with the sizes of a convolution, and the function that finds windows."""
+    parameters = WindowParameters.of(tile)
+    return InnerFunction(
+        template="backends/dsp/window_sizes.j2",
+        stem="windows",
+        parameters=parameters,
+        uses=when(parameters.inlined, "SMELT_INLINE"),
+    )
+
+
+def _window_row(tile: DspTile) -> InnerFunction:
+    """Return the function that reads a row of a window, with padding outside of the image."""
+    parameters = WindowParameters.of(tile)
+    return InnerFunction(
+        template="backends/dsp/window_row.j2",
+        stem="window_row",
+        parameters=parameters,
+        uses={"string.h"} | when(parameters.inlined, "SMELT_INLINE"),
+        inner=(window_sizes(tile),),
+    )
 
 
 def windows_loop(tile: DspTile, *, padded: bool) -> InnerFunction:
     """Return the loop over windows for all convolutions with tiles of equally many pixels."""
-    inlined = tile.optimize == "speed"
+    linkage = WindowParameters.of(tile).linkage
     return InnerFunction(
         template="backends/dsp/windows.j2",
         stem=f"windows_{tile.pixels}" + ("" if padded else "_unpadded"),
@@ -89,8 +129,8 @@ def windows_loop(tile: DspTile, *, padded: bool) -> InnerFunction:
             pixels=tile.pixels,
             targets=("to", "to + s->outputs", "to + 2 * s->outputs")[: tile.pixels],
             padded=padded,
-            linkage="SMELT_INLINE" if inlined else "static",
-            inlined=inlined,
+            linkage=linkage,
         ),
-        uses={"SMELT_ARRAY"} | when(padded, "string.h") | when(inlined, "SMELT_INLINE"),
+        uses={"SMELT_ARRAY"} | when(linkage == "SMELT_INLINE", linkage),
+        inner=(window_sizes(tile), *((_window_row(tile),) if padded else ())),
     )
