@@ -22,8 +22,17 @@ from smelt.codegen.backends.helium.convolution_plan import (
 )
 from smelt.codegen.backends.helium.memory import COPY, FILL
 from smelt.codegen.backends.helium.scaling import HeliumScaling
-from smelt.codegen.backends.helium.tile_functions import tile_functions
-from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Packed, Refusal, Request
+from smelt.codegen.backends.helium.tile_functions import copying_function, tile_functions
+from smelt.codegen.lower.kernel import (
+    InnerFunction,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Refusal,
+    Request,
+)
 from smelt.codegen.lower.quantized_products import (
     bias_with_zero_point,
     folds,
@@ -141,15 +150,25 @@ def _call(
         form=f"helium_{plan.form}_{t.pixels}x{t.outputs}",
         work=plan.work,
         uses=_uses(plan),
-        inner=(*((COPY, FILL) if plan.padded else ()), *tile_functions(t, scaling)),
+        inner=_inner(plan, scaling),
     )
 
 
 def _uses(plan: TilePlan) -> frozenset[str]:
     """Return what the text of a plan's function uses."""
-    copies = plan.copied_rows or plan.tiles.copies
-    naked = when(plan.padded, "SMELT_ARRAY") | when(plan.copied_rows > 0, "SMELT_NAKED")
-    return naked | when(copies > 0, "string.h")
+    copied = plan.copied_rows > 0
+    rows = plan.padded and (copied or plan.geometry.kernel[0] > 1)
+    return when(rows, "SMELT_ARRAY") | when(copied, "SMELT_NAKED", "string.h")
+
+
+def _inner(plan: TilePlan, scaling: HeliumScaling) -> tuple[InnerFunction, ...]:
+    """Return the static functions of a plan: those of tiles, after those that move inputs."""
+    functions = tile_functions(plan.tiles, scaling)
+    if plan.padded:
+        return (COPY, FILL, *functions)
+    if plan.tiles.copies:
+        return (copying_function(plan.tiles, functions[0]), *functions)
+    return functions
 
 
 _FROM = {

@@ -15,27 +15,6 @@ from smelt.ops.core.convolution import Pair
 
 
 @dataclass(frozen=True)
-class RowCopies:
-    """Copies of the tensor's last inputs, because vector loads would read beyond its end.
-
-    Attributes:
-        size: elements of the input tensor.
-        reach: bytes that are read for a group of pixels.
-        inputs: bytes of a group's inputs.
-        step: bytes from one group's inputs to the next group's.
-        whole: the call for groups that are read in place.
-        one: the call for one group that is copied.
-    """
-
-    size: int
-    reach: int
-    inputs: int
-    step: int
-    whole: TileCall
-    one: TileCall
-
-
-@dataclass(frozen=True)
 class OutputRows:
     """The loops over rows of outputs, if there is more than one row.
 
@@ -62,22 +41,23 @@ class HeliumRowsParameters(Parameters):
         title: text of the function's comment.
         sizes: the layer's sizes.
         blocks: blocks of output channels; None if there is one block.
-        copies: copies of the last inputs; None if they are not needed.
+        size: elements of the input tensor, if its last inputs are copied because vector loads
+            would read beyond its end; else None.
         rows: the loops over rows of outputs; None if there is one row.
         calls: calls of the tile function for the groups of a row.
     """
 
     title: str
-    sizes: tuple[int, ...]
+    sizes: tuple[tuple[str, int], ...]
     blocks: TileBlocks | None
-    copies: RowCopies | None
+    size: int | None
     rows: OutputRows | None
     calls: tuple[TileCall, ...]
 
 
 def rows_parameters(node: Node, plan: TilePlan, scaling: HeliumScaling) -> HeliumRowsParameters:
     """Return the variables for a plan that reads inputs in place."""
-    g, t, size = plan.geometry, plan.tiles, node.input(0).type.size
+    g, t = plan.geometry, plan.tiles
     rows = OutputRows(
         images=g.images,
         count=g.output[0],
@@ -85,20 +65,12 @@ def rows_parameters(node: Node, plan: TilePlan, scaling: HeliumScaling) -> Heliu
         image=g.size[0] * g.size[1] * g.depth,
         input=g.stride[0] * g.size[1] * g.depth,
     )
-    copies = RowCopies(
-        size=size,
-        reach=t.reach,
-        inputs=t.inputs,
-        step=t.step,
-        whole=TileCall("in", "out", "whole"),
-        one=TileCall("copies", f"out + whole * {t.output_step}", "1"),
-    )
     several = g.images * g.output[0] > 1
     return HeliumRowsParameters(
         title=_title(node),
         sizes=tile_sizes(t, scaling),
         blocks=TileBlocks.of(plan, scaling),
-        copies=copies if t.copies else None,
+        size=node.input(0).type.size if t.copies else None,
         rows=rows if several else None,
         calls=plan.calls("in" if several else "input", "output"),
     )
@@ -134,17 +106,18 @@ class HeliumWindowsParameters(Parameters):
         blocks: blocks of output channels; None if there is one block.
         windows: the function that copies windows; None if windows are read from the padded rows.
         window_rows: rows of a window.
+        rows_below: rows of a window below the first; 0 if windows are copied.
         stride: vertical stride, in rows.
         size: height and width of an input image.
         depth: input channels.
         channels: output channels.
-        images: number of images.
+        images: number of images; None if there is one.
         image_size: elements of an input image.
         output_size: elements of an output image.
         output_rows: rows of an output image.
         output_row: elements of a row of outputs.
         zero: value of the padding (the input's zero point).
-        strips: the first output column of each strip.
+        strips: the first output column of each strip; None if there is one.
         columns: output columns of a strip; None if windows are not copied.
         width: input columns of a strip.
         strip_row: bytes of a row of a strip in scratch.
@@ -155,22 +128,23 @@ class HeliumWindowsParameters(Parameters):
     """
 
     title: str
-    sizes: tuple[int, ...]
+    sizes: tuple[tuple[str, int], ...]
     pixels: int
     blocks: TileBlocks | None
     windows: WindowCopies | None
     window_rows: int
+    rows_below: int
     stride: int
     size: Pair
     depth: int
     channels: int
-    images: int
+    images: int | None
     image_size: int
     output_size: int
     output_rows: int
     output_row: int
     zero: int
-    strips: tuple[int, ...]
+    strips: tuple[int, ...] | None
     columns: int | None
     width: int
     strip_row: int
@@ -185,6 +159,7 @@ def windows_parameters(
 ) -> HeliumWindowsParameters:
     """Return the variables for a plan that keeps padded rows in scratch."""
     g, t = plan.geometry, plan.tiles
+    several, left = len(plan.strips) > 1, str(-g.padding[1][0])
     windows = None
     if plan.copied_rows:
         windows = WindowCopies(
@@ -197,22 +172,23 @@ def windows_parameters(
         blocks=TileBlocks.of(plan, scaling),
         windows=windows,
         window_rows=g.kernel[0],
+        rows_below=0 if plan.copied_rows else g.kernel[0] - 1,
         stride=g.stride[0],
         size=g.size,
         depth=g.depth,
         channels=g.channels,
-        images=g.images,
+        images=g.images if g.images > 1 else None,
         image_size=g.size[0] * g.size[1] * g.depth,
         output_size=g.output[0] * g.output[1] * g.channels,
         output_rows=g.output[0],
         output_row=g.output[1] * g.channels,
         zero=node.input(0).type.zero_point,
-        strips=plan.strips,
+        strips=plan.strips if several else None,
         columns=plan.columns if plan.copied_rows else None,
         width=g.width(plan.columns),
         strip_row=plan.row_bytes,
         top=offset("ready", -g.padding[0][0]),
-        side=offset(times("strips[s]", g.stride[1]), -g.padding[1][0]),
+        side=offset(times("strips[s]", g.stride[1]), -g.padding[1][0]) if several else left,
         rows_at_once=plan.copied_rows if plan.copied_rows > 1 else None,
         calls=plan.calls("", ""),
     )

@@ -117,13 +117,11 @@ class TileCall:
         inputs: the inputs.
         outputs: the outputs.
         groups: number of groups.
-        offset: the offset into the rows, for tiles from an image.
     """
 
     inputs: str
     outputs: str
     groups: str
-    offset: str = ""
 
 
 @dataclass(frozen=True)
@@ -219,7 +217,7 @@ class TilePlan:
         if self.copied_rows:
             found = TileCall("copies", "out", whole), TileCall(f"copies + {offset}", last_out, "1")
         elif self.padded:
-            found = TileCall("at", "out", whole, "0"), TileCall("at", last_out, "1", str(offset))
+            found = TileCall("in", "out", whole), TileCall(f"in + {offset}", last_out, "1")
         else:
             last = TileCall(f"{inputs} + {offset}", f"{outputs} + {self.last_output}", "1")
             found = TileCall(inputs, outputs, whole), last

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from smelt.codegen.backends.helium.assembly import ACCUMULATORS, HeliumAssembly, braces
 from smelt.codegen.backends.helium.scaling import CONSTANT, HIGH, LOW, HeliumScaling, LaneGroup
-from smelt.codegen.backends.helium.tiles import CHUNK, LOOP_CHUNKS, ROWS, Source, Tiles
+from smelt.codegen.backends.helium.tiles import CHUNK, LOOP_CHUNKS, ROWS, Tiles
 
 _INPUTS = ("r11", "r9")
 """Registers that point to the inputs of the first and the second pixel, if they are in one row."""
@@ -20,6 +20,8 @@ _WEIGHTS = ("q4", "q5", "q6", "q7")
 """Registers of weights where inputs stay in no register."""
 
 SIZES = (
+    "dots",
+    "rest",
     "pitch",
     "step",
     "weights",
@@ -32,30 +34,31 @@ SIZES = (
     "zero",
     "low",
     "high",
+    "inputs",
 )
 """The fields of the struct of a layer's sizes; see `backends/helium/tile.j2`."""
 
 DOTS = ("r1", "r3", "r5", "r7")
 """Registers that `dots` loads from the start of the stack: the bytes from pixel to pixel (for an
-image: the addresses of rows), weights, their end, sums."""
-_BACK, _CHUNK_BYTES, _OFFSET, _SCALED = 16, 20, 20, 24
-"""Offsets on the stack: where `dots` returns to; bytes of a pixel's chunks, or the offset into
-rows; what is loaded to scale."""
+image: the address of the distances of its rows), weights, their end, sums."""
+_BACK, _CHUNK_BYTES, _FIRST, _JUMP, _SCALED = 16, 20, 20, 24, 28
+"""Offsets on the stack: where `dots` returns to; bytes of a pixel's chunks, or for an image the
+address of the first row; address of `dots`; what is loaded to scale."""
 
 
 def dots_assembly(t: Tiles) -> HeliumAssembly:
     """Return the body of the function that computes the sums of a group of pixels.
 
-    r11 holds the address of the inputs (for an image: the offset into the rows); it is advanced to
-    the next group.
+    r11 holds the address of the inputs (for an image: in its first row); it is advanced to the next
+    group.
     """
     asm = HeliumAssembly()
     asm(f"ldm sp, {braces(DOTS)}")
     if t.source == "image":
-        asm(f"str r11, [sp, #{_OFFSET}]")
-        for y in range(t.kernel[0]):
-            asm(f"ldr {'r0' if y == 0 else ROWS[y]}, [r1, #{4 * y}]")
-        asm(*(f"add {row}, r11" for row in ROWS[1 : t.kernel[0]]), "add r11, r0")
+        asm(f"str r11, [sp, #{_FIRST}]")
+        for y, row in enumerate(ROWS[1 : t.kernel[0]]):
+            asm(f"ldr {row}, [r1, #{4 * y}]" if y else f"ldr {row}, [r1]")
+        asm(*(f"add {row}, r11" for row in ROWS[1 : t.kernel[0]]))
     else:
         if t.pixels == 2:
             asm("add r9, r11, r1")
@@ -72,7 +75,7 @@ def dots_assembly(t: Tiles) -> HeliumAssembly:
         _tile(t, asm)
     asm("cmp r3, r5", "bne.w 1b")
     if t.source == "image":
-        asm(f"ldr r11, [sp, #{_OFFSET}]")
+        asm(f"ldr r11, [sp, #{_FIRST}]")
         asm.add("r11", "r11", t.step, "r0")
     else:
         if t.looped:
@@ -172,18 +175,18 @@ def _image_chunks(t: Tiles, asm: HeliumAssembly) -> None:
                 _products(t, asm, inputs, _WEIGHTS)
 
 
-def tile_assembly(source: Source, pixels: int, scaling: HeliumScaling) -> HeliumAssembly:
+def tile_assembly(pixels: int, scaling: HeliumScaling) -> HeliumAssembly:
     """Return the body of the function that computes the outputs of groups of pixels.
 
-    Its arguments: inputs (for an image: addresses of its rows), outputs, number of groups, sizes,
-    `dots`, weights, sums (scratch), constants of the scaling, `rest` or 0, and for an image the
-    offset into its rows.
+    Its arguments: inputs (for an image: in its first row), outputs, number of groups, sizes,
+    weights, sums (scratch), constants of the scaling, and for an image the distances of its other
+    rows from the first, else 0.
     """
     asm = HeliumAssembly()
     loaded = _scaled_registers(scaling)
-    _prologue(asm, source, scaling, loaded)
+    _prologue(asm, scaling, loaded)
     asm.note("dots: compute the sums of a group")
-    asm("7:", f"ldr pc, {asm.argument(4)}")
+    asm("7:", f"ldr pc, [sp, #{_JUMP}]")
     asm.note("r1: sums - 16; r3: constants - 16; r4: groups of 16 channels; r5, r7: outputs")
     asm.note(f"r6: rest; r8: end of r11; r12: channels left; {CONSTANT}: 128 or zero point")
     asm("8:", f"add r0, sp, #{_SCALED}", f"ldm r0, {braces(loaded)}")
@@ -217,9 +220,7 @@ def _scaled_registers(scaling: HeliumScaling) -> tuple[str, ...]:
     return tuple(register for register in order if limits.get(register, True))
 
 
-def _prologue(
-    asm: HeliumAssembly, source: Source, scaling: HeliumScaling, loaded: tuple[str, ...]
-) -> None:
+def _prologue(asm: HeliumAssembly, scaling: HeliumScaling, loaded: tuple[str, ...]) -> None:
     """Store on the stack what `dots` and the scaling load."""
 
     def field(name: str) -> str:
@@ -232,16 +233,13 @@ def _prologue(
     asm(f"sub sp, #{asm.below}")
     asm.note("r4, r5: pitch, step; r6: bytes of weights; r10: weights")
     asm(f"ldrd r4, r5, {field('pitch')}", f"ldrd r6, r7, {field('weights')}")
-    asm(f"ldr r10, {asm.argument(5)}")
-    if source == "image":
-        asm(f"ldr r11, {asm.argument(9)}", "mla r8, r2, r5, r11", "strd r0, r10, [sp]")
-    else:
-        asm("mov r11, r0", "mla r8, r2, r5, r11", "strd r4, r10, [sp]")
-        asm("lsls r7, #4", f"str r7, [sp, #{_CHUNK_BYTES}]")
-    asm("add r6, r10", f"ldrd r9, r7, {asm.argument(6)}")
+    asm("mov r11, r0", "mla r8, r2, r5, r11", f"ldr r0, {asm.argument(7)}", "cmp r0, #0")
+    asm("it ne", "movne r4, r0", f"ldr r10, {asm.argument(4)}", "strd r4, r10, [sp]")
+    asm("lsls r7, #4", "ldr r4, [r3]", f"strd r7, r4, [sp, #{_CHUNK_BYTES}]")
+    asm("add r6, r10", f"ldrd r9, r7, {asm.argument(5)}")
     asm("strd r6, r9, [sp, #8]", "adr.w r4, 8f", "add r4, #1", f"str r4, [sp, #{_BACK}]")
     asm("mov r5, r1", "sub r1, r9, #16", f"ldrd r4, r12, {field('whole')}")
-    asm(f"ldr r6, {asm.argument(8)}", f"ldr r10, {field('output_pitch')}", "cmp r6, #0")
+    asm(f"ldr r6, {field('rest')}", f"ldr r10, {field('output_pitch')}", "cmp r6, #0")
     asm("itt eq", "adreq.w r6, 6f", "addeq r6, #1")
     if scaling.unsigned:
         asm(f"mov {CONSTANT}, #128")

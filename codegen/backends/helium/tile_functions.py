@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines, HeliumAssembly, braces
 from smelt.codegen.backends.helium.convolution_plan import TilePlan
+from smelt.codegen.backends.helium.memory import COPY
 from smelt.codegen.backends.helium.rescale import rescale
 from smelt.codegen.backends.helium.scaling import HeliumScaling, groups, span
 from smelt.codegen.backends.helium.tile_assembly import (
@@ -78,7 +79,6 @@ class HeliumTileParameters(Parameters):
     Attributes:
         body: the assembly.
         pixels: pixels of a group.
-        image: whether inputs are in rows of an image.
         narrowing: a sentence of the comment.
         sums: words of sums for 16 channels.
         constants: words of constants for 16 channels.
@@ -86,7 +86,6 @@ class HeliumTileParameters(Parameters):
 
     body: AssemblyLines
     pixels: int
-    image: bool
     narrowing: str
     sums: int
     constants: int
@@ -124,6 +123,17 @@ class RestParameters(Parameters):
     parts: tuple[RestPart, ...]
 
 
+@dataclass(frozen=True)
+class CopiesParameters(Parameters):
+    """Variables of `backends/helium/copies.j2`.
+
+    Attributes:
+        pixels: pixels of a group.
+    """
+
+    pixels: int
+
+
 def tile_functions(t: Tiles, scaling: HeliumScaling) -> tuple[InnerFunction, ...]:
     """Return the functions `tile`, `dots` and, if needed, `rest` of a layer.
 
@@ -137,14 +147,13 @@ def tile_functions(t: Tiles, scaling: HeliumScaling) -> tuple[InnerFunction, ...
         inner=(rescale(scaling),),
     )
     tile = HeliumTileParameters(
-        body=tile_assembly(t.source, t.pixels, scaling).body,
+        body=tile_assembly(t.pixels, scaling).body,
         pixels=t.pixels,
-        image=t.source == "image",
         narrowing=scaling.narrowing,
         sums=16 * t.pixels,
         constants=16 * fields,
     )
-    stem = f"tile{'_image' if tile.image else ''}_{t.pixels}x{t.outputs}_{scaling.kind}"
+    stem = f"tile_{t.pixels}x{t.outputs}_{scaling.kind}"
     found = InnerFunction("backends/helium/tile.j2", stem, tile, {"SMELT_NAKED"}, (group,))
     rest = _rest(t, scaling, group)
     return (found, _dots(t), *((rest,) if rest else ()))
@@ -197,8 +206,17 @@ def _dots_stem(t: Tiles) -> str:
     return f"{stem}_{t.chunks}chunk{'s' if t.chunks > 1 else ''}" + "_twice" * (t.tiles_at_once - 1)
 
 
-def tile_sizes(t: Tiles, scaling: HeliumScaling) -> tuple[int, ...]:
-    """Return the fields of a layer's sizes, in the order of `SIZES`."""
+def copying_function(t: Tiles, tile: InnerFunction) -> InnerFunction:
+    """Return the function that copies the tensor's last inputs, and computes groups of pixels."""
+    parameters = CopiesParameters(t.pixels)
+    inner = tile, COPY
+    return InnerFunction(
+        "backends/helium/copies.j2", f"copying_{tile.stem}", parameters, inner=inner
+    )
+
+
+def tile_sizes(t: Tiles, scaling: HeliumScaling) -> tuple[tuple[str, int], ...]:
+    """Return the numbers of a layer's sizes by name, in the order of `SIZES`."""
     sizes = {
         "pitch": t.pitch,
         "step": t.step,
@@ -212,8 +230,9 @@ def tile_sizes(t: Tiles, scaling: HeliumScaling) -> tuple[int, ...]:
         "zero": scaling.zero_point,
         "low": scaling.low,
         "high": scaling.high,
+        "inputs": t.inputs if t.copies else 0,
     }
-    return tuple(sizes[name] for name in SIZES)
+    return tuple((name, sizes[name]) for name in SIZES[2:])
 
 
 @dataclass(frozen=True)

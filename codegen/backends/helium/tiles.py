@@ -112,15 +112,6 @@ class Tiles:
         return self.step - self.pitch + CHUNK * self.chunks
 
     @property
-    def parameters(self) -> tuple[str, ...]:
-        """Parameters of the C function."""
-        rest = ("int32_t *sums", "const int32_t *channels", "int32_t groups")
-        common = ("int8_t *out", "const int32_t *weights", *rest)
-        if self.source == "row":
-            return ("const int8_t *in", *common)
-        return ("const int8_t *const *rows", *common, "int32_t offset")
-
-    @property
     def count(self) -> int:
         """Tiles of a group; the last one may be partial."""
         vectors = sum(part.vectors for part in self.parts)

@@ -367,15 +367,20 @@ def test_working_memory_is_small() -> None:
 
 def test_convolutions_of_different_sizes_share_functions() -> None:
     """`tile` serves all sizes, `dots` equally many input vectors, `rest` equally many last ones."""
-    first, second, third = (
-        conv((1, height, 6, depth), outputs).call().inner
-        for height, depth, outputs in ((4, 32, 35), (9, 25, 18), (4, 64, 32))
+    first, second, third, fourth = (
+        {inner.stem: inner.key for inner in case.call().inner}
+        for case in (
+            conv((1, 4, 6, 32), 35),
+            conv((1, 9, 6, 25), 18),
+            conv((1, 4, 6, 64), 32),
+            conv((1, 6, 6, 16), 16, (3, 3), padding=SAME),
+        )
     )
-    assert [inner.key for inner in first] == [inner.key for inner in second]
-    assert len(first) == 3
-    assert first[0].key == third[0].key
-    assert first[1].key != third[1].key
-    assert len(third) == 2
+    assert list(first) == ["tile_2x4_u8", "dots_2x4_2chunks", "rest1to4x2_u8"]
+    assert second == {"copying_tile_2x4_u8": second["copying_tile_2x4_u8"], **first}
+    assert list(third) == ["tile_2x4_u8", "dots_2x4_4chunks"]
+    assert list(fourth) == ["copy", "fill", "tile_2x4_u8", "dots_2x4_image3x3_c16_s1"]
+    assert first["tile_2x4_u8"] == third["tile_2x4_u8"] == fourth["tile_2x4_u8"]
 
 
 def test_depthwise_convolutions_of_different_sizes_share_functions() -> None:
