@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -110,3 +114,31 @@ def test_values_of_macros_are_in_parentheses(network: str) -> None:
         values = [match["value"].strip() for match in _MACRO.finditer(_without_comments(text))]
         bare = [value for value in values if not _SAFE.fullmatch(value)]
         assert not bare, f"{name}: {bare}"
+
+
+_FORMAT = """{
+    BasedOnStyle: LLVM, IndentWidth: 4, ColumnLimit: 100, AlignAfterOpenBracket: AlwaysBreak,
+    AlignEscapedNewlines: DontAlign, AlignOperands: DontAlign, AlignTrailingComments: false,
+    AllowShortFunctionsOnASingleLine: None, Cpp11BracedListStyle: false,
+    PenaltyBreakAssignment: 100, PenaltyReturnTypeOnItsOwnLine: 100000, SortIncludes: Never
+}"""
+_PROGRAM = Path(sys.executable).with_name("clang-format")
+_OWN_LAYOUT = re.compile(r"(__asm__\().*?(\\n\"\);)|(_t \w+ = \{\n).*?(\n *\};)", re.DOTALL)
+"""Assembly and initializers of structs: clang-format does not know what their lines mean."""
+
+
+def _emptied(match: re.Match[str]) -> str:
+    return "__asm__(0);" if match[1] else f"{match[3][:-1]} 0 }};"
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_clang_format_changes_nothing(network: str) -> None:
+    """Comments at the ends of lines may be aligned."""
+    for name, text in _sources(network).items():
+        code = re.sub(r"(?<=\S) +(?=/\*)", " ", _OWN_LAYOUT.sub(_emptied, text))
+        done = subprocess.run(
+            [_PROGRAM, f"--style={_FORMAT}", "--assume-filename=x.c"],
+            input=code, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        changes = difflib.unified_diff(code.splitlines(), done.stdout.splitlines(), name, n=0)
+        assert not list(changes)
