@@ -124,12 +124,19 @@ class Gates:
                     "--board with a simulator (`smelt boards`)"
                 )
         if exceeded:
-            _, _, limit, found = exceeded[0]
+            name, _, limit, found = exceeded[0]
+            goal = _GOALS.get(name, "")
+            remedy = f". Try --optimize {goal}" if goal not in ("", report["optimize"]) else ""
             raise DoesNotFit(
-                "; ".join(f"{n}: {x:,} {u}, the limit is {m:,}" for n, u, m, x in exceeded),
+                "; ".join(f"{n}: {x:,} {u}, the limit is {m:,}" for n, u, m, x in exceeded)
+                + (remedy or ". Use a smaller network, or raise the limit"),
                 needed=found,
                 available=limit or 0,
             )
+
+
+_GOALS = {"arena": "ram", "flash": "size", "inference": "speed"}
+"""The goal of `--optimize` that makes a figure smaller."""
 
 
 def build_report(stages: Stages) -> Report:

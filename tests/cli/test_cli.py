@@ -147,9 +147,12 @@ def test_builds_above_a_limit_are_refused(smelt: Smelt) -> None:
     limits = ("--max-arena", "100000", "--max-flash", "100000")
     assert smelt("build", MODEL, "-o", "out", *limits).code == 0
     assert json.loads(Path("out/report.json").read_text())["flash"]["network"] > 0
-    for option, word in (("--max-arena", "arena"), ("--max-flash", "flash")):
+    for option, word, goal in (("--max-arena", "arena", "ram"), ("--max-flash", "flash", "size")):
         ran = smelt("build", MODEL, "-o", "small", option, "100")
         assert ran.code == 1
+        assert f"Try --optimize {goal}" in ran.err
+        ran = smelt("build", MODEL, "-o", "small", option, "100", "--optimize", goal)
+        assert "Use a smaller network, or raise the limit" in ran.err
         assert "DoesNotFit: " in ran.err
         assert word in ran.err
         assert "the limit is 100" in ran.err
