@@ -34,7 +34,10 @@ _OUT, _ROW, _PIXEL, _END, _BIAS, _MULTIPLIER, _LOWER, _ADDEND = range(0, 32, 4)
 _STRIPS, _SINGLE, _NEXT_OUT, _NEXT_INPUTS, _SPAN, _SPILLED = range(32, 56, 4)
 _ALL_STRIPS, _FULL_ROW, _WEIGHTS, _PAIRS, _PLANE, _PAIR_ROW, _FIRST, _LEFT = range(64, 96, 4)
 _FRAME = 96
-"""Offsets of variables on the stack, and their size in bytes. LDRD and STRD access two of them."""
+"""Offsets of variables on the stack, and their size in bytes. LDRD and STRD access two of them.
+
+The template's comment names the first eight.
+"""
 
 
 @dataclass(frozen=True)
