@@ -9,7 +9,6 @@ import pytest
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from tests.support.projects import DIGITS_MODELS
 from tests.support.shared import shared
 from tests.support.tflite_networks import DIGITS
 
@@ -33,11 +32,12 @@ def naked(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("network", ["digits", "vww"])
+@pytest.mark.parametrize("network", ["digits", "vww", "ic"])
 def test_a_naked_function_is_one_statement(network: str, core: str) -> None:
-    models = {"digits": lambda: DIGITS / f"{DIGITS_MODELS[0]}.tflite",
-              "vww": lambda: shared("models/mlperf_tiny/vww_int8.tflite")}  # fmt: skip
-    files = compile_model(models[network](), Options(target=core)).project.files
+    """`--expand-weights` selects Winograd's algorithm for `ic` on Cortex-M4."""
+    folder = DIGITS if network == "digits" else shared("models/mlperf_tiny")
+    options = Options(target=core, expand_weights=network == "ic")
+    files = compile_model(folder / f"{network}_int8.tflite", options).project.files
     text = next(text for name, text in files.items() if name.endswith("_kernels.c"))
     bodies = list(naked(text))
     assert len(bodies) == len(re.findall(r"^SMELT_(?:NAKED|DSP) ", text, re.MULTILINE)) > 2
