@@ -61,6 +61,7 @@ def _lines(lines: Iterable[str]) -> Iterator[str]:
             first, *rest = _wrapped(code.removeprefix("* "), COLUMNS - len(pad) - 2)
             yield f"{pad}* {first}"
             if rest:
+                in_comment = True  # also if the line ends the comment
                 _put_back(following, " ".join(rest), pad)
         elif code.startswith("/*") and code.endswith("*/"):
             yield from _comment_lines(code[2:-2].strip(), pad)

@@ -37,6 +37,11 @@ BROKEN = {
         f"    /* {LONG} {LONG} {LONG} {LONG} */",
         f"    /*\n     * {LONG} {LONG} {LONG}\n     * {LONG}\n     */",
     ),
+    "the last line of a comment": (
+        f"    /* First.\n     * {' '.join([LONG] * 8)}. */",
+        f"    /* First.\n     * {LONG} {LONG} {LONG}\n     * {LONG} {LONG} {LONG}\n"
+        f"     * {LONG} {LONG}. */",
+    ),
     "a comment behind a statement": (
         f"    {LONG} = 1; /* {LONG} {LONG} {LONG} */",
         f"    /* {LONG} {LONG} {LONG} */\n    {LONG} = 1;",
