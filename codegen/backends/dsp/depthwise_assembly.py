@@ -36,7 +36,7 @@ _ALL_STRIPS, _FULL_ROW, _WEIGHTS, _PAIRS, _PLANE, _PAIR_ROW, _FIRST, _LEFT = ran
 _FRAME = 96
 """Offsets of variables on the stack, and their size in bytes. LDRD and STRD access two of them.
 
-The template's comment names the first eight.
+A comment of the template says what they are.
 """
 
 
