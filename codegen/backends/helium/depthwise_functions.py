@@ -19,7 +19,7 @@ from smelt.codegen.lower.kernel import InnerFunction, Parameters
 from smelt.codegen.text.expressions import offset
 
 STRIP = InnerFunction("backends/helium/strip.j2", "depthwise", NoParameters())
-"""The types of a layer's sizes and functions, which all functions here use."""
+"""The types of a layer's sizes and of a strip's arguments, which all functions here use."""
 
 
 @dataclass(frozen=True)
