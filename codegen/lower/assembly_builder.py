@@ -183,6 +183,16 @@ class Assembler:
         place = f"{label.digit}{'b' if placed is label else 'f'}"
         self.emit(mnemonic, f"{register}, {place}" if register else place, size=size, note=note)
 
+    def align(self) -> None:
+        """Align what follows to a word."""
+        self._write_code(".p2align 2")
+        self._size += -self._size % 4
+
+    def word(self, value: str) -> None:
+        """Add a word of data, the value of an expression."""
+        self._write_code(f".word {value}")
+        self._size += 4
+
     def _write_code(self, text: str, note: str = "") -> None:
         """Add a line for the assembler."""
         note = f" /* {note} */" if note else ""

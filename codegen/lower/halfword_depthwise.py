@@ -10,14 +10,18 @@ most 255, otherwise two. The choice is made per channel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.assembly_builder import Assembler
 from smelt.codegen.lower.depthwise_plane import Plane, input_channel, plane_of
+from smelt.codegen.lower.halfword_pairs import (
+    DepthwiseCore,
+    PlaneWork,
+    pairs_function,
+    shared_pairs,
+)
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import (
     Input,
@@ -31,7 +35,7 @@ from smelt.codegen.lower.kernel import (
     Scratch,
 )
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
-from smelt.codegen.lower.requantization_32bit import ScalingSteps, ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import LARGEST_GROUP
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
@@ -39,69 +43,6 @@ from smelt.ops.core.convolution import DepthwiseConv2D
 
 _LARGEST_WINDOW = 60
 """Largest number of taps whose weights, as words, an 8-bit immediate offset can reach."""
-
-
-def chunks_of(taps: int, largest: int) -> tuple[int, ...]:
-    """Split taps into chunks of one size; the last one may be smaller."""
-    whole, rest = divmod(taps, largest)
-    return (largest,) * whole + ((rest,) if rest else ())
-
-
-@dataclass(frozen=True)
-class DepthwiseCore:
-    """The differences between the supported cores.
-
-    Attributes:
-        condition: The preprocessor condition for the assembly.
-        pairs: Returns the assembly for a channel of a plane, with taps summed in these chunks.
-        form: The name in the price tables.
-        by_line: Whether a chunk ends at the end of its line.
-        saturates: Whether the core has an instruction that saturates signed numbers to 8 bits.
-    """
-
-    condition: str
-    pairs: Callable[[Plane, ShortScaling, tuple[int, ...]], Assembler]
-    form: str
-    by_line: bool
-    saturates: bool
-
-    def chunks(self, plane: Plane, largest: int) -> tuple[int, ...]:
-        """Split a window's taps into chunks of at most `largest`."""
-        if self.by_line:
-            return chunks_of(plane.run, largest) * plane.lines
-        return chunks_of(plane.run * plane.lines, largest)
-
-
-@dataclass(frozen=True)
-class TapOfPlane:
-    """A tap in C.
-
-    Attributes:
-        place: The position in words, relative to the first tap of the window.
-        adds: The operator that adds its product to the sum: `=` or `+=`.
-        flushes: Whether the sum is added to the totals after this tap.
-    """
-
-    place: int
-    adds: str
-    flushes: bool
-
-
-@dataclass(frozen=True)
-class PairsFunction:
-    """A function that computes a channel of a plane.
-
-    Attributes:
-        name: The suffix of its name.
-        largest: The largest number of taps in a chunk.
-        taps: The taps in C.
-        assembly: C lines of its statement.
-    """
-
-    name: str
-    largest: int
-    taps: tuple[TapOfPlane, ...]
-    assembly: str
 
 
 @dataclass(frozen=True)
@@ -174,20 +115,16 @@ class HalfwordDepthwiseParameters(Parameters):
     Attributes:
         title: The operator, types and window, for the comment.
         images: The loop over images.
-        condition: The preprocessor condition for the assembly.
-        functions: One or two functions; a channel's last constant is nonzero to select the first.
-        chooser: The index of that constant in a row; None for one function.
-        scaling: The requantization of sums.
-        constants: The index of the requantization constants in a row, after the weights.
+        chooser: The index of the last constant in a row, which is nonzero to select the first of
+            two functions; None for one function.
+        arguments: C of more arguments of these functions; may be empty.
         fields: Words of a row.
         packing: The packing of inputs.
         scratch_words: Words of scratch.
         outputs: Output channels.
         channel: C of the input channel.
-        size: Outputs along u and v.
-        odd: Whether the last output along u has no partner.
-        step: Words from an output to the next along u and v.
-        target: Elements from an output to the next along u and v.
+        size: Outputs along u.
+        target: Elements from an output to the next along u.
         band: Outputs along u in a band.
         before: Padding before the image along u.
         period: Scratch rows from one pair to the next.
@@ -196,20 +133,15 @@ class HalfwordDepthwiseParameters(Parameters):
 
     title: str
     images: ImageLoop
-    condition: str
-    functions: tuple[PairsFunction, ...]
     chooser: int | None
-    scaling: ScalingSteps
-    constants: int
+    arguments: str
     fields: int
     packing: PlanePacking
     scratch_words: int
     outputs: int
     channel: str
-    size: tuple[int, int]
-    odd: bool
-    step: tuple[int, int]
-    target: tuple[int, int]
+    size: int
+    target: int
     band: int
     before: int
     period: int
@@ -241,11 +173,11 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
         (height, width), shape = Window.of(node).kernel, node.output.type.shape
         planes, bands = shape[0] * shape[3], -(-plane.outputs[0] // (2 * plane.pairs))
         count = -(-plane.outputs[0] // 2) * plane.outputs[1] * planes
-        return KernelCall(
+        call = KernelCall(
             template="lower/halfword_depthwise.j2",
             stem=f"depthwise_{height}x{width}",
             details=scaling.details,
-            parameters=_parameters(node, plane, scaling, channels, self._core),
+            parameters=_parameters(node, plane, channels, ""),
             operands=(
                 Input(0, "input"),
                 Packed("channels", channels.rows),
@@ -262,8 +194,25 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
                 "planes": planes * bands,
                 "calls": 1,
             },
-            uses=frozenset({"SMELT_NAKED"}),
+            inner=tuple(
+                pairs_function(self._core, plane, scaling, largest, shared=False)
+                for largest in channels.chunks
+            ),
         )
+        slow = request.target.is_riscv and request.optimize == "speed"
+        if self._core.shared is None or slow:
+            return call
+        across, along = plane.target
+        shared = replace(
+            call,
+            parameters=_parameters(node, plane, channels, f", {across}, {along}"),
+            inner=tuple(
+                pairs_function(self._core, plane, scaling, largest, shared=True)
+                for largest in channels.chunks
+            ),
+        )
+        work = PlaneWork(plane, scaling, channels.counts, shape[0])
+        return replace(call, shared=shared_pairs(self._core, call, shared, work))
 
 
 def _refuse_window(node: Node[DepthwiseConv2D]) -> Refusal | None:
@@ -296,6 +245,14 @@ class ChannelRows:
     rows: Array
     chunks: tuple[int, ...]
 
+    @property
+    def counts(self) -> dict[int, int]:
+        """The number of channels of each function, by its largest number of taps in a chunk."""
+        if len(self.chunks) == 1:
+            return {self.chunks[0]: len(self.rows)}
+        first = int(np.count_nonzero(self.rows[:, -1]))
+        return dict(zip(self.chunks, (first, len(self.rows) - first), strict=True))
+
     @staticmethod
     def of(
         node: Node[DepthwiseConv2D],
@@ -319,55 +276,25 @@ class ChannelRows:
 
 
 def _parameters(
-    node: Node[DepthwiseConv2D],
-    plane: Plane,
-    scaling: ShortScaling,
-    channels: ChannelRows,
-    core: DepthwiseCore,
+    node: Node[DepthwiseConv2D], plane: Plane, channels: ChannelRows, arguments: str
 ) -> HalfwordDepthwiseParameters:
-    several, fields = len(channels.chunks) > 1, channels.rows.shape[1]
+    fields = channels.rows.shape[1]
     return HalfwordDepthwiseParameters(
         title=Window.of(node).title(node),
         images=Frame.of(node).images,
-        condition=core.condition,
-        functions=tuple(
-            PairsFunction(
-                f"pairs{largest}" if several else "pairs",
-                largest,
-                _taps(plane, core.chunks(plane, largest)),
-                core.pairs(plane, scaling, core.chunks(plane, largest)).text,
-            )
-            for largest in channels.chunks
-        ),
-        chooser=fields - 1 if several else None,
-        scaling=scaling.steps,
-        constants=plane.run * plane.lines,
+        chooser=fields - 1 if len(channels.chunks) > 1 else None,
+        arguments=arguments,
         fields=fields,
         packing=PlanePacking.of(plane, node.input(0).type.zero_point),
         scratch_words=plane.words,
         outputs=node.output.type.shape[3],
         channel=input_channel(node),
-        size=plane.outputs,
-        odd=plane.odd,
-        step=(plane.stride[0] * plane.pitch[0], plane.stride[1] * plane.pitch[1]),
-        target=plane.target,
+        size=plane.outputs[0],
+        target=plane.target[0],
         band=2 * plane.pairs,
         before=plane.before[0],
         period=plane.period,
         reach=plane.taps[0],
-    )
-
-
-def _taps(plane: Plane, chunks: tuple[int, ...]) -> tuple[TapOfPlane, ...]:
-    """Return the taps of a window, line by line."""
-    within = [i for size in chunks for i in range(size)]
-    return tuple(
-        TapOfPlane(
-            tap // plane.run * plane.pitch[1 - plane.inner] + tap % plane.run,
-            "+=" if i else "=",
-            [*within, 0][tap + 1] == 0,
-        )
-        for tap, i in enumerate(within)
     )
 
 

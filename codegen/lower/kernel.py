@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from types import UnionType
 from typing import ClassVar, Generic, Protocol, cast
 
@@ -236,6 +236,19 @@ class BodyCost:
 
 
 @dataclass(frozen=True)
+class JointBody:
+    """A body that several layers share.
+
+    Attributes:
+        calls: The call of each layer.
+        bytes: Bytes of code.
+    """
+
+    calls: tuple[KernelCall, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
 class SharedBody:
     """A body that several layers can share, and its cost compared with a specialized body.
 
@@ -245,19 +258,29 @@ class SharedBody:
             and `missed` are taken from that `KernelCall`.
         cost: Cost of the shared body.
         specialized: Cost of the body that only layers with equal numbers can use.
-        family: Key of bodies whose largest one can compute the layers of all; None if bodies must
-            have equal parameters.
+        family: Key of bodies that `joined` can make one of; None if bodies must have equal
+            parameters.
+        specialized_key: Key that is equal for equal specialized bodies; None for the key of the
+            own call.
     """
 
     call: KernelCall
     cost: BodyCost
     specialized: BodyCost
     family: Hashable = None
+    specialized_key: Hashable = None
 
     @property
     def key(self) -> Hashable:
         """A key that is equal for bodies if one of them can compute the layers of all."""
         return self.call.key if self.family is None else (self.call.template, self.family)
+
+    def joined(self, bodies: Sequence[SharedBody]) -> JointBody:
+        """Return one body for all layers of bodies with this key: by default, the largest one."""
+        largest = max(bodies, key=lambda body: body.cost.bytes)
+        parameters = largest.call.parameters
+        calls = tuple(replace(body.call, parameters=parameters) for body in bodies)
+        return JointBody(calls, largest.cost.bytes)
 
     @property
     def slowdown(self) -> float:
@@ -326,6 +349,7 @@ __all__ = [
     "BodyCost",
     "InnerFunction",
     "Input",
+    "JointBody",
     "Kernel",
     "KernelCall",
     "LayerStruct",

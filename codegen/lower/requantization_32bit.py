@@ -39,6 +39,9 @@ _NEIGHBOURS = (0, 1, -1, 2, -2, 3, -3)
 """Changes of a rounded multiplier's last place that the search tries."""
 
 _MOST_PARTS = 3
+_USUAL = {1: ((0, 19),), 2: ((13, 19), (13, 20)), 3: ((10, 19),)}
+"""Drops and shifts that the search tries first for each number of parts; most layers are exact with
+them. Layers with equal ones can share code, in which these numbers are constants."""
 _INT32_MAX = 2**31 - 1
 _NEVER = 1 << 40
 
@@ -216,9 +219,20 @@ class _ScalingSearch:
 
     def found(self) -> ShortScaling | None:
         """Return parts, offsets and nudges that match every threshold, or None."""
-        r, moves, drop, shift = self._r, self._moves, self._drop, self._shift
-        if shift < 1 or (self._count > 1 and drop < 1):
+        most, shift = self._drop, self._shift
+        if shift < 1 or (self._count > 1 and most < 1):
             return None
+        usual = ((min(drop, most), min(usual, shift)) for drop, usual in _USUAL[self._count])
+        for pair in dict.fromkeys((*usual, (most, shift))):
+            self._drop, self._shift = pair
+            found = self._found()
+            if found is not None:
+                return found
+        return None
+
+    def _found(self) -> ShortScaling | None:
+        """Return what matches every threshold with this drop and this shift, or None."""
+        r, moves, drop, shift = self._r, self._moves, self._drop, self._shift
         parts = np.zeros((self._count, len(moves)), np.int64)
         # A channel with a constant output gets the middle of that output's interval.
         base = r.zero_point if self._nudged else r.low

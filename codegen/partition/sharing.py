@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from smelt.codegen.lower.kernel import Parameters, SharedBody
+from smelt.codegen.lower.kernel import KernelCall, SharedBody
 from smelt.codegen.partition.candidates import Choice
 from smelt.ir import Node
 from smelt.targets import Optimize
@@ -77,42 +77,59 @@ def _slowed(choices: Mapping[Node, Choice]) -> set[Node]:
 def _decided(group: Sequence[_Sharer], slowed: AbstractSet[Node]) -> dict[Node, Choice]:
     """Return the changed choices of layers that one body can compute.
 
-    Layers in `slowed` keep their own body.
+    Layers in `slowed` keep their own body, and so do those that would make the body too large.
     """
-    sharers = [sharer for sharer in group if sharer.node not in slowed]
-    if _shared_bytes(sharers) >= _specialized_bytes(sharers):
+    sharers = sorted(
+        (sharer for sharer in group if sharer.node not in slowed),
+        key=lambda sharer: sharer.body.cost.bytes,
+    )
+    calls: dict[Node, KernelCall] = {}
+    most = 0
+    for count in range(1, len(sharers) + 1):
+        if count < len(sharers) and _equally_large(sharers[count - 1 : count + 1]):
+            continue
+        some = sharers[:count]
+        joint = some[0].body.joined([sharer.body for sharer in some])
+        saved = _specialized_bytes(some) - joint.bytes - _struct_bytes(some)
+        if saved > 0 and saved >= most:
+            most = saved
+            calls = {sharer.node: call for sharer, call in zip(some, joint.calls, strict=True)}
+    if not calls:
         return {}
-    largest = max(sharers, key=lambda s: s.body.cost.bytes).body.call.parameters
     found: dict[Node, Choice] = {}
     for sharer in group:
-        if sharer in sharers:
-            found[sharer.node] = _sharing(sharer, largest, len(sharers) - 1)
-        else:
+        if sharer.node in calls:
+            found[sharer.node] = _sharing(sharer, calls[sharer.node], len(calls) - 1)
+        elif sharer.node in slowed:
             slower = f"{sharer.body.slowdown:.1%}"
             reason = f"Code shared with other layers would take {slower} more instructions."
             found[sharer.node] = _explained(sharer.choice, reason)
     return found
 
 
-def _shared_bytes(sharers: Sequence[_Sharer]) -> int:
-    """Return the bytes of flash for one body and a struct for each of these layers."""
-    structs = sum(sharer.body.struct_bytes for sharer in sharers)
-    return max((sharer.body.cost.bytes for sharer in sharers), default=0) + structs
+def _equally_large(sharers: Sequence[_Sharer]) -> bool:
+    """Return whether the bodies of these layers have one size."""
+    return len({sharer.body.cost.bytes for sharer in sharers}) == 1
+
+
+def _struct_bytes(sharers: Sequence[_Sharer]) -> int:
+    """Return the bytes of flash for a struct for each of these layers."""
+    return sum(sharer.body.struct_bytes for sharer in sharers)
 
 
 def _specialized_bytes(sharers: Sequence[_Sharer]) -> int:
     """Return the bytes of flash for separate bodies; layers with equal numbers share one."""
-    bodies = {s.choice.taken.call.key: s.body.specialized.bytes for s in sharers}
+    bodies = {
+        s.body.specialized_key or s.choice.taken.call.key: s.body.specialized.bytes for s in sharers
+    }
     return sum(bodies.values())
 
 
-def _sharing(sharer: _Sharer, parameters: Parameters, others: int) -> Choice:
-    """Return the choice with a call of the shared body, which has these parameters."""
+def _sharing(sharer: _Sharer, call: KernelCall, others: int) -> Choice:
+    """Return the choice with this call of the shared body."""
     taken = sharer.choice.taken
     own = taken.call
-    call = replace(
-        sharer.body.call, parameters=parameters, form=own.form, work=own.work, missed=own.missed
-    )
+    call = replace(call, form=own.form, work=own.work, missed=own.missed)
     with_others = f" with {others} other{'s' if others > 1 else ''}" if others else ""
     slower = f"{max(sharer.body.slowdown, 0):.1%}"
     reason = f"Shares its code{with_others}, at {slower} more instructions."

@@ -102,6 +102,16 @@ def test_all_layers_of_a_family_share_its_longest_body() -> None:
     }
 
 
+def test_layers_that_need_too_large_a_body_keep_their_own() -> None:
+    small = [layer(4, 0, family="a", shared_bytes=400), layer(5, 0, family="a", shared_bytes=410)]
+    large = layer(6, 0, family="a", shared_bytes=900)
+    assert shares([*small, large], "speed") == [True, True, False]
+    many = [layer(count, 0, family="a", shared_bytes=400) for count in range(4, 9)]
+    assert shares([large, *many], "speed") == [False] + [True] * 5
+    wide = layer(9, 0, family="a", shared_bytes=600)
+    assert shares([wide, *many], "speed") == [True] * 6
+
+
 def test_equal_layers_need_no_struct() -> None:
     assert shares([layer(4, 0), layer(4, 0), layer(4, 0)], "size") == [False, False, False]
 

@@ -108,6 +108,10 @@ def _room(size: int) -> str:
     return joined(SP, immediate(size, 508, step=4))
 
 
+SAVED_BYTES = 36
+"""Bytes of registers that a function saves on the stack."""
+
+
 class Armv6m(Assembler):
     """Functions for Cortex-M0 and M0+."""
 
@@ -165,11 +169,12 @@ class Armv6m(Assembler):
             self.blank()
 
     @contextmanager
-    def function(self, stack_bytes: int) -> Generator[None]:
+    def function(self, stack_bytes: int, *, arguments: int = 0) -> Generator[None]:
         """Write a function that preserves its caller's registers.
 
         Args:
             stack_bytes: bytes of stack that the function uses for itself.
+            arguments: arguments on the stack; the first one is `SAVED_BYTES` behind these bytes.
         """
         self.start()
         low = tuple(low for low, _ in _SAVED)
@@ -178,7 +183,8 @@ class Armv6m(Assembler):
             self.mov(register, high)
         self.push(low)
         self.take(stack_bytes)
-        with self.stack(stack_bytes):
+        behind = SAVED_BYTES + 4 * arguments if arguments else 0
+        with self.stack(stack_bytes + behind):
             yield
         self.give(stack_bytes)
         self.pop(low)

@@ -25,7 +25,7 @@ pixels, otherwise as bytes; five instructions make two words of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,9 +39,12 @@ from smelt.codegen.backends.armv7m.paired_weights import (
     repair_words,
     two_in_a_word,
 )
+from smelt.codegen.backends.armv7m.plain_functions import UPPER_HALF
+from smelt.codegen.backends.armv7m.shared_pairs import SharedPairs, shared_pairs
 from smelt.codegen.lower.image_loops import ImageLoop
 from smelt.codegen.lower.image_product import ImageProduct
 from smelt.codegen.lower.kernel import (
+    InnerFunction,
     Input,
     KernelCall,
     Output,
@@ -52,7 +55,7 @@ from smelt.codegen.lower.kernel import (
     Scratch,
 )
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
-from smelt.codegen.lower.requantization_32bit import ScalingSteps
+from smelt.codegen.lower.stored_output import stored_output
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import wrap_int32
 from smelt.ops.core.convolution import Conv2D
@@ -69,35 +72,46 @@ _UNROLLED = {"speed": 32, "ram": 32, "size": 4}
 
 
 @dataclass(frozen=True)
-class PairsOfTapsParameters(Parameters):
-    """Variables of `backends/armv7m/convolution_pairs.j2`.
+class PairsBlockParameters(Parameters):
+    """Variables of `backends/armv7m/pairs.j2`.
 
     Attributes:
-        title: text of the function's comment.
-        images: the loop over images.
         condition: preprocessor condition for the assembly.
         assembly: C lines of the statement of the function for a block.
-        scaling: requantization of the sums.
         fields: words of requantization constants for one channel and for two.
         outputs: number of output channels.
         odd: whether `outputs` is odd.
         steps: number of pairs of taps.
         in_words: whether weights are stored as words.
         repaired: whether some output channel has repairs.
-        packing: packing of inputs.
     """
 
-    title: str
-    images: ImageLoop
     condition: str
     assembly: str
-    scaling: ScalingSteps
     fields: tuple[int, int]
     outputs: int
     odd: bool
     steps: int
     in_words: bool
     repaired: bool
+
+
+@dataclass(frozen=True)
+class PairsOfTapsParameters(Parameters):
+    """Variables of `backends/armv7m/convolution_pairs.j2`.
+
+    Attributes:
+        title: text of the function's comment.
+        images: the loop over images.
+        outputs: number of output channels.
+        joint: whether the function for a block takes the layer's struct.
+        packing: packing of inputs.
+    """
+
+    title: str
+    images: ImageLoop
+    outputs: int
+    joint: bool
     packing: PairsPacking
 
 
@@ -122,22 +136,25 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
         together=product.place.pixels >= PIXELS,
         scaling=scaling.signed,
     )
-    parameters = _parameters(product, sums)
+    packing, constants = PairsPacking.of(product), _stream(weights, sums)
     blocks = -(-product.place.pixels // PIXELS) * product.place.batch
-    return KernelCall(
+    call = KernelCall(
         template="backends/armv7m/convolution_pairs.j2",
         stem=product.stem,
         details=sums.scaling.details,
-        parameters=parameters,
+        parameters=PairsOfTapsParameters(
+            product.window.title(product.node), product.place.images, sums.outputs, False, packing
+        ),
         operands=(
             Input(0, "input"),
             *product.padding(product.window.kernel[1] if product.has_runs else 1),
-            Packed("constants", _stream(weights, sums)),
+            Packed("constants", constants),
             Scratch("patch", DType.INT32, steps * PIXELS),
-            *parameters.packing.copies(product),
+            *packing.copies(product),
             Output(0, "output"),
         ),
-        uses={"SMELT_ARRAY", "SMELT_NAKED", "string.h"},
+        uses={"SMELT_ARRAY", "string.h"},
+        inner=(_block(sums),),
         summary="two taps in one multiplication, two outputs of three pixels at a time",
         form="armv7m_pairs_words_2x3" if sums.in_words else "armv7m_pairs_2x3",
         work={
@@ -149,6 +166,8 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
             "calls": 1,
         },
     )
+    layer = SharedPairs(product, sums, constants, weights.repair_count, call)
+    return replace(call, shared=shared_pairs(layer, request.optimize))
 
 
 def _stores_words(product: ImageProduct, request: Request) -> bool:
@@ -157,21 +176,24 @@ def _stores_words(product: ImageProduct, request: Request) -> bool:
     return few and product.place.pixels * product.place.batch >= WORD_PIXELS
 
 
-def _parameters(product: ImageProduct, sums: PairsOfTaps) -> PairsOfTapsParameters:
+def _block(sums: PairsOfTaps) -> InnerFunction:
+    """Return the function for a block of pixels."""
     fields = sums.scaling.rows.shape[1]
-    return PairsOfTapsParameters(
-        title=product.window.title(product.node),
-        images=product.place.images,
-        condition=CONDITION,
-        assembly=block(sums).text,
-        scaling=sums.scaling.steps,
-        fields=(fields, 2 * fields),
-        outputs=sums.outputs,
-        odd=sums.outputs % 2 == 1,
-        steps=sums.steps,
-        in_words=sums.in_words,
-        repaired=sums.repaired,
-        packing=PairsPacking.of(product),
+    return InnerFunction(
+        template="backends/armv7m/pairs.j2",
+        stem="pairs_in_words" if sums.in_words else "pairs_in_bytes",
+        parameters=PairsBlockParameters(
+            condition=CONDITION,
+            assembly=block(sums).text,
+            fields=(fields, 2 * fields),
+            outputs=sums.outputs,
+            odd=sums.outputs % 2 == 1,
+            steps=sums.steps,
+            in_words=sums.in_words,
+            repaired=sums.repaired,
+        ),
+        uses={"SMELT_ARRAY", "SMELT_NAKED"},
+        inner=(UPPER_HALF, stored_output(sums.scaling.steps, CONDITION)),
     )
 
 

@@ -34,6 +34,12 @@ _PATCH, _END, _LEFT = 12, 16, 20
 _REACH = 4096
 """Number of bytes that an immediate offset can address."""
 
+STEP_INSTRUCTIONS = {True: 14, False: 19}
+"""Instructions of a step, with weights in words or in bytes."""
+
+REPAIR_INSTRUCTIONS = 5
+"""Instructions for a pair of channels without repairs, in a layer where others have some."""
+
 _REGISTERS = """\
 r1: next constants; r2-r4: inputs of the three pixels
 r5, r6: weights of channels 0 and 1; r7: next inputs; r8: product
@@ -85,12 +91,12 @@ def block(p: PairsOfTaps) -> Armv7m:
         pair, done = a.here(1), Label(5)
         a.ldr(R7, SP, _PATCH)
         a.ldmia(R1, [R9, R12])
-        _step(a, in_words=p.in_words, first=True)
-        run_loop(a, p.loop, lambda: _step(a, in_words=p.in_words, first=False), R7, R8, _END)
+        step(a, in_words=p.in_words, first=True)
+        run_loop(a, p.loop, lambda: step(a, in_words=p.in_words, first=False), R7, R8, _END)
         if p.repaired:
             a.ldr(R8, SP, _PATCH)
-            _repair(a, first)
-            _repair(a, second)
+            repair(a, first)
+            repair(a, second)
         load_row(a, s, first, R1)
         if base:
             a.ldr(base, SP)
@@ -108,7 +114,7 @@ def block(p: PairsOfTaps) -> Armv7m:
     return a
 
 
-def _step(a: Armv7m, *, in_words: bool, first: bool) -> None:
+def step(a: Armv7m, *, in_words: bool, first: bool) -> None:
     """Add the products of a pair of taps to the sums; the `first` are added to the starts."""
     a.ldmia(R7, [R2, R3, R4])
     if in_words:
@@ -123,7 +129,7 @@ def _step(a: Armv7m, *, in_words: bool, first: bool) -> None:
         a.muls(x, R6, x).add(total, R12 if first else total, asr(x, 16))
 
 
-def _repair(a: Armv7m, sums: Sequence[Register]) -> None:
+def repair(a: Armv7m, sums: Sequence[Register]) -> None:
     """Add the products of an output's repairs."""
     none = Label(4)
     a.ldmia(R1, [R5]).cbz(R5, none)
@@ -146,3 +152,16 @@ def _outputs(a: Armv7m, p: PairsOfTaps, sums: Sequence[Register], at: int) -> No
         a.ldr(R2, SP, 4 * pixel).strb(R3, R2, at)
         if at:
             a.adds(R2, 2).str_(R2, SP, 4 * pixel)
+
+
+def own_instructions(p: PairsOfTaps) -> int:
+    """Return the instructions that the function executes, without those of repairs."""
+    channels = Armv7m(), Armv7m()
+    for at, (a, sums) in enumerate(zip(channels, ((R9, R10, R11), (R12, LR, R0)), strict=True)):
+        load_row(a, p.scaling, sums, R1)
+        _outputs(a, p, sums, at)
+    first, second = (len(a.instructions) for a in channels)
+    odd = p.outputs % 2
+    pair = first + second + 6 + 3 * odd + 3 * bool(p.base) + REPAIR_INSTRUCTIONS * p.repaired
+    pair += p.steps * STEP_INSTRUCTIONS[p.in_words] + 3 * p.loop.iterations
+    return 10 + -(-p.outputs // 2) * pair - second * odd

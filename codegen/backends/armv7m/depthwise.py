@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from smelt.codegen.backends.armv7m.depthwise_assembly import pairs
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.lower.halfword_depthwise import DepthwiseCore, HalfwordDepthwise
+from smelt.codegen.lower.halfword_depthwise import HalfwordDepthwise
+from smelt.codegen.lower.halfword_pairs import DepthwiseCore
 
 CORE = DepthwiseCore(CONDITION, pairs, "armv7m_halves_depthwise", by_line=False, saturates=True)
 KERNELS = (HalfwordDepthwise(CORE),)

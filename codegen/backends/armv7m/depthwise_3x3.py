@@ -20,8 +20,8 @@ from itertools import pairwise
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.armv7m.depthwise_3x3_assembly import SlidingLines, lines
-from smelt.codegen.backends.armv7m.instructions import CONDITION
+from smelt.codegen.backends.armv7m.depthwise_3x3_assembly import SlidingLines
+from smelt.codegen.backends.armv7m.depthwise_lines import lines_function, shared_lines
 from smelt.codegen.backends.armv7m.paired_weights import LIFT, PairedWeights
 from smelt.codegen.lower.depthwise_plane import Plane, input_channel
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
@@ -39,7 +39,7 @@ from smelt.codegen.lower.kernel import (
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.quantized_products import bias_with_zero_point, sums
 from smelt.codegen.lower.requantization import Requantization
-from smelt.codegen.lower.requantization_32bit import ScalingSteps, ShortScaling, short_scaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling, short_scaling
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
@@ -54,21 +54,6 @@ _UNROLLED = {"speed": 5, "ram": 5, "size": 1}
 
 _LONGEST_UNROLLED = 16
 """Largest number of words of a column that are packed without a loop."""
-
-
-@dataclass(frozen=True)
-class LinesFunction:
-    """A function for the lines of a channel.
-
-    Attributes:
-        name: suffix of its name.
-        repairs: index of the repairs behind the weights; None if the function adds no repairs.
-        assembly: C lines of its statement.
-    """
-
-    name: str
-    repairs: int | None
-    assembly: str
 
 
 @dataclass(frozen=True)
@@ -109,18 +94,14 @@ class SlidingColumnsParameters(Parameters):
     Attributes:
         title: text of the function's comment.
         images: the loop over images.
-        condition: preprocessor condition for the assembly.
-        functions: the function without repairs, the one with repairs, or both.
         chooser: index of the word of a row that selects the function with repairs; None if there
             is only one function.
-        scaling: requantization of the sums.
-        own: C texts of a channel's requantization constants.
+        arguments: C text: more arguments of the functions for lines; may be empty.
         fields: words of a channel's row of constants.
         across: "rows" or "columns", whichever the lines are.
         band: lines of outputs at a time.
         count: lines of outputs.
-        outputs: outputs of a line.
-        step: elements from one output to the next, and from one line to the next.
+        line_step: elements from one line of outputs to the next.
         packing: packing of inputs.
         scratch_words: words of scratch.
         channels: output channels.
@@ -130,17 +111,13 @@ class SlidingColumnsParameters(Parameters):
 
     title: str
     images: ImageLoop
-    condition: str
-    functions: tuple[LinesFunction, ...]
     chooser: int | None
-    scaling: ScalingSteps
-    own: tuple[str, ...]
+    arguments: str
     fields: int
     across: str
     band: int
     count: int
-    outputs: int
-    step: tuple[int, int]
+    line_step: int
     packing: LinePacking
     scratch_words: int
     channels: int
@@ -168,18 +145,19 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
             return Refusal(f"{name} has scales for which no short multiplications are exact.")
         y, plane = node.output.type, band.plane
         planes, bands = y.shape[0] * y.shape[3], -(-plane.outputs[0] // band.lines)
-        return KernelCall(
+        own = _functions(band, columns, scaling, request)
+        call = KernelCall(
             template="backends/armv7m/depthwise_3x3.j2",
             stem="depthwise_3x3",
             details=scaling.details,
-            parameters=_parameters(node, band, columns, scaling, request),
+            parameters=_parameters(node, band, columns, scaling, ""),
             operands=(
                 Input(0, "input"),
                 Packed("rows", columns.rows(scaling)),
                 Scratch("words", DType.INT32, band.words),
                 Output(0, "output"),
             ),
-            uses={"SMELT_ARRAY", "SMELT_NAKED"},
+            inner=tuple(map(lines_function, own)),
             summary="lines of outputs, two taps in one multiplication",
             form="armv7m_columns_3x3",
             work={
@@ -190,6 +168,18 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
                 "planes": planes * bands,
                 "calls": 1,
             },
+        )
+        line_step, step = plane.target
+        shared = replace(
+            call,
+            parameters=_parameters(
+                node, band, columns, scaling, f", {step}, {own[0].shared.back(step, line_step)}"
+            ),
+            inner=tuple(lines_function(p.shared) for p in own),
+        )
+        counts = [y.shape[0] * int((columns.repaired == p.repaired).sum()) for p in own]
+        return replace(
+            call, shared=shared_lines(call, shared, own, counts, plane.outputs[0], bands)
         )
 
 
@@ -265,56 +255,55 @@ class LineBand:
         )
 
 
+def _functions(
+    band: LineBand, columns: SharedColumns, scaling: ShortScaling, request: Request
+) -> list[SlidingLines]:
+    """Return the function without repairs, the one with repairs, or both."""
+    kinds = [kind for kind in (False, True) if (columns.repaired == kind).any()]
+    outputs = band.plane.outputs[1]
+    triples = _triples(outputs // 3, _UNROLLED[request.optimize])
+    line_step, step = band.plane.target
+    return [
+        SlidingLines(
+            pitch=band.plane.columns,
+            outputs=outputs,
+            triples=triples,
+            iterations=outputs // 3 // triples,
+            step=step,
+            line_step=line_step,
+            held=scaling.rows.shape[1] + (3 if True in kinds else 0),
+            repaired=kind,
+            scaling=scaling,
+        )
+        for kind in kinds
+    ]
+
+
 def _parameters(
     node: Node[DepthwiseConv2D],
     band: LineBand,
     columns: SharedColumns,
     scaling: ShortScaling,
-    request: Request,
+    arguments: str,
 ) -> SlidingColumnsParameters:
-    plane, constants = band.plane, scaling.rows.shape[1]
-    line_step, step = plane.target
-    kinds = [kind for kind in (False, True) if (columns.repaired == kind).any()]
-    triples = _triples(plane.outputs[1] // 3, _UNROLLED[request.optimize])
-    sums = SlidingLines(
-        pitch=plane.columns,
-        outputs=plane.outputs[1],
-        triples=triples,
-        iterations=plane.outputs[1] // 3 // triples,
-        step=step,
-        line_step=line_step,
-        held=constants + (3 if True in kinds else 0),
-        repaired=False,
-        scaling=scaling,
-    )
-    fields = columns.rows(scaling).shape[1]
+    plane, fields = band.plane, columns.rows(scaling).shape[1]
+    repaired = columns.repaired
     return SlidingColumnsParameters(
         title=Window.of(node).title(node),
         images=Frame.of(node).images,
-        condition=CONDITION,
-        functions=tuple(_function(replace(sums, repaired=kind)) for kind in kinds),
-        chooser=fields - 1 if len(kinds) > 1 else None,
-        scaling=scaling.steps,
-        own=tuple(
-            f"held[{(i - (scaling.biases is not None)) % constants}]" for i in range(constants)
-        ),
+        chooser=fields - 1 if repaired.any() and not repaired.all() else None,
+        arguments=arguments,
         fields=fields,
         across="columns" if plane.axis else "rows",
         band=band.lines,
         count=plane.outputs[0],
-        outputs=plane.outputs[1],
-        step=(step, line_step),
+        line_step=plane.target[0],
         packing=band.packing(node.input(0).type.zero_point),
         scratch_words=band.words,
         channels=node.output.type.shape[3],
         channel=input_channel(node),
         before=0 if band.unrolled else plane.before[0],
     )
-
-
-def _function(sums: SlidingLines) -> LinesFunction:
-    name = "lines_repaired" if sums.repaired else "lines"
-    return LinesFunction(name, sums.constants if sums.repaired else None, lines(sums).text)
 
 
 def _scaling(node: Node[DepthwiseConv2D], columns: SharedColumns) -> ShortScaling | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smelt.codegen.backends.armv7m.assembly import lower, saturate
-from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
+from smelt.codegen.backends.armv7m.instructions import Armv7m, asr, lsl
 from smelt.codegen.lower.registers import (
     LR,
     R0,
@@ -34,7 +34,7 @@ r0: words of the column; r1: next output
 r2: the column's first two inputs; r3: its last two inputs; r4: product
 r5-r7: weights of the first two inputs; r8-r10: weights of the last two
 r11, r12, lr: sums of three outputs
-Stack: requantization constants%s, lines left, iterations left"""
+Stack: requantization constants%s, lines left, iterations left%s"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ class SlidingLines:
         outputs: outputs of a line.
         triples: groups of three outputs per iteration of the loop.
         iterations: iterations of the loop.
-        step: bytes from an output to the next.
-        line_step: bytes from a line of outputs to the next.
+        step: bytes from an output to the next; None if they are an argument.
+        line_step: bytes from a line of outputs to the next; None if arguments say how far that is.
         held: words of a channel's constants on the stack, with repairs if some channel has any.
         repaired: whether this function adds repairs.
         scaling: requantization of the sums.
@@ -57,11 +57,30 @@ class SlidingLines:
     outputs: int
     triples: int
     iterations: int
-    step: int
-    line_step: int
+    step: int | None
+    line_step: int | None
     held: int
     repaired: bool
     scaling: ShortScaling
+
+    @property
+    def shared(self) -> SlidingLines:
+        """The same computation for layers with any distances between outputs."""
+        return replace(self, step=None, line_step=None)
+
+    @property
+    def passed(self) -> int:
+        """Outputs that the register for the next output has passed at the end of a line."""
+        return self.outputs if self.step is not None else self.outputs - self.outputs % 3
+
+    def back(self, step: int, line_step: int) -> int:
+        """Return the bytes from the position at the end of a line to the next line of outputs."""
+        return line_step - step * self.passed
+
+    @property
+    def at_step(self) -> int:
+        """Offset of the arguments `step` and `back` on the stack."""
+        return 4 * self.held + 8
 
     @property
     def constants(self) -> int:
@@ -72,9 +91,13 @@ class SlidingLines:
 def lines(p: SlidingLines) -> Armv7m:
     """Return the code of the function."""
     a, rest, left, iterations_left = Armv7m(), p.outputs % 3, 4 * p.held, 4 * p.held + 4
-    a.describe(_REGISTERS % (", repairs" if p.repaired else ""))
-    with a.function(4 * p.held + 8):
+    arguments = ", `step`, `back`" if p.step is None else ""
+    a.describe(_REGISTERS % (", repairs" if p.repaired else "", arguments))
+    frame = 4 * p.held + (8 if p.step is not None else 16)
+    with a.function(frame, fifth=None if p.step is not None else (R12, LR)):
         a.mov(R11, R2).str_(R3, SP, left)
+        if p.step is None:
+            a.str_(R12, SP, p.at_step).str_(LR, SP, p.at_step + 4)
         a.ldmia(R1, (*_FIRST, *_LAST))
         for i in range(p.held):
             a.ldr(R4, R1, 4 * i).str_(R4, SP, 4 * i)
@@ -101,7 +124,10 @@ def lines(p: SlidingLines) -> Armv7m:
         if rest > 1:
             _column(a, p, 1, [R11, LR, R12])
         a.advance(R0, 4 * (p.pitch - 2 - p.outputs + rest), R4)
-        a.advance(R1, p.line_step - p.step * p.outputs, R4)
+        if p.step is None or p.line_step is None:
+            a.ldr(R4, SP, p.at_step + 4).add(R1, R1, R4)
+        else:
+            a.advance(R1, p.back(p.step, p.line_step), R4)
         a.ldr(R4, SP, left).subs(R4, R4, 1).str_(R4, SP, left)
         a.b(line, "ne")
     return a
@@ -117,7 +143,7 @@ def _column(a: Armv7m, p: SlidingLines, at: int, sums: list[Register]) -> None:
     for tap in reversed(range(len(sums))):
         _add(a, p, sums[tap], tap)
     if len(sums) > 2:
-        _finish(a, p, sums[2])
+        _finish(a, p, sums[2], at)
 
 
 def _add(a: Armv7m, p: SlidingLines, total: Register, tap: int) -> None:
@@ -133,8 +159,8 @@ def _add(a: Armv7m, p: SlidingLines, total: Register, tap: int) -> None:
         a.add(total, total, asr(R4, 16))
 
 
-def _finish(a: Armv7m, p: SlidingLines, total: Register) -> None:
-    """Store the output of a sum.
+def _finish(a: Armv7m, p: SlidingLines, total: Register, at: int) -> None:
+    """Store the output of a sum; `at` is its index among three outputs.
 
     The constants on the stack: offset, parts of the multiplier from the highest, nudge, bias.
     """
@@ -155,8 +181,33 @@ def _finish(a: Armv7m, p: SlidingLines, total: Register) -> None:
         a.ldr(R2, SP, 4 * (1 + s.count)).and_(R2, R2, asr(R4, 31))
         lower(a, s, R4, R2)
     saturate(a, s, R4)
-    if p.step < 256:
+    if p.step is None:
+        _store(a, p, at)
+    elif p.step < 256:
         a.strb_then(R4, R1, p.step)
     else:
         a.strb(R4, R1)
         a.advance(R1, p.step, R4)
+
+
+def _store(a: Armv7m, p: SlidingLines, at: int) -> None:
+    """Store an output at the distance `step`; the register advances once for three outputs."""
+    if at == 0:
+        a.strb(R4, R1)
+        return
+    a.ldr(R2, SP, p.at_step)
+    a.strb(R4, R1, R2 if at == 1 else lsl(R2, 1))
+    if at == 2:
+        a.add(R1, R1, R2).add(R1, R1, lsl(R2, 1))
+
+
+def executed(p: SlidingLines, count: int) -> int:
+    """Return the instructions that the function executes for `count` lines."""
+    code, once = len(lines(p).instructions), 8 + 2 * p.held + 3 * (p.step is None)
+    turn = Armv7m()
+    with turn.repeat(p.triples):
+        for at in range(3):
+            _column(turn, p, at, [LR, R12, R11])
+        turn.adds(R0, 12)
+    turns = max(p.iterations - 1, 0) * (len(turn.instructions) + 4)
+    return once + count * (code - once + turns)

@@ -148,7 +148,7 @@ def _condition(condition: str) -> str:
     return condition
 
 
-def _offset(d: Register, base: Register, offset: Register | int | None = None) -> str:
+def _offset(d: Register, base: Register, offset: Register | Shifted | int | None = None) -> str:
     at = immediate(offset, 4095) if isinstance(offset, int) else offset
     return f"{d}, {address(base, at)}"
 
@@ -234,6 +234,18 @@ class Armv7m(Assembler):
         self.branch("cbz", label, BranchRange(0, 126), register=n)
         return self
 
+    def adr(self, d: Register, label: Label) -> Self:
+        """Load the address of a label."""
+        self.branch("adr", label, BranchRange(4095, 4095), register=d, size=4)
+        return self
+
+    def table(self, table: Label, labels: Sequence[Label]) -> None:
+        """Place a table of the distances from it to labels behind it, plus 1 for jumps."""
+        self.align()
+        self.place(table)
+        for label in labels:
+            self.word(f"{label.digit}f - {table.digit}b + 1")
+
     def advance(self, d: Register, distance: int, spare: Register) -> None:
         """`d += distance`; `spare` may change."""
         size = abs(distance)
@@ -248,19 +260,27 @@ class Armv7m(Assembler):
             (self.add if distance > 0 else self.sub)(d, d, spare)
 
     @contextmanager
-    def function(self, stack_bytes: int, *, fifth: Register | None = None) -> Generator[None]:
+    def function(
+        self, stack_bytes: int, *, fifth: Register | tuple[Register, Register] | None = None
+    ) -> Generator[None]:
         """Write a function that preserves its caller's registers.
 
         Args:
             stack_bytes: bytes of stack that the function uses for itself.
-            fifth: the register into which the fifth argument is loaded.
+            fifth: the register into which the fifth argument is loaded, or those for two arguments.
         """
         self.start()
         self.push((*_SAVED, LR))
-        if fifth:
+        if isinstance(fifth, tuple):
+            self.ldrd(*fifth, SP, 4 * len(_SAVED) + 4)
+        elif fifth:
             self.ldr(fifth, SP, 4 * len(_SAVED) + 4)
         self.take(stack_bytes)
         with self.stack(stack_bytes):
             yield
+        self.leave(stack_bytes)
+
+    def leave(self, stack_bytes: int) -> None:
+        """Return from a function with so many bytes of stack of its own."""
         self.give(stack_bytes)
         self.pop((*_SAVED, PC))

@@ -19,6 +19,7 @@ import numpy as np
 from smelt.codegen.backends.c.block_sums import BlockTiling, ChannelSums, InputForm
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import (
+    InnerFunction,
     Input,
     KernelCall,
     Operand,
@@ -46,6 +47,35 @@ LIMIT = 2**22
 
 
 @dataclass(frozen=True)
+class BlockSumsParameters(Parameters):
+    """Variables of `block_sums.j2`; texts are C.
+
+    Attributes:
+        c_type: type of an input and a weight.
+        pixels: pixels of a block.
+        count: channels of a block.
+        gathers: whether the inputs are packed, two in a word.
+        taps: taps of a window; 0 if it is gathered.
+        run_end: elements or words by which the loop over inputs advances; 0 without a loop.
+        accumulators: lines that define the accumulators.
+        turn: lines of an iteration of the loop over inputs.
+        last: lines for the inputs after that loop.
+        results: lines that store the sums.
+    """
+
+    c_type: str
+    pixels: int
+    count: int
+    gathers: bool
+    taps: int
+    run_end: int
+    accumulators: tuple[str, ...]
+    turn: tuple[str, ...]
+    last: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class BlocksParameters(Parameters):
     """Variables of `convolution_blocks.j2`; texts are C.
 
@@ -58,9 +88,7 @@ class BlocksParameters(Parameters):
         pixels: pixels of a block.
         all_pixels: pixels of the output.
         gathers: whether the inputs of a block are packed into `patch` first, two in a word.
-        taps: taps of a window; 0 if it is gathered.
         pointers: pointers to the taps of all pixels of a block; 0 if it is gathered.
-        run_end: elements or words by which the loop over inputs advances; 0 without a loop.
         down, across: open the loops over a window's rows and columns; empty for a single one.
         tap_position: row and column of a tap of pixel `i`.
         next_position: row and column of the same tap of pixel `i + 1`; empty unless gathered.
@@ -82,9 +110,7 @@ class BlocksParameters(Parameters):
     pixels: int
     all_pixels: int
     gathers: bool
-    taps: int
     pointers: int
-    run_end: int
     down: str
     across: str
     tap_position: str
@@ -175,13 +201,15 @@ def blocks(
     operands += [Packed("weights", _ordered(weights, tiling.outputs)), *finish.operands]
     if tiling.form == "packed":
         operands.append(Scratch("patch", DType.INT32, tiling.length * tiling.columns))
+    parameters = _parameters(node, window, frame, finish, tiling)
     return KernelCall(
         template="backends/c/convolution_blocks.j2",
         stem=stem,
         details=finish.details,
-        parameters=_parameters(node, window, frame, finish, tiling),
+        parameters=parameters,
         operands=(*operands, Output(0, "output")),
-        uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE"} | when(tiling.wide, *HALVES),
+        uses=finish.uses | {"SMELT_ARRAY"},
+        inner=tuple(_sums(parameters, sums, tiling, window) for sums in parameters.channels),
         summary=f"{tiling.form} inputs, {tiling.pixels} pixels x {tiling.outputs} channels",
         missed=missed_for_ram("Packing the inputs of windows") if differs else "",
     )
@@ -204,9 +232,7 @@ def _parameters(
         pixels=tiling.pixels,
         all_pixels=y.size // window.outputs // frame.batch,
         gathers=gathers,
-        taps=0 if gathers else window.taps,
         pointers=0 if gathers else window.taps * tiling.pixels,
-        run_end=tiling.looped * (tiling.columns if gathers else 1),
         down=window.loop(0, "dy") if window.kernel[0] > 1 else "",
         across=window.loop(1, "dx") if window.kernel[1] > 1 else "",
         tap_position=_position(window, "i"),
@@ -219,6 +245,29 @@ def _parameters(
         side=window.origin(1, "x"),
         input_pixel=frame.source.offset("y", "x"),
         output_pixel=frame.target.offset("y", "x"),
+    )
+
+
+def _sums(
+    blocks: BlocksParameters, sums: ChannelSums, tiling: BlockTiling, window: Window
+) -> InnerFunction:
+    """Return the function that computes the sums of a block."""
+    return InnerFunction(
+        template="backends/c/block_sums.j2",
+        stem=f"sums_{sums.count}x{blocks.pixels}",
+        parameters=BlockSumsParameters(
+            c_type=blocks.c_type,
+            pixels=blocks.pixels,
+            count=sums.count,
+            gathers=blocks.gathers,
+            taps=0 if blocks.gathers else window.taps,
+            run_end=tiling.looped * (tiling.columns if blocks.gathers else 1),
+            accumulators=sums.accumulators,
+            turn=sums.turn,
+            last=sums.last,
+            results=sums.results,
+        ),
+        uses={"SMELT_NOINLINE"} | when(tiling.wide, *HALVES),
     )
 
 

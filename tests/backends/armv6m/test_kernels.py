@@ -10,25 +10,21 @@ from __future__ import annotations
 import shutil
 from functools import cache
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.lower.kernel import KernelCall, LayerStruct, Request
+from smelt.codegen.lower.kernel import KernelCall, Request
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.requantization_32bit import short_scaling
 from smelt.codegen.lower.tap_groups import LARGEST_GROUP, grouped
-from smelt.codegen.partition import sharing
-from smelt.frontend import Imported
 from smelt.ir import Rounding
 from smelt.ops.core.convolution import Pair
-from smelt.proof.profile import executed, profile_model
 from smelt.targets import Optimize, get
+from tests.support.body_costs import check_instructions
 from tests.support.cortexm_cases import (
     AFTER,
     BACKENDS,
@@ -151,6 +147,14 @@ def test_layers_of_different_sizes_share_a_body(optimize: Optimize, largest: int
     assert len({body.key for body in bodies if body is not None}) == 1
 
 
+@pytest.mark.parametrize("channels", [(8, 9), (12, 30)])
+def test_planes_of_equal_size_share_their_functions(channels: tuple[int, int]) -> None:
+    calls = [depthwise((1, 6, 6, k), (3, 3), (1, 1), SAME).call("cortex-m0") for k in channels]
+    own = {tuple(inner.key for inner in call.inner) for call in calls if call is not None}
+    assert len(own) == len(calls)
+    assert len({call.shared.key for call in calls if call is not None and call.shared}) == 1
+
+
 def test_risc_v_keeps_groups_of_constant_size_for_speed() -> None:
     node = convolution((1, 6, 6, 8), 13, largest=60).node
     for target, shares in (("cortex-m0", True), ("rv32imac", False)):
@@ -162,32 +166,27 @@ def test_risc_v_keeps_groups_of_constant_size_for_speed() -> None:
 @pytest.mark.qemu
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize(
-    "case",
+    ("case", "within"),
     [
-        convolution((1, 4, 4, 16), 12, largest=60),
-        convolution((1, 5, 5, 30), 9, optimize="size", largest=120),
+        (convolution((1, 4, 4, 16), 12, largest=60), 0.02),
+        (convolution((1, 5, 5, 30), 9, optimize="size", largest=120), 0.02),
+        (depthwise((1, 6, 6, 57), (3, 3), (1, 1), SAME), 0.03),
+        (depthwise((1, 25, 23, 9), (3, 3), (2, 2), SAME), 0.08),
     ],
-    ids=["speed", "size"],
+    ids=["speed", "size", "planes", "odd planes"],
 )
 def test_instructions_of_bodies_are_counted(
-    case: Case, monkeypatch: pytest.MonkeyPatch, *, alone: bool
+    case: Case, within: float, monkeypatch: pytest.MonkeyPatch, *, alone: bool
 ) -> None:
     """The counts decide whether layers share a body."""
-    monkeypatch.setattr(sharing, "_specialized_bytes", Mock(return_value=0 if alone else 1 << 20))
-    monkeypatch.setattr(sharing, "MOST_SLOWDOWN", 1.0)
     options = Options(
         board="mps2-an385", target="cortex-m0", optimize=case.optimize, backends=("armv6m",)
     )
-    artifact = compile_model(Imported(case.graph), options)
-    (step,) = artifact.schedule.calls
-    assert any(isinstance(o, LayerStruct) for o in step.call.operands) is not alone
-    (counts,) = profile_model(artifact, case.samples[0]).steps
     offered = case.call("cortex-m0")
-    assert counts is not None
     assert offered is not None
-    assert offered.shared is not None
-    counted = (offered.shared.specialized if alone else offered.shared.cost).instructions
-    assert executed(counts) == pytest.approx(counted, rel=0.02)
+    check_instructions(
+        case.graph, case.samples[0], offered, options, monkeypatch, alone=alone, within=within
+    )
 
 
 @pytest.mark.quick(target=("cortex-m0",))
@@ -284,6 +283,25 @@ def test_usual_scales_are_served(shifts: Pair, zero_point: int) -> None:
         high=127,
     )
     assert short_scaling(r, np.asarray([700, -300])) is not None
+
+
+def test_layers_of_similar_sums_have_equal_shifts() -> None:
+    """Code with equal shifts can be shared, although sums would allow different ones."""
+    found: list[tuple[int, int, int]] = []
+    for limit, shift in ((2**15, -5), (2**16, -6), (2**17, -7)):
+        r = Requantization(
+            multipliers=np.asarray([1_518_500_250]),
+            shifts=np.asarray([shift]),
+            lowest=np.asarray([-limit]),
+            highest=np.asarray([limit]),
+            zero_point=-128,
+            low=-128,
+            high=127,
+        )
+        scaling = short_scaling(r, np.zeros(1, np.int64))
+        assert scaling is not None
+        found.append((scaling.count, scaling.drop, scaling.shift))
+    assert len(set(found)) == 1, found
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 90), st.sampled_from(("speed", "size")))

@@ -8,7 +8,7 @@ fault.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -18,16 +18,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smelt.api.options import Options
 from smelt.codegen.backends.armv7m import convolution as armv7m_convolution
 from smelt.codegen.backends.armv7m import convolution_rows as armv7m_convolution_rows
 from smelt.codegen.backends.armv7m import dense as armv7m_dense
 from smelt.codegen.backends.armv7m import depthwise_3x3 as armv7m_depthwise_3x3
 from smelt.codegen.backends.armv7m.dense import CountedWeights
 from smelt.codegen.backends.armv7m.paired_weights import LIFT, PairedWeights, pairs_of
+from smelt.codegen.backends.armv7m.shared_pairs import JointParameters
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request, SharedBody
 from smelt.ir import Rounding
-from smelt.targets import available, get
+from smelt.targets import Optimize, available, get
+from tests.support.body_costs import check_instructions
 from tests.support.cortexm_cases import (
     AFTER,
     FREE,
@@ -148,11 +151,24 @@ def call_of(case: Case) -> KernelCall | None:
     return None if isinstance(call, Refusal) else call
 
 
+def shared(own: Sequence[tuple[Case, KernelCall]]) -> Iterator[tuple[Case, KernelCall]]:
+    """Yield the calls of shared bodies: of one for each case alone, and of one for all cases."""
+    groups: dict[Hashable, list[tuple[Case, SharedBody]]] = {}
+    for case, call in own:
+        if call.shared is not None:
+            yield case, call.shared.call
+            groups.setdefault(call.shared.key, []).append((case, call.shared))
+    for group in groups.values():
+        joint = group[0][1].joined([body for _, body in group])
+        yield from zip((case for case, _ in group), joint.calls, strict=True)
+
+
 @cache
 def entries() -> tuple[tuple[Case, Entry], ...]:
     """Return the cases that are served."""
     calls = ((case, call_of(case)) for case in cases())
-    found = [(case, Entry(case.node, call)) for case, call in calls if call is not None]
+    own = [(case, call) for case, call in calls if call is not None]
+    found = [(case, Entry(case.node, call)) for case, call in (*own, *shared(own))]
     rows = Backend("armv7m", armv7m_convolution_rows.KERNELS)
     for case, scratch_limit in three_columns():
         call = rows.find(case.node, Request(M3, case.optimize, scratch_limit=scratch_limit))
@@ -179,12 +195,71 @@ def test_working_memory_is_small() -> None:
 
 
 def test_both_kinds_of_weights_are_tried() -> None:
-    forms = {entry.call.form for _, entry in entries()}
+    forms = {entry.call.form for _, entry in entries() if entry.call.form}
     pairs = {"armv7m_pairs_2x3", "armv7m_pairs_words_2x3", "armv7m_pairs_4x1"}
     assert forms == {*pairs, "armv7m_columns_3x3", "armv7m_rows_3"}
     rows = [entry.call for _, entry in entries() if entry.call.form == "armv7m_rows_3"]
     assert {call.work["made"] > 0 for call in rows} == {False, True}
     assert any(call.work["repairs"] for call in rows)
+
+
+@pytest.mark.parametrize(("optimize", "bodies"), [("speed", 2), ("size", 1)])
+def test_layers_of_different_sizes_share_a_body(optimize: Optimize, bodies: int) -> None:
+    """For speed, weights are in bytes if layers have few pixels, and otherwise in words."""
+    shapes = ((6, 6, 8), 13), ((7, 5, 12), 10), ((4, 4, 20), 10), ((4, 4, 21), 10)
+    calls = [
+        call_of(convolution((1, *shape), outputs, optimize=optimize)) for shape, outputs in shapes
+    ]
+    keys = [call.shared.key for call in calls if call is not None and call.shared is not None]
+    assert len(keys) == len(shapes)
+    assert len(set(keys)) == bodies
+
+
+def test_lines_of_equal_length_share_their_functions() -> None:
+    cases = [depthwise((1, 6, 6, k), (3, 3), (1, 1), SAME, largest=60) for k in (19, 31)]
+    calls = [call for call in map(call_of, cases) if call is not None]
+    assert len({tuple(inner.key for inner in call.inner) for call in calls}) == len(calls)
+    assert len({call.shared.key for call in calls if call.shared is not None}) == 1
+
+
+def test_layers_of_equal_requantization_share_its_code() -> None:
+    cases = [convolution((1, 6, 6, 8), 4)] * 2
+    cases += [convolution((1, 6, 6, 8), outputs, activation=NARROW) for outputs in (4, 5)]
+    bodies = [call.shared for call in map(call_of, cases) if call is not None]
+    joint = [
+        bodies[0].joined([body for body in some if body is not None]).calls[0].inner[1].parameters
+        for some in (bodies[:1], bodies[:2], bodies[:3], bodies)
+        if bodies[0] is not None
+    ]
+    assert [len(p.tails) for p in joint if isinstance(p, JointParameters)] == [1, 1, 2, 3]
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(
+    ("case", "within"),
+    [
+        (convolution((1, 6, 6, 16), 12), 0.02),
+        (convolution((1, 5, 5, 30), 9, optimize="size"), 0.025),
+        (convolution((1, 6, 7, 130), 8, activation=NARROW), 0.02),
+        (convolution((1, 4, 7, 12), 5, activation=FREE, points=(3, -4)), 0.02),
+        (depthwise((1, 6, 6, 9), (3, 3), (1, 1), SAME), 0.06),
+        (depthwise((1, 24, 24, 5), (3, 3), (1, 1), SAME), 0.06),
+    ],
+    ids=["speed", "size", "long", "nudged", "short lines", "long lines"],
+)
+def test_instructions_of_bodies_are_counted(
+    case: Case, within: float, monkeypatch: pytest.MonkeyPatch, *, alone: bool
+) -> None:
+    """The counts decide whether layers share a body."""
+    options = Options(
+        board="mps2-an385", target="cortex-m3", optimize=case.optimize, backends=("armv7m",)
+    )
+    offered = call_of(case)
+    assert offered is not None
+    check_instructions(
+        case.graph, case.samples[0], offered, options, monkeypatch, alone=alone, within=within
+    )
 
 
 @pytest.mark.thorough

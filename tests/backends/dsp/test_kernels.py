@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.backends.dsp import add as dsp_add
 from smelt.codegen.backends.dsp import convolution as dsp_convolution
@@ -29,20 +27,18 @@ from smelt.codegen.backends.dsp import depthwise as dsp_depthwise
 from smelt.codegen.backends.dsp import winograd as dsp_winograd
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.kernel import KernelCall, LayerStruct, Refusal, Request, SharedBody
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request, SharedBody
 from smelt.codegen.lower.requantization import Requantization
-from smelt.codegen.partition import sharing
 from smelt.codegen.schedule.shared_symbols import Functions
-from smelt.frontend import Imported
 from smelt.ir import Array, DType, Graph, Node, Op, Quant, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
-from smelt.proof.profile import executed, profile_model
 from smelt.samples import Sample
 from smelt.targets import Optimize, get
 from tests.lower.test_requantization import requantizations
+from tests.support.body_costs import check_instructions
 from tests.support.guarded import Core, Run, said_on
 from tests.support.kernels_host import OUTPUT, WARNINGS, Entry, build_programs, compile_c, source_of
 from tests.support.library_nodes import data, graph_of, products, random_graph, samples_of
@@ -469,16 +465,8 @@ def test_instructions_of_bodies_are_counted_correctly(
     served: Case, monkeypatch: pytest.MonkeyPatch, *, alone: bool
 ) -> None:
     """The counts decide whether layers share a body."""
-    monkeypatch.setattr(sharing, "_specialized_bytes", Mock(return_value=0 if alone else 1 << 20))
-    monkeypatch.setattr(sharing, "MOST_SLOWDOWN", 1.0)
     options = Options(board="mps2-an386", optimize=served.optimize, backends=("dsp",))
-    artifact = compile_model(Imported(served.graph), options)
-    (step,) = artifact.schedule.calls
-    assert any(isinstance(o, LayerStruct) for o in step.call.operands) is not alone
-    profile = profile_model(artifact, served.samples[0])
-    (counts,) = profile.steps
-    assert counts is not None
-    offered = served.call().shared
-    assert offered is not None
-    counted = (offered.specialized if alone else offered.cost).instructions
-    assert executed(counts) == pytest.approx(counted, rel=0.015, abs=30)
+    offered = served.call()
+    check_instructions(
+        served.graph, served.samples[0], offered, options, monkeypatch, alone=alone, within=0.015
+    )
