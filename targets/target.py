@@ -24,7 +24,7 @@ Feature = Literal[
     "loops",  # low-overhead branches: WLS, LE
 ]
 
-_OPTIMIZE_FLAGS: dict[Optimize, str] = {"speed": "-O2", "size": "-Os", "ram": "-Os"}
+_OPTIMIZE_FLAGS: dict[Optimize, str] = {"speed": "-O2", "size": "-Os", "ram": "-O2"}
 
 
 @dataclass(frozen=True)

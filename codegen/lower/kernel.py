@@ -45,8 +45,8 @@ class Request:
         target: The processor.
         optimize: The `--optimize` preference.
         expand_weights: Whether constants may be much larger than the weights they are made from.
-        scratch_limit: Bytes of scratch that a call may use, which enlarge the arena by a few
-            kilobytes at most.
+        scratch_limit: Bytes of scratch that a call may use. With `--optimize ram` they do not
+            enlarge the smallest arena; otherwise they enlarge it by a few kilobytes at most.
         tilings: The best measured tilings on the accelerator, by `layer_key`.
     """
 
@@ -55,6 +55,10 @@ class Request:
     expand_weights: bool = False
     scratch_limit: int = DEFAULT_SCRATCH
     tilings: Mapping[str, Tiling] = field(default_factory=dict[str, Tiling])
+
+    def allows(self, scratch: int) -> bool:
+        """Return whether a faster algorithm may use this many bytes of scratch."""
+        return self.optimize != "ram" or scratch <= self.scratch_limit
 
 
 @dataclass(frozen=True)
@@ -315,8 +319,8 @@ class Refusal:
 
 
 def missed_for_ram(form: str) -> str:
-    """Return the message that a faster form needs scratch; `form` is the sentence's subject."""
-    return f"{form} would be faster, but takes scratch: --optimize speed allows it."
+    """Return the message that a faster form enlarges the arena; `form` is the subject."""
+    return f"{form} would be faster, but enlarges the arena: --optimize speed allows it."
 
 
 class Kernel(ABC, Generic[OpT_contra]):

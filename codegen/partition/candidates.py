@@ -35,6 +35,7 @@ class Candidate:
         plugin: Whether a plugin provides the kernel. Such kernels rank first.
         unwanted: Whether the constants are much larger than the weights. Such kernels are chosen
             only if there is no other.
+        excess: Bytes of scratch beyond the limit, which `--optimize ram` avoids above all.
     """
 
     backend: str
@@ -42,6 +43,7 @@ class Candidate:
     cycles: int | None
     plugin: bool = False
     unwanted: bool = False
+    excess: int = 0
 
     @property
     def text(self) -> str:
@@ -111,7 +113,7 @@ def ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candidat
             case "speed":
                 return 0.0, cycles, call.constant_bytes
             case "ram":
-                return 0.0, call.scratch_bytes, cycles
+                return 0.0, candidate.excess, cycles, call.scratch_bytes
             case "size":
                 too_slow = cycles > allowed
                 return 0.0, too_slow, cycles if too_slow else call.constant_bytes, cycles
@@ -163,7 +165,7 @@ def _rule_against(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
             f"weights: {f'{option} --expand-weights'.lstrip()} chooses by cycles alone"
         )
     elif optimize == "ram":
-        rule = f"takes {there.scratch_bytes:,} bytes of scratch, not {here.scratch_bytes:,}"
+        rule = f"takes {there.scratch_bytes:,} bytes of scratch, which enlarge the arena"
         rule = f"{rule}: {option} chooses by cycles"
     else:
         rule = f"has {there.constant_bytes:,} bytes of constants, not {here.constant_bytes:,}"

@@ -81,7 +81,7 @@ class Partitioner:
         groups: The backends, preferred groups first.
         request: The question that every kernel is asked.
         placed: Forced places, by layer name or `fnmatch` pattern.
-        scratch_limits: `Request.scratch_limit` of nodes that may take more scratch than others.
+        scratch_limits: `Request.scratch_limit` of nodes for which it is not the common one.
         share: The nodes that an accelerator computes, with reasons; None: all that it serves.
         answers: The kernels' answers so far.
     """
@@ -270,7 +270,8 @@ class Partitioner:
             estimate = cycles_of(call, prices.get(call.form))
             unwanted = not self.request.expand_weights and expands(node, call)
             plugin = kernel in backend.plugins
-            found.append(Candidate(backend.name, call, estimate, plugin, unwanted))
+            excess = max(call.scratch_bytes - request.scratch_limit, 0)
+            found.append(Candidate(backend.name, call, estimate, plugin, unwanted, excess))
         return found
 
 

@@ -157,6 +157,7 @@ class Linearizer:
             node=node,
             results=results,
             inside=around.inside,
+            slot=time,
             choice=choice,
             function=function,
             arguments=tuple(arguments),

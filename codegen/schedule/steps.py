@@ -160,6 +160,7 @@ class Call(_StepBase):
     """A call of a C function.
 
     Attributes:
+        slot: The slot of time in which it runs; see `Lifetimes`.
         choice: The chosen kernel and the other candidates.
         function: The name of the C function.
         arguments: The arguments of the function.
@@ -167,6 +168,7 @@ class Call(_StepBase):
         fallback: The CPU's call for a step of an accelerator, if requested.
     """
 
+    slot: int
     choice: Choice
     function: str
     arguments: tuple[Argument, ...]

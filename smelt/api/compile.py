@@ -21,13 +21,14 @@ from smelt.codegen.emit.network import EmittedNetwork, NetworkFiles, describe, r
 from smelt.codegen.emit.project import Project, render_project
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import TUNING, LayerCosts
-from smelt.codegen.lower.kernel import Request
+from smelt.codegen.lower.kernel import DEFAULT_SCRATCH, Request
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.codegen.partition.scratch import scratch_limits
 from smelt.codegen.passes import run_passes
 from smelt.codegen.passes.channels.removal_report import RemovalReport
 from smelt.codegen.schedule.schedule import Schedule, require_weights_fit, schedule
+from smelt.codegen.schedule.smallest_arena import fastest_in_smallest_arena
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.frontend import load as load_model
@@ -99,20 +100,11 @@ def compile_model(
     graph = run_passes(imported.graph, observe=removals, context=removals.context)
     partitioner = _partitioner(target, options)
     graph, legalized = legalize(graph, partitioner)
-    allowed = scratch_limits(graph, keep_inputs=options.keep_inputs)
-    partitioner = replace(partitioner, scratch_limits=allowed)
+    if options.optimize != "ram":
+        allowed = scratch_limits(graph, keep_inputs=options.keep_inputs)
+        partitioner = replace(partitioner, scratch_limits=allowed)
     graph, partitioner, costs = _placed(graph, partitioner, options, observe)
-
-    accelerator = accelerator_of(target)
-    scheduled = schedule(
-        graph,
-        platform,
-        partitioner,
-        prefix=c_name(title),
-        keep_inputs=options.keep_inputs,
-        fallback=partitioner.on_cpu() if options.cpu_fallback else None,
-        device=None if accelerator is None else accelerator.functions(),
-    )
+    scheduled = _scheduled(graph, platform, partitioner, title, options)
     if options.tuning is not None:
         options.tuning.require_layers((step.node, step.call) for step in scheduled.calls)
     plan = _planned(scheduled, platform)
@@ -187,6 +179,7 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
         target,
         options.optimize,
         expand_weights=options.expand_weights,
+        scratch_limit=0 if options.optimize == "ram" else DEFAULT_SCRATCH,
         tilings={} if options.tuning is None else options.tuning.blocks,
     )
     return Partitioner(groups, request, places)
@@ -216,6 +209,28 @@ def _placed(
                 observe(rewrite.__name__, graph)
     partitioner.require_layers(graph, legal)
     return graph, partitioner, costs
+
+
+def _scheduled(
+    graph: Graph, platform: Platform, partitioner: Partitioner, title: str, options: Options
+) -> Schedule:
+    """Return the steps of an inference."""
+    accelerator = accelerator_of(platform.target)
+
+    def scheduled(partitioner: Partitioner) -> Schedule:
+        return schedule(
+            graph,
+            platform,
+            partitioner,
+            prefix=c_name(title),
+            keep_inputs=options.keep_inputs,
+            fallback=partitioner.on_cpu() if options.cpu_fallback else None,
+            device=None if accelerator is None else accelerator.functions(),
+        )
+
+    if options.optimize == "ram":
+        return fastest_in_smallest_arena(scheduled, partitioner)
+    return scheduled(partitioner)
 
 
 def _planned(scheduled: Schedule, platform: Platform) -> arena.Plan:

@@ -13,7 +13,15 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.lower.backend import Backend, backend
-from smelt.codegen.lower.kernel import MOST_ENTRIES, Kernel, KernelCall, Refusal, Request, Scratch
+from smelt.codegen.lower.kernel import (
+    DEFAULT_SCRATCH,
+    MOST_ENTRIES,
+    Kernel,
+    KernelCall,
+    Refusal,
+    Request,
+    Scratch,
+)
 from smelt.codegen.partition.candidates import Candidate, Choice
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.errors import ConfigError, UnsupportedError
@@ -206,7 +214,7 @@ def test_the_reason_names_the_option_that_selects_a_faster_backend(optimize: Opt
         (
             "ram",
             8,
-            "Computing phase by phase would be faster, but takes scratch: --optimize speed "
+            "Computing phase by phase would be faster, but enlarges the arena: --optimize speed "
             "allows it.",
         ),
         (
@@ -226,7 +234,9 @@ def test_the_reason_says_why_a_faster_form_is_missing(
         (Data((1, 2, 2, channels)), Weights((3, 3, channels, 2), axis=3), Bias(2)),
     )
     node = build(case, DType.INT8).nodes[0]
-    choice = Partitioner(((backend("c"),),), Request(get("host"), optimize)).choose(node)
+    limit = 0 if optimize == "ram" else DEFAULT_SCRATCH
+    request = Request(get("host"), optimize, scratch_limit=limit)
+    choice = Partitioner(((backend("c"),),), request).choose(node)
     phased = choice.taken.call.template.endswith("transposed_phases.j2")
     assert phased == (not why)
     assert choice.reason.startswith(why)
@@ -235,7 +245,7 @@ def test_the_reason_says_why_a_faster_form_is_missing(
 
 def test_the_reason_names_a_convolution_form_that_ram_rules_out() -> None:
     steps = compile_model(MODEL, Options(target="cortex-m4", backends=("c",), optimize="ram"))
-    why = "Packing the inputs of windows would be faster, but takes scratch: --optimize speed"
+    why = "Packing the inputs of windows would be faster, but enlarges the arena: --optimize speed"
     assert any(why in step.reason for step in steps.schedule.calls)
 
 
@@ -366,7 +376,10 @@ def test_layers_inside_branches_can_be_placed() -> None:
 
 
 def best(
-    kernels: Sequence[Kernel], prices: Mapping[str, float], optimize: Optimize = "speed"
+    kernels: Sequence[Kernel],
+    prices: Mapping[str, float],
+    optimize: Optimize = "speed",
+    scratch_limit: int = 0,
 ) -> Choice:
     host = get("host")
     target = Priced(
@@ -374,7 +387,8 @@ def best(
     )
     node = next(n for n in load(MODEL).graph.nodes if isinstance(n.op, Conv2D))
     group = (Backend("one", tuple(kernels)), backend("c"))
-    return Partitioner((group,), Request(target, optimize)).choose(node)
+    request = Request(target, optimize, scratch_limit=scratch_limit)
+    return Partitioner((group,), request).choose(node)
 
 
 class Sized(Borrowed):
@@ -400,11 +414,13 @@ def test_the_cheapest_candidate_is_taken() -> None:
     ]
 
 
-def test_ram_takes_the_least_scratch() -> None:
+def test_ram_takes_the_fastest_within_the_limit_or_the_least_scratch() -> None:
     kernels = [Sized("lean", 110, 0), Sized("fast", 100, 900), Sized("bare", 900, 0)]
     prices: dict[str, float] = {"lean": 1.0, "fast": 1.0, "bare": 1.0}
     assert best(kernels, prices, "ram").taken.call.form == "lean"
     assert best(kernels, prices, "speed").taken.call.form == "fast"
+    assert best(kernels, prices, "ram", 2000).taken.call.form == "fast"
+    assert best(kernels, prices, "ram", 899).taken.call.form == "lean"
     prices["lean"] = 9.0
     assert best(kernels, prices, "ram").taken.call.form == "bare"
 

@@ -69,7 +69,7 @@ _WORTH_EXPANDING = 16
 _REACH = 4096
 """Number of bytes that an immediate offset, or the immediate of ADDW, can address."""
 
-_UNROLLED = {"speed": 24, "ram": 8, "size": 1}
+_UNROLLED = {"speed": 24, "ram": 24, "size": 1}
 """Upper limit of the steps per iteration of the loop."""
 
 
@@ -134,10 +134,7 @@ class WidenedLines:
 
     def band(self, weights: int, request: Request) -> tuple[int, bool]:
         """Return the output rows of a band, and whether weights are expanded in scratch."""
-        scratch_limit, words = (
-            0 if request.optimize == "ram" else request.scratch_limit,
-            4 * (1 + self.weights),
-        )
+        scratch_limit, words = request.scratch_limit, 4 * (1 + self.weights)
         band = self.band_in(scratch_limit - words)
         fits = 4 * self.scratch_words(band) + words <= max(scratch_limit, SCRATCH_BYTES)
         few = weights <= WORD_WEIGHTS and request.optimize != "size"

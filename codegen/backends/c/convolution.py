@@ -26,6 +26,7 @@ class Conv2DKernel(Kernel[Conv2D]):
     """Convolutions in float or int8 blocks, or else one output at a time."""
 
     op = Conv2D
+    uses_scratch_limit = True
 
     @override
     def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:

@@ -140,11 +140,11 @@ def choose(
     products = window.taps * window.depth
     form: InputForm = "single"
     if dtype is DType.INT8 and "long_multiply" in request.target.features and fits_pairs(weights):
-        form = "packed" if products * 4 <= PATCH_BYTES else "paired"
-        if request.optimize == "ram":
-            form = "paired"
+        packs = products * 4 <= PATCH_BYTES and request.allows(products * 4)
+        form = "packed" if packs else "paired"
     count, outputs, unrolled = 2, 4, 8
-    if form == "packed" and products * 8 <= PATCH_BYTES and pixels > 2:
+    four = products * 8 <= PATCH_BYTES and request.allows(products * 8)
+    if form == "packed" and four and pixels > 2:
         count, outputs = 4, 2
     if form == "single":
         count, outputs, unrolled = 1, 4, 2

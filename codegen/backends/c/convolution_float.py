@@ -325,7 +325,8 @@ def _gathers(window: Window, request: Request) -> bool:
     """Return whether windows are gathered before they are used."""
     if window.taps == 1 or window.groups > 1 or window.depth >= _LONG_RUN:
         return False
-    return request.optimize != "ram" and window.taps * window.depth * 16 <= PATCH_BYTES
+    scratch = window.taps * window.depth * 16
+    return scratch <= PATCH_BYTES and request.allows(scratch)
 
 
 def _block(pixels: int, outputs: int, target: Target) -> tuple[int, int]:

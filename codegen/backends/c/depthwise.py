@@ -32,6 +32,7 @@ class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
     """Convolutions in which each output channel has a single input channel."""
 
     op = DepthwiseConv2D
+    uses_scratch_limit = True
 
     @override
     def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:

@@ -26,6 +26,7 @@ class FullyConnectedKernel(Kernel[FullyConnected]):
     """Products of rows of inputs and weights."""
 
     op = FullyConnected
+    uses_scratch_limit = True
 
     @override
     def offer(self, node: Node[FullyConnected], request: Request) -> KernelCall | Refusal:

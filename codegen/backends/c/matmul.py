@@ -105,6 +105,7 @@ class MatMulKernel(Kernel[MatMul]):
 
     op = MatMul
     floats = WIDE_FLOATS
+    uses_scratch_limit = True
 
     @override
     def offer(self, node: Node[MatMul], request: Request) -> KernelCall | Refusal:
@@ -194,7 +195,8 @@ def _form(product: MatrixProduct, dtype: DType, request: Request) -> MatMulForm:
         return MatMulForm.SINGLE
     if several and product.columns.operand == 1:
         return MatMulForm.COLUMNS
-    if several and product.rows.size >= _PANEL_ROWS and request.optimize != "ram":
+    panel = 4 * product.depth * min(product.columns.size, _VECTOR_SUMS)
+    if several and product.rows.size >= _PANEL_ROWS and request.allows(panel):
         return MatMulForm.PANEL
     if product.left == 1 and product.right == 1 and product.depth >= LANES:
         return MatMulForm.PARTS

@@ -254,14 +254,14 @@ def phases(
     if op.groups > 1 or len(op.stride) > 2 or set(op.dilation) != {1}:
         return Refusal(f"{op.name} is served phase by phase for one group of 1-D or 2-D taps only.")
     plan = _Phases.of(node, request)
+    if not request.allows(4 * plan.longest):
+        return Refusal(missed_for_ram("Computing phase by phase"), optional=True)
     if 4 * plan.longest > request.scratch_limit:
         return Refusal(
             f"Computing phase by phase would be faster, but takes {4 * plan.longest:,} bytes of "
             f"scratch; more than {request.scratch_limit:,} could make the arena larger.",
             optional=True,
         )
-    if request.optimize == "ram":
-        return Refusal(missed_for_ram("Computing phase by phase"), optional=True)
     pair, zero_point = plan.x.together == 2, -x.zero_point
     word = ("in0[i]", zero_point)
     if pair:

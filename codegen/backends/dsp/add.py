@@ -36,7 +36,7 @@ _SHIFTS = (22, 21, 20, 19, 18)
 _STEPS = sorted(product(range(-2, 3), repeat=2), key=lambda step: abs(step[0]) + abs(step[1]))
 """Differences from the nearest two factors, in the order in which they are tried."""
 
-_UNROLLED = {"speed": 4, "size": 1, "ram": 1}
+_UNROLLED = {"speed": 4, "size": 1, "ram": 4}
 """Words of four outputs in one turn of the loop."""
 
 

@@ -49,13 +49,13 @@ from smelt.ir import Array, DType, Node
 from smelt.ops.core.convolution import Conv2D
 from smelt.ops.core.fully_connected import FullyConnected
 
-_STRAIGHT = {"speed": 36, "size": 8, "ram": 8}
+_STRAIGHT = {"speed": 36, "size": 8, "ram": 36}
 """Sums of up to this many words of inputs are written out without a loop."""
 
 _PATCH_END = 64
 """Offset of the fifth C argument from the stack pointer: behind 28 bytes and nine registers."""
 
-_LOOPED = {"speed": 8, "size": 1, "ram": 1}
+_LOOPED = {"speed": 8, "size": 1, "ram": 8}
 """Steps of four words in one turn of a loop."""
 
 

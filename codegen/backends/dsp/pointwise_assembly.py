@@ -31,10 +31,10 @@ FIELDS = {
 _LONGEST = 20
 """Upper limit of the groups of three words that are written out without a loop."""
 
-_LOOPED = {"speed": 6, "size": 1, "ram": 1}
+_LOOPED = {"speed": 6, "size": 1, "ram": 6}
 """Groups of three words in a turn of the loop: of longer sums, and without `speed` of all sums."""
 
-_WIDENED = {"speed": 3, "size": 0, "ram": 0}
+_WIDENED = {"speed": 3, "size": 0, "ram": 3}
 """Values of `PointwiseBody.log_widened`."""
 
 _FRAME = 92

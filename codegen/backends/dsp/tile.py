@@ -28,10 +28,10 @@ UNPAIRED = (
 )
 """End of the refusal of weights that are not `pairs_exact`."""
 
-_STRAIGHT = {"speed": 48, "size": 9, "ram": 9}
+_STRAIGHT = {"speed": 48, "size": 9, "ram": 48}
 """Sums of up to this many words are written out without a loop."""
 
-_LOOPED = {"speed": 6, "size": 1, "ram": 1}
+_LOOPED = {"speed": 6, "size": 1, "ram": 6}
 """Steps of three words in one turn of a loop."""
 
 
