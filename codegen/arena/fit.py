@@ -30,8 +30,8 @@ def require_fit(problem: Problem, plan: Plan) -> None:
         raise DoesNotFit(
             f"memory '{memory.name}' has {memory.size:,} bytes, {use.bytes:,} are needed "
             f"({use.bytes - memory.size:,} too many); {verdict}. The peak is at "
-            f"{plan.step_name(use.peak_step)}: {names} bytes. Use --optimize ram, "
-            f"a board with more memory or a smaller network.",
+            f"{plan.step_name(use.peak_step)}: {names} bytes. Use a "
+            f"board with more memory, a larger --max-ram if you gave one, or a smaller network.",
             needed=use.bytes,
             available=memory.size,
             largest=largest,

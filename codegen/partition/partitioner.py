@@ -97,6 +97,12 @@ class Partitioner:
     _entries: list[int] = field(init=False, default_factory=list[int])
     _explaining: list[int] = field(init=False, default_factory=list[int])
 
+    def for_ram(self) -> Partitioner:
+        """Return the same partitioner with the goal `ram`: no scratch without `scratch_limits`."""
+        request = replace(self.request, optimize="ram", scratch_limit=0)
+        answers = self.answers if self.request.optimize == "ram" else OfferCache()
+        return replace(self, request=request, scratch_limits={}, answers=answers)
+
     def on_cpu(self) -> Partitioner:
         """Return the same partitioner without the backends of accelerators.
 

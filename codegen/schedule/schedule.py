@@ -93,6 +93,7 @@ def schedule(
     *,
     prefix: str,
     keep_inputs: bool = False,
+    max_ram: int | None = None,
     fallback: Partitioner | None = None,
     device: DeviceFunctions[Any] | None = None,
 ) -> Schedule:
@@ -104,6 +105,7 @@ def schedule(
         partitioner: Chooses a kernel for every node.
         prefix: The prefix of every C identifier.
         keep_inputs: Whether an inference must leave its inputs unchanged.
+        max_ram: The bytes that arena and states may take together; None for all of the platform.
         fallback: Chooses the fallback call for every node of an accelerator; None for no fallback.
         device: Collects the code for an accelerator.
 
@@ -146,7 +148,7 @@ def schedule(
         structs=constants.structs,
         initial_states=initial,
         storage={value: view.place for value, view in scope.items() if isinstance(view.place, str)},
-        problem=_problem(lifetimes, persistent, platform, device),
+        problem=_problem(lifetimes, persistent, platform, max_ram, device),
     )
 
 
@@ -175,6 +177,7 @@ def _problem(
     lifetimes: Lifetimes,
     persistent: frozenset[str],
     platform: Platform,
+    max_ram: int | None,
     device: DeviceFunctions[Any] | None,
 ) -> arena.Problem:
     alignment = platform.target.alignment
@@ -186,7 +189,12 @@ def _problem(
         arena.Buffer(name, lifetimes.size(name), 0, end, (kept,), alignment)
         for name in sorted(persistent)
     ]
-    memories = [arena.Memory(ARENA, _budget(platform), alignment)]
+    size = _budget(platform)
+    if max_ram is not None:
+        states = sum(lifetimes.size(name) for name in persistent) if kept != ARENA else 0
+        left = max(max_ram - states, 0)
+        size = left if size is None else min(size, left)
+    memories = [arena.Memory(ARENA, size, alignment)]
     if persistent and kept != ARENA:
         memories.append(arena.Memory(STATE, None, alignment))
     overlaps = lifetimes.overlaps(persistent)

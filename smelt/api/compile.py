@@ -21,14 +21,14 @@ from smelt.codegen.emit.network import EmittedNetwork, NetworkFiles, describe, r
 from smelt.codegen.emit.project import Project, render_project
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import TUNING, LayerCosts
-from smelt.codegen.lower.kernel import DEFAULT_SCRATCH, Request
+from smelt.codegen.lower.kernel import Request
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.codegen.partition.scratch import scratch_limits
 from smelt.codegen.passes import run_passes
 from smelt.codegen.passes.channels.removal_report import RemovalReport
+from smelt.codegen.schedule.fitting import Fitting, fastest_in_smallest_arena, fastest_that_fits
 from smelt.codegen.schedule.schedule import Schedule, require_weights_fit, schedule
-from smelt.codegen.schedule.smallest_arena import fastest_in_smallest_arena
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.frontend import load as load_model
@@ -104,13 +104,19 @@ def compile_model(
         allowed = scratch_limits(graph, keep_inputs=options.keep_inputs)
         partitioner = replace(partitioner, scratch_limits=allowed)
     graph, partitioner, costs = _placed(graph, partitioner, options, observe)
-    scheduled = _scheduled(graph, platform, partitioner, title, options)
+    fitting = _scheduled(graph, platform, partitioner, title, options)
+    scheduled, plan = fitting.schedule, fitting.plan
+    _require_fit(scheduled, plan, platform)
     if options.tuning is not None:
         options.tuning.require_layers((step.node, step.call) for step in scheduled.calls)
-    plan = _planned(scheduled, platform)
+
     files = render_network(_described(scheduled, plan, title, platform, options), scheduled)
 
-    notes = (*imported.notes, *device_options.notes(options, target, scheduled))
+    notes = (
+        *imported.notes,
+        *device_options.notes(options, target, scheduled),
+        *fitting.notes(),
+    )
     stages = Stages(
         options=options,
         machine=machine,
@@ -179,7 +185,6 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
         target,
         options.optimize,
         expand_weights=options.expand_weights,
-        scratch_limit=0 if options.optimize == "ram" else DEFAULT_SCRATCH,
         tilings={} if options.tuning is None else options.tuning.blocks,
     )
     return Partitioner(groups, request, places)
@@ -213,8 +218,8 @@ def _placed(
 
 def _scheduled(
     graph: Graph, platform: Platform, partitioner: Partitioner, title: str, options: Options
-) -> Schedule:
-    """Return the steps of an inference."""
+) -> Fitting:
+    """Return the steps of an inference and the plan of their buffers."""
     accelerator = accelerator_of(platform.target)
 
     def scheduled(partitioner: Partitioner) -> Schedule:
@@ -224,26 +229,25 @@ def _scheduled(
             partitioner,
             prefix=c_name(title),
             keep_inputs=options.keep_inputs,
+            max_ram=options.max_ram,
             fallback=partitioner.on_cpu() if options.cpu_fallback else None,
             device=None if accelerator is None else accelerator.functions(),
         )
 
     if options.optimize == "ram":
         return fastest_in_smallest_arena(scheduled, partitioner)
-    return scheduled(partitioner)
+    return fastest_that_fits(scheduled, partitioner)
 
 
-def _planned(scheduled: Schedule, platform: Platform) -> arena.Plan:
-    """Plan the offsets of all buffers.
+def _require_fit(scheduled: Schedule, plan: arena.Plan, platform: Platform) -> None:
+    """Check the plan, and that buffers and constants fit into their memories.
 
     Raises:
-        DoesNotFit: the board has too little memory.
+        DoesNotFit: the board, or `--max-ram`, has too little memory.
     """
-    plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
     arena.require_fit(scheduled.problem, plan)
     require_weights_fit(scheduled, platform)
-    return plan
 
 
 def _described(

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from smelt.api.quantize import Settings
-from smelt.argument_checks import as_choice, as_flag, as_instance, as_items, as_table, as_text
+from smelt.argument_checks import (
+    as_choice,
+    as_flag,
+    as_instance,
+    as_integer,
+    as_items,
+    as_table,
+    as_text,
+)
 from smelt.codegen.lower.device import Measurements
 from smelt.codegen.lower.kernel import Kernel
 from smelt.frontend import InputOptions
@@ -25,6 +33,8 @@ class Options:
         optimize: goal for kernels and compiler flags.
         name: name of the network, a C identifier; None selects the file's stem.
         keep_inputs: whether inference leaves the inputs unchanged.
+        max_ram: bytes that arena and states may take together; kernels are chosen so that they
+            fit. None allows as much as the board has.
         kernels: kernels of plugins, by backend.
         inputs: shapes, sizes and values of inputs that the file leaves open.
         backends: backends in order of preference, with the target's last one as fallback; None
@@ -52,6 +62,7 @@ class Options:
     optimize: Optimize = "speed"
     name: str | None = None
     keep_inputs: bool = False
+    max_ram: int | None = None
     kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict[str, tuple[Kernel, ...]])
     inputs: InputOptions = field(default_factory=InputOptions)
     backends: tuple[str, ...] | None = None
@@ -73,6 +84,8 @@ class Options:
         as_choice(self.optimize, "optimize", Optimize)
         for name in ("keep_inputs", "fallback", "expand_weights", "cpu_fallback", "float16"):
             as_flag(getattr(self, name), name)
+        if self.max_ram is not None:
+            object.__setattr__(self, "max_ram", as_integer(self.max_ram, "max_ram"))
         as_table(self.place, "place", "names of backends by layer")
         as_instance(self.inputs, "inputs", InputOptions, "InputOptions")
         if self.backends is not None:

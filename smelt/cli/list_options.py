@@ -65,6 +65,14 @@ def values(texts: Sequence[str]) -> dict[str, tuple[float, ...]]:
     return _table("--value", texts, _SEVERAL, _value)
 
 
+def size(option: str, text: str) -> int:
+    """Return the bytes that a text like `20000`, `32K` or `2M` stands for."""
+    match = re.fullmatch(rf"({_DIGITS})([KM]?)B?", text, re.IGNORECASE)
+    if match is None:
+        raise ConfigError(f"{option} {text}: give bytes, for example 20000, 32K or 2M")
+    return int(match[1]) * {"": 1, "K": 1024, "M": 1024**2}[match[2].upper()]
+
+
 def _table(
     option: str, texts: Sequence[str], value: str, read: Callable[[str, str, str], T]
 ) -> dict[str, T]:

@@ -119,6 +119,14 @@ InputLayoutOption = Annotated[
         "last, as from cameras).",
     ),
 ]
+MaxRamOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-ram",
+        help="Bytes that arena and states may take, as 20000 or 32K: choose the fastest kernels "
+        "that fit.",
+    ),
+]
 MaxArena = Annotated[
     int | None, typer.Option("--max-arena", min=0, help="Fail if the arena exceeds these bytes.")
 ]
@@ -260,6 +268,7 @@ class BuildGroup(InputGroup, QuantGroup):
     optimize: OptimizeOption = Optimization.speed
     name: NameOption = None
     keep_inputs: KeepInputsOption = False
+    max_ram: MaxRamOption = None
     backends: BackendsOption = None
     place: PlaceOption = None
     fallback: FallbackOption = True
@@ -282,6 +291,7 @@ class BuildGroup(InputGroup, QuantGroup):
             optimize=self.optimize.value,
             name=self.name,
             keep_inputs=self.keep_inputs,
+            max_ram=None if self.max_ram is None else list_options.size("--max-ram", self.max_ram),
             kernels=kernels,
             inputs=self.options(),
             backends=list_options.words("--backends", self.backends) if self.backends else None,

@@ -159,6 +159,17 @@ def test_builds_above_a_limit_are_refused(smelt: Smelt) -> None:
     assert files() == ["out"]
 
 
+def test_kernels_are_chosen_for_the_ram(smelt: Smelt) -> None:
+    target = ("--target", "cortex-m4")
+    ran = smelt("build", MODEL, "-o", "out", *target, "--max-ram", "2700")
+    assert json.loads(Path("out/report.json").read_text())["arena"]["bytes"] <= 2700
+    assert "note: the fastest kernels need an arena of 2,784 bytes" in ran.err
+    ran = smelt("build", MODEL, "-o", "small", *target, "--max-ram", "1K")
+    assert ran.code == 1
+    assert "memory 'arena' has 1,024 bytes" in ran.err
+    assert files() == ["out"]
+
+
 # --- run -------------------------------------------------------------------------------------
 
 
@@ -418,6 +429,8 @@ def test_a_bool_value_is_given_as_words_or_digits(smelt: Smelt, tmp_path: Path) 
         (("--name", "1st"), ("'1st'", "--name")),
         (("--name", "_main"), ("'_main'", "underscore", "--name")),
         (("--dump-after", "nothing"), ("'nothing'", "fold_constants")),
+        (("--max-ram", "many"), ("many", "32K")),
+        (("--max-ram", "-1"), ("-1", "32K")),
         (("--plugin", "nothing.py"), ("nothing.py",)),
     ],
 )

@@ -16,10 +16,10 @@ FAULTS = (
     ),
     _of(
         "--optimize ram takes a plan with gaps that is larger than the smallest arena",
-        "codegen/schedule/smallest_arena.py",
-        "if plan.use(ARENA).bytes <= most:",
-        "if plan.use(ARENA).bytes <= 2 * most:",
-        ("tests/schedule/test_smallest_arena.py",),
+        "codegen/schedule/fitting.py",
+        "if found.bytes <= most:",
+        "if found.bytes <= 2 * most:",
+        ("tests/schedule/test_fitting.py",),
     ),
     _of(
         "a rewrite is kept if it needs a backend of lower preference",

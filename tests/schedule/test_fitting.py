@@ -1,24 +1,21 @@
-"""`--optimize ram`: the smallest arena, and then the fastest steps that fit into it."""
+"""Kernels whose buffers fit: the smallest arena (`--optimize ram`), and given ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smelt.api import compile as pipeline
 from smelt.api.artifact import Artifact
 from smelt.api.options import Options
-from smelt.codegen.partition.partitioner import Partitioner
-from smelt.codegen.schedule import smallest_arena
-from smelt.codegen.schedule.schedule import Schedule
-from smelt.ir import DType, Graph
-from tests.partition.test_scratch import network
+from smelt.codegen.schedule import fitting
+from smelt.errors import DoesNotFit
+from smelt.ir import DType, Graph, Node
 from tests.support.graphs import Member, combine, compile_graph
 from tests.support.random_networks import PHASES, members
+from tests.support.shrinking_network import network, with_state
 
 TARGETS = ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55", "host")
 
@@ -26,10 +23,10 @@ TARGETS = ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55", "host")
 def with_least_scratch(graph: Graph, options: Options) -> Artifact:
     """Compile a graph so that every call takes the least scratch."""
 
-    def least(scheduled: Callable[[Partitioner], Schedule], kernels: Partitioner) -> Schedule:
-        return scheduled(kernels)
+    def none(found: fitting.Fitting, most: int) -> dict[Node, int]:
+        return {}
 
-    with patch.object(pipeline, "fastest_in_smallest_arena", least):
+    with patch.object(fitting, "_free_bytes", none):
         return compile_graph(graph, options)
 
 
@@ -77,9 +74,41 @@ def test_calls_take_the_least_scratch_again_if_the_plan_has_gaps(target: str) ->
     options = Options(target, optimize="ram")
     least = with_least_scratch(network(), options)
 
-    def too_many(scheduled: object, plan: object) -> object:
-        return {call.node: 1 << 20 for call in least.schedule.calls}
+    def too_many(found: fitting.Fitting, most: int) -> dict[Node, int]:
+        return {call.node: most for call in found.schedule.calls}
 
-    with patch.object(smallest_arena, "_free_bytes", too_many):
+    with patch.object(fitting, "_free_bytes", too_many):
         found = compile_graph(network(), options)
     assert found.network.arena_bytes == least.network.arena_bytes
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("below", [1, 1000, 3000])
+def test_kernels_are_chosen_so_that_they_fit(target: str, below: int) -> None:
+    """Take some bytes of the arena of the fastest kernels away."""
+    fastest = compile_graph(network(), Options(target))
+    smallest = compile_graph(network(), Options(target, optimize="ram"))
+    limit = max(fastest.network.arena_bytes - below, smallest.network.arena_bytes)
+    found = compile_graph(network(), Options(target, max_ram=limit))
+    assert found.network.arena_bytes <= limit
+    assert cycles(fastest) <= cycles(found) <= cycles(smallest)
+    noted = any("the fastest kernels need an arena" in note for note in found.notes)
+    assert noted == (fastest.network.arena_bytes > limit)
+
+
+def test_states_count_for_the_limit() -> None:
+    graph = with_state()
+    found = compile_graph(graph, Options("cortex-m4"))
+    states = found.network.state_bytes
+    assert states == 3200
+    needed = found.network.arena_bytes + states
+    assert not compile_graph(graph, Options("cortex-m4", max_ram=needed)).notes
+    limited = compile_graph(graph, Options("cortex-m4", max_ram=needed - 1))
+    assert limited.network.arena_bytes + states < needed
+    assert any("the fastest kernels need" in note for note in limited.notes)
+
+
+def test_less_than_the_smallest_arena_is_refused() -> None:
+    options = Options("cortex-m4", max_ram=27_000)
+    with pytest.raises(DoesNotFit, match=r"has 27,000 bytes, 27,648 are needed.*larger --max-ram"):
+        compile_graph(network(), options)

@@ -1,0 +1,130 @@
+"""The fastest kernels whose buffers fit into an arena: `--optimize ram`, boards and `--max-ram`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from smelt.codegen import arena
+from smelt.codegen.lower.kernel import Scratch
+from smelt.codegen.partition.partitioner import Partitioner
+from smelt.codegen.schedule.schedule import ARENA, Schedule
+from smelt.codegen.schedule.steps import Call, InBuffer
+from smelt.ir import Node
+
+Scheduling = Callable[[Partitioner], Schedule]
+"""Returns the schedule with the kernels that a partitioner chooses."""
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A schedule with its plan.
+
+    Attributes:
+        schedule: The steps.
+        plan: The offsets of their buffers.
+        fastest: The same for the fastest kernels, if those do not fit; otherwise None.
+    """
+
+    schedule: Schedule
+    plan: arena.Plan
+    fastest: Fitting | None = None
+
+    @property
+    def bytes(self) -> int:
+        """The size of the arena."""
+        return self.plan.use(ARENA).bytes
+
+    @property
+    def cycles(self) -> int | None:
+        """The estimated cycles of an inference; None if a step has no estimate."""
+        cycles = [step.choice.taken.cycles for step in self.schedule.calls]
+        return None if None in cycles else sum(filter(None, cycles))
+
+    def notes(self) -> Iterator[str]:
+        """Yield what it costs that the fastest kernels do not fit."""
+        if self.fastest is not None:
+            ours, least = self.cycles, self.fastest.cycles
+            cost = f": an estimated {ours / least - 1:.1%} more cycles" if ours and least else ""
+            yield (
+                f"the fastest kernels need an arena of {self.fastest.bytes:,} bytes; others are "
+                f"used that need {self.bytes:,}{cost}"
+            )
+
+
+def fastest_that_fits(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
+    """Return the fastest kernels that fit into the memory of the arena.
+
+    If none fit, the result has the smallest arena, which is too large.
+    """
+    fastest = _fitting(scheduled, partitioner)
+    limit = fastest.schedule.problem.memory(ARENA).size
+    if limit is None or fastest.bytes <= limit:
+        return fastest
+    return replace(_fastest_within(scheduled, partitioner.for_ram(), limit), fastest=fastest)
+
+
+def fastest_in_smallest_arena(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
+    """Return the fastest kernels that fit into the smallest arena.
+
+    Every call first takes the least scratch, which gives the smallest arena.
+    """
+    return _fastest_within(scheduled, partitioner.for_ram(), 0)
+
+
+def _fastest_within(scheduled: Scheduling, partitioner: Partitioner, limit: int) -> Fitting:
+    """Return the fastest kernels that fit into an arena of `limit` bytes or the smallest one.
+
+    Every call may take the bytes of the arena in which no tensor lies while it runs, if it takes
+    the least scratch. If the plan of such calls is larger, because it has gaps, calls that run
+    while a buffer lies beyond the limit take the least scratch again, until the plan fits.
+    """
+    smallest = _fitting(scheduled, partitioner)
+    alignment = smallest.schedule.problem.memory(ARENA).alignment
+    most = max(limit // alignment * alignment, smallest.bytes)
+    limits: dict[Node, int] = _free_bytes(smallest, most)
+    while limits:
+        found = _fitting(scheduled, replace(partitioner, scratch_limits=limits))
+        if found.bytes <= most:
+            return found
+        placements = found.plan.placements
+        beyond = [p for p in placements if p.memory == ARENA and p.offset + p.size > most]
+        slots = {slot for p in beyond for slot in range(p.start, p.end)}
+        running = {call.node for call in found.schedule.calls if call.slot in slots}
+        if running.isdisjoint(limits):
+            break
+        limits = {node: limit for node, limit in limits.items() if node not in running}
+    return smallest
+
+
+def _fitting(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
+    schedule = scheduled(partitioner)
+    return Fitting(schedule, arena.plan(schedule.problem))
+
+
+def _free_bytes(found: Fitting, most: int) -> dict[Node, int]:
+    """Return the bytes in an arena of `most` bytes that hold no tensor while a call runs."""
+    free: dict[Node, int] = {}
+    for call in found.schedule.calls:
+        scratch = _scratch(call)
+        taken = end = 0
+        for placed in found.plan.live(ARENA, call.slot):
+            if placed.name not in scratch:
+                top = placed.offset + placed.size
+                taken += max(top - max(placed.offset, end), 0)
+                end = max(end, top)
+        free[call.node] = most - taken
+    return {node: count for node, count in free.items() if count > 0}
+
+
+def _scratch(call: Call) -> set[str]:
+    """Return the names of the buffers that are scratch of a call."""
+    calls = [(call.call, call.arguments)]
+    if call.fallback is not None:
+        calls.append((call.fallback.call, call.fallback.arguments))
+    return {
+        argument.buffer
+        for kernel, arguments in calls
+        for operand, argument in zip(kernel.operands, arguments, strict=True)
+        if isinstance(operand, Scratch) and isinstance(argument, InBuffer)
+    }
