@@ -1,9 +1,10 @@
 """Assembly of the functions that compute tiles (see `tiles`), and scale and store their sums.
 
-`tile` goes over the groups of pixels. For each group it jumps to `dots`, which stores the sums of
-all its outputs and jumps back. Then `tile` scales them, 16 channels at a time, and calls `rest` for
-the last channels. These calls do not follow the procedure call standard: `dots` finds its operands
-on the stack of `tile` (`DOTS`), `rest` in registers, and both change registers without saving them.
+`tile` goes over the groups of pixels. For each group, `dots` stores the sums of all its outputs and
+jumps to `tile`, which scales them, 16 channels at a time. Then `tile` jumps to `rest` for the last
+channels, if there are any, and that to `dots` for the next group. These jumps do not follow the
+procedure call standard: the functions find their operands in registers and on the stack of `tile`,
+and change registers without saving them.
 """
 
 from __future__ import annotations
@@ -38,51 +39,66 @@ SIZES = (
 )
 """The fields of the struct of a layer's sizes; see `backends/helium/tile.j2`."""
 
-DOTS = ("r1", "r3", "r5", "r7")
-"""Registers that `dots` loads from the start of the stack: the bytes from pixel to pixel (for an
-image: the address of the distances of its rows), weights, their end, sums."""
-_BACK, _CHUNK_BYTES, _FIRST, _JUMP, _SCALED = 16, 20, 20, 24, 28
-"""Offsets on the stack: where `dots` returns to; bytes of a pixel's chunks, or for an image the
-address of the first row; address of `dots`; what is loaded to scale."""
+_OPERANDS, _POINTERS, _CONSTANT, _OUTPUTS, _END, _JUMP, _PITCH, _BACK, _LIMITS = range(0, 72, 8)
+"""Offsets on the stack, of pairs of words: weights, sums; sums - 16, constants - 16; 128 or zero
+point, groups of 16 channels; outputs, bytes from pixel to pixel; end of the inputs, channels left;
+where `rest` and where `tile` jumps to; bytes of inputs from pixel to pixel and of a pixel's chunks
+(for an image: the addresses of the distances of its rows and of the first row); where `dots` jumps
+to (one word); limits."""
 
 
 def dots_assembly(t: Tiles) -> HeliumAssembly:
     """Return the body of the function that computes the sums of a group of pixels.
 
     r11 holds the address of the inputs (for an image: in its first row); it is advanced to the next
-    group.
+    group. r5 holds the end of the weights, and r1 the bytes from pixel to pixel, unless the inputs
+    are in an image or the chunks in a loop: then it is changed.
     """
     asm = HeliumAssembly()
-    asm(f"ldm sp, {braces(DOTS)}")
-    if t.source == "image":
-        asm(f"str r11, [sp, #{_FIRST}]")
-        for y, row in enumerate(ROWS[1 : t.kernel[0]]):
-            asm(f"ldr {row}, [r1, #{4 * y}]" if y else f"ldr {row}, [r1]")
-        asm(*(f"add {row}, r11" for row in ROWS[1 : t.kernel[0]]))
-    else:
-        if t.pixels == 2:
-            asm("add r9, r11, r1")
-        if t.looped:
-            asm(f"ldr r0, [sp, #{_CHUNK_BYTES}]", "add r1, r11, r0")
     asm.note(f"{_input_registers(t)}; r3: weights; r5: their end")
     asm.note("r7: sums in scratch; r0, r2, r4, r6, r8, r10, r12, lr: sums of a tile")
-    for (p, c), q in t.resident.items():
-        asm(f"vldrb.8 {q}, [{_INPUTS[p]}, #{CHUNK * c}]")
+    with asm.overlapping():
+        asm(f"ldrd r3, r7, [sp, #{_OPERANDS}]")
+        _load_pointers(t, asm)
+        for (p, c), q in t.resident.items():
+            asm(f"vldrb.8 {q}, [{_INPUTS[p]}, #{CHUNK * c}]")
     chunks = "all" if t.looped else str(t.chunks)
     asm.note(f"tiles of {t.pixels} x {t.outputs} sums over {chunks} chunks of {CHUNK} inputs")
     asm("1:")
-    for _ in range(t.tiles_at_once):
-        _tile(t, asm)
-    asm("cmp r3, r5", "bne.w 1b")
+    if t.looped:
+        _looped_tile(t, asm)
+    else:
+        with asm.overlapping():
+            for _ in range(t.tiles_at_once):
+                _tile(t, asm)
+            asm("cmp r3, r5")
+    asm("bne 1b")
     if t.source == "image":
-        asm(f"ldr r11, [sp, #{_FIRST}]")
+        asm(f"ldr r11, [sp, #{_PITCH + 4}]")
         asm.add("r11", "r11", t.step, "r0")
     else:
         if t.looped:
-            asm("ldr r1, [sp]")
+            asm(f"ldr r1, [sp, #{_PITCH}]")
         asm(f"add r11, {_INPUTS[t.pixels - 1]}, r1")
     asm(f"ldr pc, [sp, #{_BACK}]")
     return asm
+
+
+def _load_pointers(t: Tiles, asm: HeliumAssembly) -> None:
+    """Load the pointers to the inputs besides r11."""
+    if t.source == "image":
+        rows = ROWS[1 : t.kernel[0]]
+        asm(f"str r11, [sp, #{_PITCH + 4}]", f"ldr r1, [sp, #{_PITCH}]")
+        if rows:
+            asm(f"ldr{'d' if len(rows) > 1 else ''} {', '.join(rows)}, [r1]")
+        asm(*(f"add {row}, r11" for row in rows))
+        return
+    if t.looped:
+        asm(f"ldrd r1, r0, [sp, #{_PITCH}]")
+    if t.pixels == 2:
+        asm("add r9, r11, r1")
+    if t.looped:
+        asm("add r1, r11, r0")
 
 
 def _input_registers(t: Tiles) -> str:
@@ -94,14 +110,17 @@ def _input_registers(t: Tiles) -> str:
     return f"{inputs}; r1: end of r11's inputs" if t.looped else inputs
 
 
-def _tile(t: Tiles, asm: HeliumAssembly) -> None:
-    """Compute and store the sums of a tile, beginning with the biases."""
+def _biases(t: Tiles, asm: HeliumAssembly) -> None:
+    """Set the sums of a tile to the biases."""
     each = [ACCUMULATORS[p * t.outputs : (p + 1) * t.outputs] for p in range(t.pixels)]
     asm(*(f"ldm r3, {braces(registers)}" for registers in each[:-1]))
     asm(f"ldm r3!, {braces(each[-1])}")
-    if t.looped:
-        _looped_chunks(t, asm)
-    elif t.source == "image":
+
+
+def _tile(t: Tiles, asm: HeliumAssembly) -> None:
+    """Compute and store the sums of a tile, beginning with the biases; chunks are unrolled."""
+    _biases(t, asm)
+    if t.source == "image":
         _image_chunks(t, asm)
     else:
         whole = len(t.resident) == t.pixels * t.chunks
@@ -109,9 +128,6 @@ def _tile(t: Tiles, asm: HeliumAssembly) -> None:
             inputs = [_input(t, asm, p, c) for p in range(t.pixels)]
             _products(t, asm, inputs, ("q6", "q7") if whole else ("q7",))
     asm(f"stm r7!, {braces(ACCUMULATORS)}")
-    if t.looped:
-        asm(f"ldr r0, [sp, #{_CHUNK_BYTES}]")
-        asm(*(f"sub {register}, r0" for register in _INPUTS[: t.pixels]))
 
 
 def _input(t: Tiles, asm: HeliumAssembly, p: int, c: int) -> str:
@@ -132,14 +148,19 @@ def _products(t: Tiles, asm: HeliumAssembly, inputs: Sequence[str], weights: Seq
             asm(f"vmladava.s8 {ACCUMULATORS[p * t.outputs + j]}, {w}, {q}")
 
 
-def _looped_chunks(t: Tiles, asm: HeliumAssembly) -> None:
-    """Sum all chunks of a tile, most of them in a loop; no chunk stays in a register."""
-    for c in range(t.before):
-        _next_chunk(t, asm, c)
+def _looped_tile(t: Tiles, asm: HeliumAssembly) -> None:
+    """Compute the sums of a tile, most of its chunks in a loop; no chunk stays in a register."""
+    with asm.overlapping():
+        _biases(t, asm)
+        for c in range(t.before):
+            _next_chunk(t, asm, c)
     asm("2:")
-    for c in range(LOOP_CHUNKS):
-        _next_chunk(t, asm, c)
-    asm("cmp r11, r1", "bne.w 2b")
+    with asm.overlapping():
+        for c in range(LOOP_CHUNKS):
+            _next_chunk(t, asm, c)
+        asm("cmp r11, r1")
+    asm("bne 2b", f"stm r7!, {braces(ACCUMULATORS)}", f"ldr r0, [sp, #{_PITCH + 4}]")
+    asm(*(f"sub {register}, r0" for register in _INPUTS[: t.pixels]), "cmp r3, r5")
 
 
 def _next_chunk(t: Tiles, asm: HeliumAssembly, c: int) -> None:
@@ -183,19 +204,31 @@ def tile_assembly(pixels: int, scaling: HeliumScaling) -> HeliumAssembly:
     rows from the first, else 0.
     """
     asm = HeliumAssembly()
-    loaded = _scaled_registers(scaling)
-    _prologue(asm, scaling, loaded)
-    asm.note("dots: compute the sums of a group")
-    asm("7:", f"ldr pc, [sp, #{_JUMP}]")
-    asm.note("r1: sums - 16; r3: constants - 16; r4: groups of 16 channels; r5, r7: outputs")
-    asm.note(f"r6: rest; r8: end of r11; r12: channels left; {CONSTANT}: 128 or zero point")
-    asm("8:", f"add r0, sp, #{_SCALED}", f"ldm r0, {braces(loaded)}")
+    _prologue(asm, scaling)
+    asm.note("dots: compute the sums of a group, and jump to 8")
+    asm("bx r6")
+    asm.note("r8: sums - 16; r10: constants - 16; r4, r6: outputs; lr: groups of 16 channels")
+    asm.note(f"r3: end of r11; r12: channels left; {CONSTANT}: 128 or zero point")
+    asm("8:", f"ldrd r8, r10, [sp, #{_POINTERS}]", f"ldrd {CONSTANT}, lr, [sp, #{_CONSTANT}]")
+    asm(f"ldrd r4, r7, [sp, #{_OUTPUTS}]", f"ldrd r3, r12, [sp, #{_END}]")
+    match scaling.clamps:
+        case (True, True):
+            asm(f"ldrd {LOW}, {HIGH}, [sp, #{_LIMITS}]")
+        case (True, False):
+            asm(f"ldr {LOW}, [sp, #{_LIMITS}]")
+        case (False, True):
+            asm(f"ldr {HIGH}, [sp, #{_LIMITS + 4}]")
+        case _:
+            pass
     if pixels == 2:
-        asm("add r7, r5, r10")
-    asm(f"add lr, {'r7' if pixels == 2 else 'r5'}, r10")
-    asm(f"str lr, [sp, #{_SCALED + 4 * loaded.index('r5')}]", "wls lr, r4, 2f", "1:")
+        asm("adds r6, r4, r7")
+    asm(f"add r7, {'r6' if pixels == 2 else 'r4'}", f"str r7, [sp, #{_OUTPUTS}]")
+    asm("wls lr, lr, 2f", "1:")
     _scaled_group(asm, scaling, 4, pixels, whole=True)
-    asm("le lr, 1b", "2:", "blx r6", "6:", "cmp r11, r8", "bne.w 7b", f"add sp, #{asm.below}")
+    asm("le lr, 1b", "2:", "cmp r11, r3", "beq 6f", f"ldr pc, [sp, #{_JUMP + 4}]")
+    asm.note("the last group: rest jumps to 5, if there are channels left")
+    asm("6:", "adr.w r7, 5f", "adds r7, #1", f"str r7, [sp, #{_JUMP}]", "cmp r12, #0")
+    asm("it ne", f"ldrne pc, [sp, #{_JUMP + 4}]", "5:", f"add sp, #{asm.below}")
     asm.leave()
     return asm
 
@@ -209,19 +242,12 @@ def rest_assembly(
         _scaled_group(asm, scaling, part.vectors, pixels, whole=i < len(parts) - 1)
         if i < len(parts) - 1:
             asm(f"subs r12, #{part.channels}")
-    asm("bx lr")
+    asm(f"ldr pc, [sp, #{_JUMP}]")
     return asm
 
 
-def _scaled_registers(scaling: HeliumScaling) -> tuple[str, ...]:
-    """Return the registers that are loaded from the stack before sums are scaled."""
-    limits = {LOW: scaling.clamps[0], HIGH: scaling.clamps[1]}
-    order = (LOW, "r1", HIGH, "r3", "r4", "r5", "r6", "r8", CONSTANT, "r10", "r12")
-    return tuple(register for register in order if limits.get(register, True))
-
-
-def _prologue(asm: HeliumAssembly, scaling: HeliumScaling, loaded: tuple[str, ...]) -> None:
-    """Store on the stack what `dots` and the scaling load."""
+def _prologue(asm: HeliumAssembly, scaling: HeliumScaling) -> None:
+    """Store on the stack what all groups load, and set r1, r5, r6 (dots) and r11."""
 
     def field(name: str) -> str:
         return f"[r3, #{4 * SIZES.index(name)}]"
@@ -229,26 +255,22 @@ def _prologue(asm: HeliumAssembly, scaling: HeliumScaling, loaded: tuple[str, ..
     # ADR counts words from an aligned address, so the function must be aligned.
     asm(".balign 4")
     asm.enter()
-    asm.below = _SCALED + 4 * len(loaded)
+    asm.below = _LIMITS + (8 if any(scaling.clamps) else 0)
     asm(f"sub sp, #{asm.below}")
-    asm.note("r4, r5: pitch, step; r6: bytes of weights; r10: weights")
-    asm(f"ldrd r4, r5, {field('pitch')}", f"ldrd r6, r7, {field('weights')}")
-    asm("mov r11, r0", "mla r8, r2, r5, r11", f"ldr r0, {asm.argument(7)}", "cmp r0, #0")
-    asm("it ne", "movne r4, r0", f"ldr r10, {asm.argument(4)}", "strd r4, r10, [sp]")
-    asm("lsls r7, #4", "ldr r4, [r3]", f"strd r7, r4, [sp, #{_CHUNK_BYTES}]")
-    asm("add r6, r10", f"ldrd r9, r7, {asm.argument(5)}")
-    asm("strd r6, r9, [sp, #8]", "adr.w r4, 8f", "add r4, #1", f"str r4, [sp, #{_BACK}]")
-    asm("mov r5, r1", "sub r1, r9, #16", f"ldrd r4, r12, {field('whole')}")
-    asm(f"ldr r6, {field('rest')}", f"ldr r10, {field('output_pitch')}", "cmp r6, #0")
-    asm("itt eq", "adreq.w r6, 6f", "addeq r6, #1")
-    if scaling.unsigned:
-        asm(f"mov {CONSTANT}, #128")
-    else:
-        asm(f"ldr {CONSTANT}, {field('zero')}")
-    for register, name in ((LOW, "low"), (HIGH, "high")):
-        if register in loaded:
-            asm(f"ldr {register}, {field(name)}")
-    asm("sub r3, r7, #16", f"add lr, sp, #{_SCALED}", f"stm lr, {braces(loaded)}")
+    asm.note("r4, r5: pitch, step; r6: bytes of weights; r7: chunks; r8: weights")
+    asm(f"ldrd r4, r5, {field('pitch')}", f"ldrd r6, r7, {field('weights')}", "mov r11, r0")
+    asm("mla r9, r2, r5, r11", f"ldr r10, {field('left')}", f"strd r9, r10, [sp, #{_END}]")
+    asm(f"ldr r8, {asm.argument(4)}", f"ldrd r9, r10, {asm.argument(5)}")
+    asm(f"strd r8, r9, [sp, #{_OPERANDS}]", "add r5, r8, r6", "sub r9, #16", "sub r10, #16")
+    asm(f"strd r9, r10, [sp, #{_POINTERS}]", f"ldr r9, {field('output_pitch')}")
+    asm(f"strd r1, r9, [sp, #{_OUTPUTS}]", f"ldr r9, {field('whole')}")
+    asm("movs r1, #128" if scaling.unsigned else f"ldr r1, {field('zero')}")
+    asm(f"strd r1, r9, [sp, #{_CONSTANT}]", "mov r1, r4", f"ldr r0, {asm.argument(7)}")
+    asm("cmp r0, #0", "it ne", "movne r4, r0", "lsls r7, #4", f"strd r4, r7, [sp, #{_PITCH}]")
+    asm(f"ldrd r6, r7, {field('dots')}", "cmp r7, #0", "it eq", "moveq r7, r6")
+    asm(f"strd r6, r7, [sp, #{_JUMP}]", "adr.w r4, 8f", "adds r4, #1", f"str r4, [sp, #{_BACK}]")
+    if any(scaling.clamps):
+        asm(f"ldrd r4, r7, {field('low')}", f"strd r4, r7, [sp, #{_LIMITS}]")
 
 
 def _scaled_group(
@@ -256,22 +278,22 @@ def _scaled_group(
 ) -> None:
     """Scale and store a group of channels, and advance to the next.
 
-    r1 points 16 bytes before the sums, 16 bytes for each vector and pixel; r3 points 16 bytes
-    before the constants; r5 and r7 point to the outputs. If the group is not `whole`, r12 is the
+    r8 points 16 bytes before the sums, 16 bytes for each vector and pixel; r10 points 16 bytes
+    before the constants; r4 and r6 point to the outputs. If the group is not `whole`, r12 is the
     number of channels.
     """
     fields = scaling.fields - 1
 
     def load(v: int, p: int) -> str:
         i = v * pixels + p + 1
-        return f"vldrw.32 %s, [r1, #{16 * i}]" + ("!" if i == vectors * pixels else "")
+        return f"vldrw.32 %s, [r8, #{16 * i}]" + ("!" if i == vectors * pixels else "")
 
     def constants(k: int) -> str:
-        return f"[r3, #{16 * (k + 1)}]" + ("!" if k + 1 == vectors * fields else "")
+        return f"[r10, #{16 * (k + 1)}]" + ("!" if k + 1 == vectors * fields else "")
 
     results = scaling.outputs(asm, vectors, load, constants, pixels, "q3", biased=False)
     size, then = 32 // vectors, "" if whole else "t"
     if not whole:
         asm(f"vctp.{size} r12", "vps" + "t" * pixels)
-    for q, r in zip(results, ("r5", "r7"), strict=False):
+    for q, r in zip(results, ("r4", "r6"), strict=False):
         asm(f"vstrb{then}.{size} {q}, [{r}], #{4 * vectors}")
