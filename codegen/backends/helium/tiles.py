@@ -26,6 +26,8 @@ CHUNK = 16
 """Bytes of a vector register."""
 _UNROLLED = 8
 """Upper limit of a row's unrolled chunks: offsets of byte loads reach no further."""
+_MANY_TILES = 16
+"""Number of tiles from which on two tiles of up to four chunks are unrolled."""
 LOOP_CHUNKS = 4
 """Chunks that one iteration of the loop over chunks reads."""
 _WORD_REACH = 508
@@ -139,10 +141,17 @@ class Tiles:
 
     @property
     def tiles_at_once(self) -> int:
-        """Tiles in an iteration of the loop over tiles: two where many chunks are loaded again."""
-        loads = self.pixels * self.chunks - len(self.resident)
-        unrolled = self.source == "row" and not self.looped
-        return 2 if unrolled and loads > 8 and self.count % 2 == 0 else 1
+        """Tiles in an iteration of the loop over tiles: two if there is an even number of them.
+
+        It is one for loops over chunks. Where few chunks are loaded again, it is two only if tiles
+        are short, or many and not long: this limits code size.
+        """
+        if self.source != "row" or self.looped or self.count % 2:
+            return 1
+        if self.pixels * self.chunks - len(self.resident) > 8:
+            return 2
+        short = self.chunks <= (4 if self.count >= _MANY_TILES else 2)
+        return 2 if self.pixels == 2 and short else 1
 
     @property
     def before(self) -> int:
