@@ -62,8 +62,8 @@ FAULTS = (
     _of(
         "pointers to columns outside the image advance with the rows, beyond the padding",
         "templates/backends/helium/strips.j2",
-        "t->pitches[i] = inside ? s->width * s->channels : 0;",
-        "t->pitches[i] = s->width * s->channels;",
+        "t->pitches[{{ i }}] = inside ? width * channels : 0;",
+        "t->pitches[{{ i }}] = width * channels;",
         _kernels("helium", _HOST),
     ),
     _of(
