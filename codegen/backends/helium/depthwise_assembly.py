@@ -71,27 +71,35 @@ def sums_assembly(p: Patches) -> HeliumAssembly:
     }
     asm.note(weights[p.outputs])
     asm("3:")
-    asm(*(f"vldrb.8 q{j}, [r3, #{p.lead - shift}]" for j, shift in enumerate(p.shifts)))
-    asm(f"adds r3, #{4 * p.record}")
+    with asm.overlapping():
+        # Loads overlap with other instructions between them, so r3 advances before several loads.
+        advance, ahead = f"adds r3, #{4 * p.record}", 4 * p.record if p.outputs > 1 else 0
+        asm(*((advance,) if ahead else ()))
+        for j, shift in enumerate(p.shifts):
+            asm(f"vldrb.8 q{j}, [r3, #{p.lead - shift - ahead}]")
+        asm(*(() if ahead else (advance,)))
+        if p.turns:
+            asm("mov r9, r1")
     if p.turns:
-        asm("mov r9, r1", "2:")
-        _patch_sums(asm, p, p.unrolled, step)
-        asm("subs r9, #1", "bne 2b")
+        asm("2:")
+        _patch_sums(asm, p, p.unrolled, step, "subs r9, #1")
+        asm("bne 2b")
     if p.left:
-        _patch_sums(asm, p, p.left, step)
-    asm("vadd.i32 q7, q7, r11", "cmp r3, r5", "bne.w 3b")
+        _patch_sums(asm, p, p.left, step, "cmp r3, r5")
+    asm("vadd.i32 q7, q7, r11", *(() if p.left else ("cmp r3, r5",)), "bne 3b")
     asm(f"ldr r0, {asm.argument(0)}", f"ldr pc, [r0, #{_STORE}]")
     return asm
 
 
-def _patch_sums(asm: HeliumAssembly, p: Patches, count: int, step: int) -> None:
-    """Compute and store the sums of `count` patches that are `step` bytes apart."""
+def _patch_sums(asm: HeliumAssembly, p: Patches, count: int, step: int, compare: str) -> None:
+    """Compute and store the sums of `count` patches that are `step` bytes apart, and `compare`."""
     used = ACCUMULATORS[: count * p.outputs]
     with asm.overlapping():
         for i in range(count):
             asm(f"vldrw.u32 q{4 + i % 2}, [q7, #{step}]!")
             for j in range(p.outputs):
                 asm(f"vmladav.s8 {used[i * p.outputs + j]}, q{j}, q{4 + i % 2}")
+        asm(compare)
     if len(used) == 1:
         asm(f"str {used[0]}, [r7], #4")
     else:
