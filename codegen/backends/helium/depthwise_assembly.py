@@ -199,7 +199,7 @@ def _rows(
     predicated: bool,
 ) -> None:
     """Scale and store a group's rows of outputs."""
-    count, size = len(outputs), part.size
+    count = len(outputs)
 
     def load(v: int, p: int) -> str:
         if v == 2 == count and not p:
@@ -210,9 +210,24 @@ def _rows(
         return f"[r3, #{16 * k}]" if k else "[r3]"
 
     asm("dls lr, lr", "1:")
-    results = scaling.outputs(asm, part.vectors, load, constants, count, "q2")
+    with asm.overlapping():
+        results = scaling.outputs(asm, part.vectors, load, constants, count, "q2")
+        asm("vadd.i32 q3, q3, r11")
+        if not predicated:
+            _store(asm, part, results, outputs, "")
     if predicated:
-        asm(f"vctp.{size} r1", "vps" + "t" * count)
-    then = "t" if predicated else ""
-    asm(*(f"vstrb{then}.{size} {q}, [{r}]" for q, r in zip(results, outputs, strict=True)))
-    asm("vadd.i32 q3, q3, r11", *(f"add {register}, r10" for register in outputs), "le lr, 1b")
+        asm(f"vctp.{part.size} r1", "vps" + "t" * count)
+        _store(asm, part, results, outputs, "t")
+    asm("le lr, 1b")
+
+
+def _store(
+    asm: HeliumAssembly,
+    part: LaneGroup,
+    results: tuple[str, ...],
+    outputs: tuple[str, ...],
+    then: str,
+) -> None:
+    """Store the outputs of a row, and advance to the next; `then` is "t" if predicated."""
+    asm(*(f"vstrb{then}.{part.size} {q}, [{r}]" for q, r in zip(results, outputs, strict=True)))
+    asm(*(f"add {register}, r10" for register in outputs))

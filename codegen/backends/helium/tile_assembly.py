@@ -291,9 +291,12 @@ def _scaled_group(
     def constants(k: int) -> str:
         return f"[r10, #{16 * (k + 1)}]" + ("!" if k + 1 == vectors * fields else "")
 
-    results = scaling.outputs(asm, vectors, load, constants, pixels, "q3", biased=False)
-    size, then = 32 // vectors, "" if whole else "t"
+    size = 32 // vectors
+    with asm.overlapping():
+        results = scaling.outputs(asm, vectors, load, constants, pixels, "q3", biased=False)
+        pairs = tuple(zip(results, ("r4", "r6"), strict=False))
+        if whole:
+            asm(*(f"vstrb.{size} {q}, [{r}], #{4 * vectors}" for q, r in pairs))
     if not whole:
         asm(f"vctp.{size} r12", "vps" + "t" * pixels)
-    for q, r in zip(results, ("r4", "r6"), strict=False):
-        asm(f"vstrb{then}.{size} {q}, [{r}], #{4 * vectors}")
+        asm(*(f"vstrbt.{size} {q}, [{r}], #{4 * vectors}" for q, r in pairs))
