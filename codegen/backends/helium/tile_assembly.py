@@ -257,6 +257,12 @@ def _prologue(asm: HeliumAssembly, scaling: HeliumScaling) -> None:
     asm.enter()
     asm.below = _LIMITS + (8 if any(scaling.clamps) else 0)
     asm(f"sub sp, #{asm.below}")
+    asm.note(f"[sp, #{_OPERANDS}]: weights, sums; #{_POINTERS}: sums - 16, constants - 16")
+    asm.note(f"#{_CONSTANT}: 128 or zero point, whole; #{_OUTPUTS}: outputs, output_pitch")
+    asm.note(f"#{_END}: end of the inputs, left; #{_JUMP}: what rest and what this jumps to")
+    asm.note(f"#{_PITCH}: pitch or rows, bytes of chunks or inputs; #{_BACK}: where dots jumps to")
+    if any(scaling.clamps):
+        asm.note(f"#{_LIMITS}: low, high")
     asm.note("r4, r5: pitch, step; r6: bytes of weights; r7: chunks; r8: weights")
     asm(f"ldrd r4, r5, {field('pitch')}", f"ldrd r6, r7, {field('weights')}", "mov r11, r0")
     asm("mla r9, r2, r5, r11", f"ldr r10, {field('left')}", f"strd r9, r10, [sp, #{_END}]")
