@@ -31,6 +31,7 @@ def compile(  # noqa: A001 - always called as `smelt.compile`
     optimize: Optimize = "speed",
     name: str | None = None,
     keep_inputs: bool = False,
+    max_ram: int | None = None,
     dims: Mapping[str, int | tuple[int, int]] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     values: Mapping[str, tuple[float, ...]] | None = None,
@@ -50,6 +51,7 @@ def compile(  # noqa: A001 - always called as `smelt.compile`
         optimize: `speed`, `size` or `ram`.
         name: name of the network, a C identifier; by default the stem of the file's name.
         keep_inputs: whether an inference leaves its inputs unchanged.
+        max_ram: bytes that arena and states may take together; by default those that the board has.
         dims: sizes of dimensions that an ONNX file leaves open, by name. A pair is the smallest
             and largest size of a dimension with a size known only at run time.
         shapes: shapes of an ONNX file's inputs, by name.
@@ -84,6 +86,7 @@ def compile(  # noqa: A001 - always called as `smelt.compile`
         optimize=optimize,
         name=name,
         keep_inputs=keep_inputs,
+        max_ram=max_ram,
         kernels=added,
         inputs=inputs,
         quantize=quantize,

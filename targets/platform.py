@@ -146,12 +146,12 @@ class Platform:
     def link_flags(self, optimize: Optimize) -> tuple[str, ...]:
         """Return flags for the linker, besides the target's `arch_flags`.
 
-        Code optimized for size or RAM links newlib-nano, which is smaller but copies memory byte by
+        Code optimized for size links newlib-nano, which is smaller but copies memory byte by
         byte.
         """
         if not self.bare:
             return ("-Wl,--gc-sections",)
-        small = optimize != "speed" and self.firmware == "cortexm"
+        small = optimize == "size" and self.firmware == "cortexm"
         library = ("--specs=nano.specs",) if small else ()
         return ("-nostartfiles", "-Wl,--gc-sections", *library)
 

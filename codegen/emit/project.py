@@ -156,7 +156,7 @@ def project_parameters(
         firmware=firmware,
         compile_flags=platform.target.compile_flags(optimize),
         link_flags=platform.link_flags(optimize),
-        library_level="-Ofast" if optimize == "speed" else "-Os",
+        library_level="-Ofast" if optimize != "size" else "-Os",
     )
 
 

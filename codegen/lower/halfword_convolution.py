@@ -173,7 +173,7 @@ def _shared(
     Plain C is fast only if the sizes of groups are constants.
     """
     dense = product.window.pointwise and product.place.pixels >= PIXELS
-    slow = request.target.is_riscv and request.optimize == "speed"
+    slow = request.target.is_riscv and request.optimize != "size"
     if core.pointwise is None or not dense or words != 2 or len(taps) != 1 or slow:
         return None
     own = BlockSums(taps[0], scaling, words, product.window.outputs, state=False, ends=True)

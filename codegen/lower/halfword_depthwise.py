@@ -199,7 +199,7 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
                 for largest in channels.chunks
             ),
         )
-        slow = request.target.is_riscv and request.optimize == "speed"
+        slow = request.target.is_riscv and request.optimize != "size"
         if self._core.shared is None or slow:
             return call
         across, along = plane.target

@@ -24,6 +24,9 @@ from smelt.targets import Optimize, Target
 MOST_ENTRIES = 1 << 22
 """Upper limit of a network's table entries that kernels compute from shapes and attributes."""
 
+MORE_RAM = "--optimize speed, with a larger --max-ram if you gave one,"
+"""What allows kernels that need more scratch."""
+
 DEFAULT_SCRATCH = 4096
 """Bytes of scratch that any call may use for speed, even if that makes the arena larger."""
 
@@ -45,8 +48,9 @@ class Request:
         target: The processor.
         optimize: The `--optimize` preference.
         expand_weights: Whether constants may be much larger than the weights they are made from.
-        scratch_limit: Bytes of scratch that a call may use. With `--optimize ram` they do not
-            enlarge the smallest arena; otherwise they enlarge it by a few kilobytes at most.
+        scratch_limit: Bytes of scratch that a call may use for speed, which enlarge the arena by a
+            few kilobytes at most.
+        limited: Whether calls with more scratch than `scratch_limit` are to be avoided above all.
         tilings: The best measured tilings on the accelerator, by `layer_key`.
     """
 
@@ -54,11 +58,12 @@ class Request:
     optimize: Optimize = "speed"
     expand_weights: bool = False
     scratch_limit: int = DEFAULT_SCRATCH
+    limited: bool = False
     tilings: Mapping[str, Tiling] = field(default_factory=dict[str, Tiling])
 
     def allows(self, scratch: int) -> bool:
         """Return whether a faster algorithm may use this many bytes of scratch."""
-        return self.optimize != "ram" or scratch <= self.scratch_limit
+        return not self.limited or scratch <= self.scratch_limit
 
 
 @dataclass(frozen=True)
@@ -320,7 +325,7 @@ class Refusal:
 
 def missed_for_ram(form: str) -> str:
     """Return the message that a faster form enlarges the arena; `form` is the subject."""
-    return f"{form} would be faster, but enlarges the arena: --optimize speed allows it."
+    return f"{form} would be faster, but enlarges the arena: {MORE_RAM} allows it."
 
 
 class Kernel(ABC, Generic[OpT_contra]):

@@ -61,7 +61,7 @@ class PoolLoops:
 
 def walks(p: Pooling, optimize: Optimize) -> dict[str, PoolLoops]:
     """Return the needed functions: `run` for windows of full rows, `edge` for clipped ones."""
-    rows, most = None if p.rows.clipped else p.rows.window, _UNROLLED if optimize == "speed" else 3
+    rows, most = None if p.rows.clipped else p.rows.window, _UNROLLED if optimize != "size" else 3
     whole = {"run": PoolLoops(p.columns.window, rows, most)} if p.columns.inside else {}
     return whole | ({"edge": PoolLoops(None, rows, most)} if p.columns.clipped else {})
 

@@ -118,7 +118,7 @@ def grouped(weights: Array, optimize: Optimize) -> Taps:
     own = _uniform(magnitudes)
     groups = own if optimize == "size" else min(own, _packed(magnitudes), key=len)
     unrolled = _UNROLLED[optimize]
-    if optimize == "speed" and length <= 2 * unrolled:
+    if optimize != "size" and length <= 2 * unrolled:
         unrolled = length
     once: list[tuple[Stretch, list[list[int]]]] = []
     looped: list[tuple[Stretch, list[list[int]]]] = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import PurePosixPath
 
-from smelt.codegen.lower.kernel import KernelCall
+from smelt.codegen.lower.kernel import MORE_RAM, KernelCall
 from smelt.ir import Node
 from smelt.targets import Optimize
 
@@ -35,7 +35,7 @@ class Candidate:
         plugin: Whether a plugin provides the kernel. Such kernels rank first.
         unwanted: Whether the constants are much larger than the weights. Such kernels are chosen
             only if there is no other.
-        excess: Bytes of scratch beyond the limit, which `--optimize ram` avoids above all.
+        excess: Bytes of scratch beyond a limit that is to be kept above all (`Request.limited`).
     """
 
     backend: str
@@ -109,14 +109,12 @@ def ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candidat
             return (2.0,)
         if candidate.unwanted:
             return 1.0, cycles
-        match optimize:
-            case "speed":
-                return 0.0, cycles, call.constant_bytes
-            case "ram":
-                return 0.0, candidate.excess, cycles, call.scratch_bytes
-            case "size":
-                too_slow = cycles > allowed
-                return 0.0, too_slow, cycles if too_slow else call.constant_bytes, cycles
+        if optimize == "size":
+            too_slow = cycles > allowed
+            order = too_slow, cycles if too_slow else call.constant_bytes, cycles
+        else:
+            order = cycles, call.constant_bytes, call.scratch_bytes
+        return 0.0, candidate.excess, *order
 
     return sorted(candidates, key=key)
 
@@ -164,9 +162,9 @@ def _rule_against(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
             f"has constants of {there.constant_bytes:,} bytes, more than {EXPANSION} times the "
             f"weights: {f'{option} --expand-weights'.lstrip()} chooses by cycles alone"
         )
-    elif optimize == "ram":
+    elif lost.excess:
         rule = f"takes {there.scratch_bytes:,} bytes of scratch, which enlarge the arena"
-        rule = f"{rule}: {option} chooses by cycles"
+        rule = f"{rule}: {MORE_RAM} allows it"
     else:
         rule = f"has {there.constant_bytes:,} bytes of constants, not {here.constant_bytes:,}"
         rule = f"{rule}: {option} chooses by cycles"

@@ -97,10 +97,13 @@ class Partitioner:
     _entries: list[int] = field(init=False, default_factory=list[int])
     _explaining: list[int] = field(init=False, default_factory=list[int])
 
-    def for_ram(self) -> Partitioner:
-        """Return the same partitioner with the goal `ram`: no scratch without `scratch_limits`."""
-        request = replace(self.request, optimize="ram", scratch_limit=0)
-        answers = self.answers if self.request.optimize == "ram" else OfferCache()
+    def limited(self) -> Partitioner:
+        """Return the same partitioner whose calls take no scratch without `scratch_limits`.
+
+        If a node has no such call, it is the one with the least scratch.
+        """
+        request = replace(self.request, limited=True, scratch_limit=0)
+        answers = self.answers if request == self.request else OfferCache()
         return replace(self, request=request, scratch_limits={}, answers=answers)
 
     def on_cpu(self) -> Partitioner:
@@ -276,7 +279,8 @@ class Partitioner:
             estimate = cycles_of(call, prices.get(call.form))
             unwanted = not self.request.expand_weights and expands(node, call)
             plugin = kernel in backend.plugins
-            excess = max(call.scratch_bytes - request.scratch_limit, 0)
+            beyond = max(call.scratch_bytes - request.scratch_limit, 0)
+            excess = beyond if request.limited else 0
             found.append(Candidate(backend.name, call, estimate, plugin, unwanted, excess))
         return found
 

@@ -43,7 +43,7 @@ def share(choices: Mapping[Node, Choice], optimize: Optimize) -> dict[Node, Choi
             instructions, or if the lost cycles are negligible for the network. Otherwise all layers
             share that can. In both cases, they share only if that makes the network smaller.
     """
-    slow = _slowed(choices) if optimize == "speed" else set[Node]()
+    slow = _slowed(choices) if optimize != "size" else set[Node]()
     groups: dict[Hashable, list[_Sharer]] = {}
     for node, choice in choices.items():
         body = choice.taken.call.shared

@@ -45,7 +45,8 @@ class Fitting:
         """Yield what it costs that the fastest kernels do not fit."""
         if self.fastest is not None:
             ours, least = self.cycles, self.fastest.cycles
-            cost = f": an estimated {ours / least - 1:.1%} more cycles" if ours and least else ""
+            more = ours / least - 1 if ours and least else 0
+            cost = f": an estimated {more:.1%} more cycles" if more >= 0.001 else ""
             yield (
                 f"the fastest kernels need an arena of {self.fastest.bytes:,} bytes; others are "
                 f"used that need {self.bytes:,}{cost}"
@@ -61,7 +62,7 @@ def fastest_that_fits(scheduled: Scheduling, partitioner: Partitioner) -> Fittin
     limit = fastest.schedule.problem.memory(ARENA).size
     if limit is None or fastest.bytes <= limit:
         return fastest
-    return replace(_fastest_within(scheduled, partitioner.for_ram(), limit), fastest=fastest)
+    return replace(_fastest_within(scheduled, partitioner.limited(), limit), fastest=fastest)
 
 
 def fastest_in_smallest_arena(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
@@ -69,7 +70,7 @@ def fastest_in_smallest_arena(scheduled: Scheduling, partitioner: Partitioner) -
 
     Every call first takes the least scratch, which gives the smallest arena.
     """
-    return _fastest_within(scheduled, partitioner.for_ram(), 0)
+    return _fastest_within(scheduled, partitioner.limited(), 0)
 
 
 def _fastest_within(scheduled: Scheduling, partitioner: Partitioner, limit: int) -> Fitting:

@@ -18,3 +18,8 @@ class Parameters:
     def variables(self) -> dict[str, object]:
         """The fields by name."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+@dataclass(frozen=True)
+class NoParameters(Parameters):
+    """Variables of templates that have none."""

@@ -21,7 +21,7 @@ from smelt.codegen.emit.network import EmittedNetwork, NetworkFiles, describe, r
 from smelt.codegen.emit.project import Project, render_project
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import TUNING, LayerCosts
-from smelt.codegen.lower.kernel import Request
+from smelt.codegen.lower.kernel import DEFAULT_SCRATCH, Request
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.codegen.partition.scratch import scratch_limits
@@ -185,6 +185,8 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
         target,
         options.optimize,
         expand_weights=options.expand_weights,
+        scratch_limit=0 if options.optimize == "ram" else DEFAULT_SCRATCH,
+        limited=options.optimize == "ram",
         tilings={} if options.tuning is None else options.tuning.blocks,
     )
     return Partitioner(groups, request, places)

@@ -214,8 +214,8 @@ def test_the_reason_names_the_option_that_selects_a_faster_backend(optimize: Opt
         (
             "ram",
             8,
-            "Computing phase by phase would be faster, but enlarges the arena: --optimize speed "
-            "allows it.",
+            "Computing phase by phase would be faster, but enlarges the arena: --optimize speed, "
+            "with a larger --max-ram if you gave one, allows it.",
         ),
         (
             "speed",
@@ -234,8 +234,9 @@ def test_the_reason_says_why_a_faster_form_is_missing(
         (Data((1, 2, 2, channels)), Weights((3, 3, channels, 2), axis=3), Bias(2)),
     )
     node = build(case, DType.INT8).nodes[0]
-    limit = 0 if optimize == "ram" else DEFAULT_SCRATCH
-    request = Request(get("host"), optimize, scratch_limit=limit)
+    limited = optimize == "ram"
+    limit = 0 if limited else DEFAULT_SCRATCH
+    request = Request(get("host"), optimize, scratch_limit=limit, limited=limited)
     choice = Partitioner(((backend("c"),),), request).choose(node)
     phased = choice.taken.call.template.endswith("transposed_phases.j2")
     assert phased == (not why)
@@ -245,7 +246,7 @@ def test_the_reason_says_why_a_faster_form_is_missing(
 
 def test_the_reason_names_a_convolution_form_that_ram_rules_out() -> None:
     steps = compile_model(MODEL, Options(target="cortex-m4", backends=("c",), optimize="ram"))
-    why = "Packing the inputs of windows would be faster, but enlarges the arena: --optimize speed"
+    why = "Packing the inputs of windows would be faster, but enlarges the arena: --optimize speed,"
     assert any(why in step.reason for step in steps.schedule.calls)
 
 
@@ -387,7 +388,8 @@ def best(
     )
     node = next(n for n in load(MODEL).graph.nodes if isinstance(n.op, Conv2D))
     group = (Backend("one", tuple(kernels)), backend("c"))
-    request = Request(target, optimize, scratch_limit=scratch_limit)
+    limited = optimize == "ram"
+    request = Request(target, optimize, scratch_limit=scratch_limit, limited=limited)
     return Partitioner((group,), request).choose(node)
 
 

@@ -49,6 +49,7 @@ from smelt.codegen.lower.kernel import (
     SharedBody,
 )
 from smelt.codegen.lower.stored_output import stored_output
+from smelt.codegen.text.parameters import NoParameters
 from smelt.ir import Array, DType
 
 _KIND = "pairs"
@@ -104,11 +105,6 @@ class JointParameters(Parameters):
     in_words: bool
     repaired: bool
     tails: tuple[TailText, ...]
-
-
-@dataclass(frozen=True)
-class NoParameters(Parameters):
-    """Variables of templates that have none."""
 
 
 PACK = InnerFunction(

@@ -191,8 +191,8 @@ def blocks(
     weights = weights.reshape(window.outputs, -1)
     pixels = y.size // window.outputs // frame.batch
     tiling, fastest = choose(window, x.dtype, weights, pixels, request), None
-    if request.optimize == "ram":
-        fastest = choose(window, x.dtype, weights, pixels, replace(request, optimize="speed")).form
+    if request.limited:
+        fastest = choose(window, x.dtype, weights, pixels, replace(request, limited=False)).form
     differs = fastest not in (None, tiling.form)
     operands: list[Operand] = [Input(0, "input")]
     if window.padded:

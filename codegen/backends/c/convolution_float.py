@@ -262,7 +262,7 @@ class InputRuns:
         runs = _rows_as_runs(window) if dense else window
         row_is_run = dense and runs.kernel[1] > 1 and runs.dilation[1] == 1
         gathers = _gathers(runs, request)
-        fastest = _gathers(runs, replace(request, optimize="speed"))
+        fastest = _gathers(runs, replace(request, limited=False))
         missed = missed_for_ram("Gathering windows") if fastest and not gathers else ""
         return InputRuns(runs, gathers, row_is_run, missed)
 

@@ -171,7 +171,7 @@ class DepthwisePlan:
 
     @property
     def _unrolled(self) -> bool:
-        return self.optimize == "speed"
+        return self.optimize != "size"
 
     @property
     def _columns(self) -> int:

@@ -88,7 +88,7 @@ class PointwiseBody:
     @property
     def looped(self) -> bool:
         """Whether sums need a loop: they are too long to be written out, or flash is scarce."""
-        return self.tile.optimize != "speed" or self.tile.words > 3 * _LONGEST
+        return self.tile.optimize == "size" or self.tile.words > 3 * _LONGEST
 
     @property
     def triples(self) -> int:

@@ -129,7 +129,7 @@ class DspTile:
     @property
     def widen_unrolled(self) -> int:
         """Groups of four inputs in a turn of the widening loop; 0 if a run has no whole group."""
-        most = min(self.quads, 4 if self.optimize == "speed" else 1)
+        most = min(self.quads, 4 if self.optimize != "size" else 1)
         return max((n for n in range(1, most + 1) if self.quads % n == 0), default=0)
 
     @property

@@ -75,7 +75,7 @@ class WindowParameters(Parameters):
     @staticmethod
     def of(tile: DspTile) -> WindowParameters:
         """Return the variables for all convolutions of a network."""
-        inlined = tile.optimize == "speed"
+        inlined = tile.optimize != "size"
         return WindowParameters("SMELT_INLINE" if inlined else "static", inlined)
 
 

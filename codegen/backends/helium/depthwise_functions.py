@@ -12,11 +12,12 @@ from smelt.codegen.backends.helium.depthwise_assembly import (
     sums_assembly,
 )
 from smelt.codegen.backends.helium.depthwise_plan import LANES, ROW, Patches
-from smelt.codegen.backends.helium.memory import FILL, NoParameters
+from smelt.codegen.backends.helium.memory import FILL
 from smelt.codegen.backends.helium.rescale import rescale
 from smelt.codegen.backends.helium.scaling import HeliumScaling, groups, span
 from smelt.codegen.lower.kernel import InnerFunction, Parameters
 from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.parameters import NoParameters
 
 STRIP = InnerFunction("backends/helium/strip.j2", "depthwise", NoParameters())
 """The types of a layer's sizes and of a strip's arguments, which all functions here use."""

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from smelt.codegen.lower.kernel import InnerFunction, Parameters
-
-
-@dataclass(frozen=True)
-class NoParameters(Parameters):
-    """No variables."""
-
+from smelt.codegen.lower.kernel import InnerFunction
+from smelt.codegen.text.parameters import NoParameters
 
 _USES = frozenset({"SMELT_NAKED", "string.h"})
 

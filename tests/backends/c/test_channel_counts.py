@@ -138,7 +138,9 @@ def test_arrays_of_kernels_are_declared_in_one_way() -> None:
     wrong: list[str] = []
     for path in (*_below("templates", "*.j2"), *_below("codegen/backends", "*.py")):
         text = re.sub(r"\{%.*?%\}|\{#.*?#\}", "", path.read_text(encoding="utf-8"))
-        text = re.sub(r"^typedef struct \{.*?^\} ", "", text, flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(
+            r"^(?:typedef )?struct [^;()]*?\{$.*?^\}", "", text, flags=re.MULTILINE | re.DOTALL
+        )
         for line in text.splitlines():
             found = _ARRAY.search(line)
             if found and not _EXEMPT.search(line[: found.end()]):
