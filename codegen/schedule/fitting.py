@@ -48,7 +48,7 @@ class Fitting:
             more = ours / least - 1 if ours and least else 0
             cost = f": an estimated {more:.1%} more cycles" if more >= 0.001 else ""
             yield (
-                f"the fastest kernels need an arena of {self.fastest.bytes:,} bytes; others are "
+                f"the preferred kernels need an arena of {self.fastest.bytes:,} bytes; others are "
                 f"used that need {self.bytes:,}{cost}"
             )
 

@@ -163,7 +163,7 @@ def test_kernels_are_chosen_for_the_ram(smelt: Smelt) -> None:
     target = ("--target", "cortex-m4")
     ran = smelt("build", MODEL, "-o", "out", *target, "--max-ram", "2700")
     assert json.loads(Path("out/report.json").read_text())["arena"]["bytes"] <= 2700
-    assert "note: the fastest kernels need an arena of 2,784 bytes" in ran.err
+    assert "note: the preferred kernels need an arena of 2,784 bytes" in ran.err
     ran = smelt("build", MODEL, "-o", "small", *target, "--max-ram", "1K")
     assert ran.code == 1
     assert "memory 'arena' has 1,024 bytes" in ran.err

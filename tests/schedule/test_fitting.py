@@ -92,7 +92,7 @@ def test_kernels_are_chosen_so_that_they_fit(target: str, below: int) -> None:
     found = compile_graph(network(), Options(target, max_ram=limit))
     assert found.network.arena_bytes <= limit
     assert cycles(fastest) <= cycles(found) <= cycles(smallest)
-    noted = any("the fastest kernels need an arena" in note for note in found.notes)
+    noted = any("the preferred kernels need an arena" in note for note in found.notes)
     assert noted == (fastest.network.arena_bytes > limit)
 
 
@@ -105,7 +105,7 @@ def test_states_count_for_the_limit() -> None:
     assert not compile_graph(graph, Options("cortex-m4", max_ram=needed)).notes
     limited = compile_graph(graph, Options("cortex-m4", max_ram=needed - 1))
     assert limited.network.arena_bytes + states < needed
-    assert any("the fastest kernels need" in note for note in limited.notes)
+    assert any("the preferred kernels need" in note for note in limited.notes)
 
 
 def test_less_than_the_smallest_arena_is_refused() -> None:
