@@ -111,6 +111,7 @@ def schedule(
 
     Raises:
         UnsupportedError: No backend serves a node; the message has each backend's reason.
+        DoesNotFit: The states alone take more than `max_ram`.
     """
     functions, constants, lifetimes = Functions(prefix, device), Constants(prefix), Lifetimes()
     scope: ValueViews = {}
@@ -192,7 +193,14 @@ def _problem(
     size = _budget(platform)
     if max_ram is not None:
         states = sum(lifetimes.size(name) for name in persistent) if kept != ARENA else 0
-        left = max(max_ram - states, 0)
+        if states > max_ram:
+            raise DoesNotFit(
+                f"the states take {states:,} bytes, and --max-ram allows {max_ram:,}: use a larger "
+                "--max-ram or a smaller network.",
+                needed=states,
+                available=max_ram,
+            )
+        left = max_ram - states
         size = left if size is None else min(size, left)
     memories = [arena.Memory(ARENA, size, alignment)]
     if persistent and kept != ARENA:

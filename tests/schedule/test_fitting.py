@@ -108,6 +108,11 @@ def test_states_count_for_the_limit() -> None:
     assert any("the preferred kernels need" in note for note in limited.notes)
 
 
+def test_states_that_exceed_the_limit_are_refused() -> None:
+    with pytest.raises(DoesNotFit, match="states take 3,200 bytes, and --max-ram allows 3,000"):
+        compile_graph(with_state(), Options("cortex-m4", max_ram=3000))
+
+
 def test_less_than_the_smallest_arena_is_refused() -> None:
     options = Options("cortex-m4", max_ram=27_000)
     with pytest.raises(DoesNotFit, match=r"has 27,000 bytes, 27,648 are needed.*larger --max-ram"):
