@@ -2,7 +2,8 @@
 
 Templates write each statement, declaration or sentence of a comment on one line, whatever its
 length. `laid_out` breaks a line of code after the opening bracket of its longest bracketed part.
-The content of the brackets fills the following lines, indented by four columns.
+The content of the brackets fills the following lines, indented by four columns. A type of an array
+is broken before its name, or else before its size.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _OPERATORS = (" || ", " && ", " ? ", " : ", " | ", " & ", " + ", " - ", " = ", "
 _TRAILING = re.compile(r"^(?P<code>.*\S) +(?P<comment>/\* .* \*/)$")
 _CALLED = re.compile(r"\w$|\b(?:for|if|while|switch) $|^typedef .*\)$")
 """Matches code before a bracket that a line may end with: a name, `for`, `if`, …"""
+_ARRAY_TYPE = re.compile(r"^(?P<element>typedef \w+) (?P<name>\w+)(?P<size>\[.*\];)$")
 _SENTENCE = re.compile(r"[A-Z`'-]")
 """Matches the beginning of a sentence, or of an item, of a comment."""
 
@@ -124,6 +126,11 @@ def _broken(code: str, pad: str, inner: str | None = None) -> list[str]:
     inner = pad + _INDENT if inner is None else inner
     if len(pad) + len(code) <= COLUMNS:
         return [pad + code]
+    if array := _ARRAY_TYPE.match(code):
+        name, size = array["name"], array["size"]
+        if len(inner) + len(name) + len(size) <= COLUMNS:
+            return [pad + array["element"], f"{inner}{name}{size}"]
+        return [f"{pad}{array['element']} {name}", *_broken(size, inner)]
     groups = (group for group in _groups(code) if _may_break(code, group[0]))
     begin, end = max(groups, key=lambda g: g[1] - g[0], default=(0, 0))
     if end - begin < 12 or len(pad) + begin >= COLUMNS:

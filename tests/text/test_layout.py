@@ -29,6 +29,14 @@ BROKEN = {
         f"    const int32_t x = {LONG} < 0 ? {LONG} + {LONG} + 1 : {LONG} + 2;",
         f"    const int32_t x = {LONG} < 0\n        ? {LONG} + {LONG} + 1 : {LONG} + 2;",
     ),
+    "the type of an array before its name": (
+        f"typedef char {LONG}_has_no_gaps[sizeof({LONG}) == 100 ? 1 : -1];",
+        f"typedef char\n    {LONG}_has_no_gaps[sizeof({LONG}) == 100 ? 1 : -1];",
+    ),
+    "the type of an array before its size": (
+        f"typedef char {LONG}_layer_t_has_no_gaps[sizeof({LONG}_layer_t) == 100 ? 1 : -1];",
+        f"typedef char {LONG}_layer_t_has_no_gaps\n    [sizeof({LONG}_layer_t) == 100 ? 1 : -1];",
+    ),
     "a list": (
         f"    int32_t x[4] = {{ {LONG}, {LONG}, {LONG}, {LONG} }};",
         f"    int32_t x[4] = {{\n        {LONG}, {LONG}, {LONG},\n        {LONG}\n    }};",
