@@ -15,6 +15,21 @@ GENERATED_BY_GIT = ("Merge ", "Revert ", "fixup! ", "squash! ", "amend! ")
 NOT_IMPERATIVE = re.compile(r"\w+(?:ed|ing|[^s]s)")
 """A past form, an -ing form or a third person: "Added", "Adding", "Adds"."""
 
+IRREGULAR_PAST = {
+    *("Began", "Broke", "Brought", "Built", "Came", "Caught", "Chose", "Did", "Drew"),
+    *("Drove", "Fell", "Felt", "Gave", "Got", "Grew", "Had", "Held", "Hid", "Kept", "Knew", "Led"),
+    *("Left", "Lost", "Made", "Meant", "Met", "Ran", "Rewrote", "Said", "Sent", "Shrank", "Spent"),
+    *("Spoke", "Stood", "Taught", "Thought", "Threw", "Told", "Took", "Understood", "Was", "Went"),
+    *("Were", "Withdrew", "Won", "Wrote"),
+}
+"""Past forms that are never imperative: "Bound", "Found" and "Read", for instance, may be."""
+
+NOT_VERBS = {
+    *("A", "An", "Each", "Every", "He", "I", "It", "Its", "My", "Our", "She", "That", "The"),
+    *("Their", "There", "These", "They", "This", "Those", "We", "You", "Your"),
+}
+"""Articles and pronouns: the subject is then a sentence about the code or its author."""
+
 IMPERATIVE = {
     *("Bias", "Bring", "Canvas", "Embed", "Exceed", "Feed", "Focus", "Need", "Proceed", "Ring"),
     *("Seed", "Shed", "Shred", "Speed", "Spring", "String", "Succeed", "Swing"),
@@ -36,9 +51,10 @@ def problems(message: str) -> list[str]:
     if subject.endswith("."):
         found.append("The subject ends with a period; leave it out.")
     first = subject.split()[0].rstrip(":,;")
-    if not first[0].isupper():
+    if not first[:1].isupper():
         found.append(f"The subject begins with {first!r}; begin with a capital letter.")
-    if NOT_IMPERATIVE.fullmatch(first) and first not in IMPERATIVE:
+    inflected = NOT_IMPERATIVE.fullmatch(first) and first not in IMPERATIVE
+    if inflected or first in IRREGULAR_PAST or first in NOT_VERBS:
         found.append(f"The subject begins with {first!r}; use the imperative, as in 'Add'.")
     if re.search(r"\bafter review\b", subject, re.IGNORECASE):
         found.append("The subject says when it was changed; say what changed.")
