@@ -28,7 +28,7 @@ _PROTOTYPE = re.compile(
 )
 _MACRO = re.compile(r"^ *# *define \w+(?:\([^)]*\))? +(?P<value>.*)$", re.MULTILINE)
 _SAFE = re.compile(
-    r"[({\"].*|do \{ .*|_Pragma.*|__\w+__.*|SMELT_NAKED|static inline.*|\\|"
+    r"[({].*|(?:\w+ )?\".*|do \{ .*|_Pragma.*|__\w+__.*|SMELT_NAKED|static inline.*|\\|"
     r"\w+_t|float|double|\w+\(.*\)"
 )
 """Macro values that need no parentheses: bracketed, strings, statements, attributes, types."""
@@ -41,9 +41,23 @@ NETWORKS: dict[str, Callable[[], Artifact]] = {
     "float32": lambda: digits(model="digits_float32"),
 }
 
+FIRMWARE: dict[str, Callable[[], Artifact]] = {
+    "firmware of host": lambda: digits().with_firmware(),
+    **{
+        f"firmware of {board}": lambda board=board: digits(Options(board=board))
+        for board in (
+            *("hifive1-revb", "microbit", "mps2-an386", "netduinoplus2", "nucleo-l4r5zi"),
+            *("nucleo-u575zi-q", "pico", "pico2", "virt-riscv32"),
+        )
+    },
+}
+"""Networks with firmware: together, they have every UART, timer and boot code."""
+
+PROGRAMS = NETWORKS | FIRMWARE
+
 
 def _sources(network: str) -> dict[str, str]:
-    files = NETWORKS[network]().project.files
+    files = PROGRAMS[network]().project.files
     names = (name for name in files if name.endswith((".c", ".h")) and "weights" not in name)
     return {name: files[name] for name in names}
 
@@ -52,7 +66,7 @@ def _without_comments(text: str) -> str:
     return _COMMENT.sub("", text)
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", PROGRAMS)
 def test_no_expression_has_a_term_without_effect(network: str) -> None:
     for name, text in _sources(network).items():
         code = _without_comments(text)
@@ -94,7 +108,7 @@ def test_zero_points_are_subtracted_without_a_double_minus(network: str) -> None
     assert not [name for name, text in _sources(network).items() if "- -" in text]
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", PROGRAMS)
 def test_lines_fit_into_100_columns(network: str) -> None:
     for name, text in _sources(network).items():
         long = [line for line in text.splitlines() if len(line) > COLUMNS]
@@ -108,7 +122,7 @@ def test_no_prototype_directly_precedes_its_definition(network: str) -> None:
         assert not found, f"{name}: {found}"
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", PROGRAMS)
 def test_values_of_macros_are_in_parentheses(network: str) -> None:
     for name, text in _sources(network).items():
         values = [match["value"].strip() for match in _MACRO.finditer(_without_comments(text))]

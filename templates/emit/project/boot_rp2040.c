@@ -47,5 +47,5 @@ __attribute__((section(".boot"), used)) static const boot_t boot = {
         0x10000100, /* vectors */
         0xe000ed08, /* vtor */
     },
-    {0},
+    { 0 },
     0x9c058921};

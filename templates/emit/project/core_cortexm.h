@@ -5,7 +5,8 @@
 
 #include <stdint.h>
 
-#define NVIC(offset, number) (*(volatile uint32_t *)(0xe000e000u + (offset) + 4u * ((number) / 32u)))
+#define NVIC(offset, number) \
+    (*(volatile uint32_t *)(0xe000e000u + (offset) + 4u * ((number) / 32u)))
 #define NVIC_ISER(number) NVIC(0x100u, number)
 #define NVIC_ICER(number) NVIC(0x180u, number)
 #define NVIC_ISPR(number) NVIC(0x200u, number)

@@ -8,7 +8,7 @@
 #include "port.h"
 #include "text.h"
 
-#define BYTES_A_LINE 8u
+#define BYTES_A_LINE (8u)
 
 static uint64_t microseconds(void) {
     const uint64_t ticks = smelt_timer_ticks();
@@ -74,7 +74,7 @@ static float element(const smelt_tensor_t *tensor, const uint8_t *data, uint32_t
 }
 
 static uint32_t element_count(const smelt_tensor_t *tensor) {
-    static const uint8_t sizes[] = {1, 1, 2, 4, 8, 1, 4, 2, 4, 8, 8};
+    static const uint8_t sizes[] = { 1, 1, 2, 4, 8, 1, 4, 2, 4, 8, 8 };
     return tensor->bytes / sizes[tensor->dtype];
 }
 
@@ -260,7 +260,8 @@ int smelt_mlperf_command(void *context, const char *command) {
     } else if (strcmp(command, "results") == 0) {
         results(mlperf);
     } else if (strcmp(command, "help") == 0) {
-        smelt_put_line("name, profile, timestamp, db load N, db HEX, db print, infer N [W], results");
+        smelt_put_line("name, profile, timestamp, db load N, db HEX, db print, infer N [W], "
+                       "results");
         smelt_put_help();
     } else if ((arguments = smelt_skip_word(command, "db")) != NULL) {
         db(mlperf, arguments);

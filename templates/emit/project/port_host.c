@@ -20,7 +20,7 @@ void smelt_uart_init(void) {
 
 int smelt_uart_read(uint32_t timeout_ms) {
     if (first == last) {
-        struct pollfd input = {STDIN_FILENO, POLLIN, 0};
+        struct pollfd input = { STDIN_FILENO, POLLIN, 0 };
         smelt_uart_flush();
         if (poll(&input, 1, timeout_ms == 0u ? -1 : (int)timeout_ms) == 0) {
             return SMELT_UART_TIMEOUT;
@@ -79,7 +79,7 @@ static int find_segment(struct dl_phdr_info *object, size_t size, void *user) {
 }
 
 int smelt_region(uint32_t index, smelt_region_t *region) {
-    search_t search = {index, region};
+    search_t search = { index, region };
     return dl_iterate_phdr(find_segment, &search) > 0;
 }
 

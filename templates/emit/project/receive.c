@@ -6,7 +6,7 @@
 #include "core.h"
 #include "port.h"
 
-#define QUEUE_BYTES 128u /* a power of two; a command has at most 80 */
+#define QUEUE_BYTES (128u) /* a power of two; a command has at most 80 */
 
 static volatile uint8_t queue[QUEUE_BYTES];
 static volatile uint32_t queued, taken; /* numbers of bytes; they may wrap */

@@ -3,8 +3,8 @@
 #include "core.h"
 #include "port.h"
 
-#define STACK_PATTERN 0xa5a5a5a5u
-#define OWN_FRAME_WORDS 8
+#define STACK_PATTERN (0xa5a5a5a5u)
+#define OWN_FRAME_WORDS (8)
 
 extern uint32_t smelt_stack_bottom[]; /* from the linker script */
 

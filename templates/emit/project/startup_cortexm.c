@@ -22,17 +22,17 @@
 #define ICSR_PENDSVCLR_PENDSTCLR (5u << 25)
 #define CPACR_CP10_CP11_FULL (0xfu << 20)
 #define CCR_LOB (1u << 19)
-#define AIRCR_RESET 0x05fa0004u
-#define MPU_CTRL_ENABLE_OVER_DEFAULT_MAP 5u
-#define MPU_RBAR_REGION_0 0x10u
-#define MPU_RASR_NO_ACCESS_64K 0x1fu
-#define GUARD_BYTES 0x10000u
+#define AIRCR_RESET (0x05fa0004u)
+#define MPU_CTRL_ENABLE_OVER_DEFAULT_MAP (5u)
+#define MPU_RBAR_REGION_0 (0x10u)
+#define MPU_RASR_NO_ACCESS_64K (0x1fu)
+#define GUARD_BYTES (0x10000u)
 #define CFSR_STKOF (1u << 20)
-#define EXCEPTION_FRAME_WORDS 8
+#define EXCEPTION_FRAME_WORDS (8)
 #if __ARM_ARCH_ISA_THUMB >= 2
-#define INTERRUPTS 512u /* writes for interrupts that a core lacks have no effect */
+#define INTERRUPTS (512u) /* writes for interrupts that a core lacks have no effect */
 #else
-#define INTERRUPTS 32u
+#define INTERRUPTS (32u)
 #endif
 
 /* From the linker script. */

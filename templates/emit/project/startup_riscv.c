@@ -6,7 +6,7 @@
 #include "receive.h"
 #include "text.h"
 
-#define CAUSE_EXTERNAL 11u
+#define CAUSE_EXTERNAL (11u)
 
 /* From the linker script. */
 extern uint32_t smelt_stack_bottom[], smelt_stack_top[];

@@ -23,9 +23,9 @@
 #define TASKS_HFCLKSTART (*(volatile uint32_t *)0x40000000u)
 #define EVENTS_HFCLKSTARTED (*(volatile uint32_t *)0x40000100u)
 
-#define TIMER_HZ 16000000u
-#define MODE_TIMER 0u
-#define BITMODE_32 3u
+#define TIMER_HZ (16000000u)
+#define MODE_TIMER (0u)
+#define BITMODE_32 (3u)
 #define INT_COMPARE1 (1u << 17)
 
 static uint32_t wraps, last;

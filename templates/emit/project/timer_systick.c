@@ -14,9 +14,9 @@
 #define SYST_CVR (*(volatile uint32_t *)0xe000e018u)
 #define ICSR (*(volatile uint32_t *)0xe000ed04u)
 
-#define CSR_ENABLE_INTERRUPT_CORE_CLOCK 7u
+#define CSR_ENABLE_INTERRUPT_CORE_CLOCK (7u)
 #define ICSR_PENDSTSET (1u << 26)
-#define COUNTER_MASK 0xffffffu
+#define COUNTER_MASK (0xffffffu)
 
 static volatile uint32_t wraps;
 

@@ -13,13 +13,13 @@
 #define DIVISOR_LOW REGISTER(0u)
 #define DIVISOR_HIGH REGISTER(1u)
 
-#define IER_RX 1u
-#define FCR_ENABLE_AND_EMPTY 7u
-#define LCR_8_BITS 3u
-#define LCR_DIVISOR 0x80u
-#define LSR_RX 0x01u
-#define LSR_TX_EMPTY 0x20u
-#define LSR_TX_DONE 0x40u
+#define IER_RX (1u)
+#define FCR_ENABLE_AND_EMPTY (7u)
+#define LCR_8_BITS (3u)
+#define LCR_DIVISOR (0x80u)
+#define LSR_RX (0x01u)
+#define LSR_TX_EMPTY (0x20u)
+#define LSR_TX_DONE (0x40u)
 
 #define DIVISOR ((SMELT_UART_CLOCK / 8u / SMELT_UART_BAUD + 1u) / 2u)
 

@@ -10,10 +10,10 @@
 #define INTCLEAR (*(volatile uint32_t *)(SMELT_UART_BASE + 0x0cu))
 #define BAUDDIV (*(volatile uint32_t *)(SMELT_UART_BASE + 0x10u))
 
-#define STATE_TX_FULL 1u
-#define STATE_RX_FULL 2u
-#define CTRL_TX_RX_AND_RX_INTERRUPT 0x0bu
-#define INT_RX 2u
+#define STATE_TX_FULL (1u)
+#define STATE_RX_FULL (2u)
+#define CTRL_TX_RX_AND_RX_INTERRUPT (0x0bu)
+#define INT_RX (2u)
 
 void smelt_uart_init(void) {
     BAUDDIV = SMELT_UART_CLOCK / SMELT_UART_BAUD;

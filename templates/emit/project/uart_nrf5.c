@@ -24,9 +24,9 @@
 #define GPIO_PIN_CNF(pin) GPIO(0x700u + 4u * ((pin) % 32u), pin)
 #define GPIO_BIT(pin) (1u << ((pin) % 32u))
 
-#define ENABLE_UART 4u
+#define ENABLE_UART (4u)
 #define INT_RXDRDY (1u << 2)
-#define PIN_CNF_INPUT_PULLED_UP 0x0cu
+#define PIN_CNF_INPUT_PULLED_UP (0x0cu)
 
 void smelt_uart_init(void) {
     GPIO_OUTSET(SMELT_UART_TX_PIN) = GPIO_BIT(SMELT_UART_TX_PIN); /* idle level before driving it */

@@ -16,10 +16,10 @@
 #define FR_BUSY (1u << 3)
 #define FR_RXFE (1u << 4)
 #define FR_TXFF (1u << 5)
-#define LCR_H_8_BITS_FIFO 0x70u
-#define CR_ENABLE_TX_RX 0x301u
-#define IFLS_EIGHTHS 0u
-#define IMSC_RX_AND_SILENCE 0x50u /* silence: 32 bit times, while bytes are waiting */
+#define LCR_H_8_BITS_FIFO (0x70u)
+#define CR_ENABLE_TX_RX (0x301u)
+#define IFLS_EIGHTHS (0u)
+#define IMSC_RX_AND_SILENCE (0x50u) /* silence: 32 bit times, while bytes are waiting */
 
 /* The divisor of clock / 16, in units of 1/64, rounded. */
 #define DIVISOR ((4u * SMELT_UART_CLOCK + SMELT_UART_BAUD / 2u) / SMELT_UART_BAUD)

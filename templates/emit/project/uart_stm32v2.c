@@ -24,7 +24,7 @@
 #ifdef SMELT_UART_LOW_POWER
 #define CLOCK (256u * (uint64_t)SMELT_UART_CLOCK)
 #else
-#define CLOCK SMELT_UART_CLOCK
+#define CLOCK (SMELT_UART_CLOCK)
 #endif
 
 void smelt_uart_init(void) {

@@ -8,7 +8,7 @@
 #include "port.h"
 #include "text.h"
 
-#define COMMAND_CHARS 80 /* including the '%' */
+#define COMMAND_CHARS (80) /* including the '%' */
 
 typedef struct {
     const smelt_model_t *model;
@@ -48,9 +48,8 @@ static void put_number(const char *key, uint32_t value) {
 }
 
 static void put_tensors(const char *key, const smelt_tensor_t *tensors, uint32_t count) {
-    static const char *const names[] = {"int8",  "uint8", "int16",  "int32",
-                                        "int64", "bool",  "float32", "uint16",
-                                        "uint32", "uint64", "float64"};
+    static const char *const names[] = { "int8",    "uint8",  "int16",  "int32",  "int64",  "bool",
+                                         "float32", "uint16", "uint32", "uint64", "float64" };
     for (uint32_t i = 0; i < count; i++) {
         smelt_put("m-info-[");
         smelt_put(key);
@@ -319,8 +318,9 @@ static void tap(const walk_t *walk, const char *arguments, const void *output, u
 /* Reads the two counts of "smelt step"; the first must be the number of inferences so far. */
 static int read_step(const session_t *session, const char *arguments, uint32_t *steps) {
     uint32_t count;
-    return smelt_read_number(&arguments, 10u, &count) && smelt_read_number(&arguments, 10u, steps) &&
-           *arguments == '\0' && count == session->count;
+    return smelt_read_number(&arguments, 10u, &count) &&
+           smelt_read_number(&arguments, 10u, steps) && *arguments == '\0' &&
+           count == session->count;
 }
 
 /* Executes commands until the host has finished with a step. Commands that begin a session end the
@@ -379,7 +379,7 @@ static int wait_after_step(void *user, int step, const void *output, uint32_t by
 }
 
 static void step(session_t *session, const char *arguments) {
-    walk_t walk = {0};
+    walk_t walk = { 0 };
     uint32_t steps;
     if (session->model->set_step_callback == NULL) {
         smelt_put_error("Built without SMELT_STEP_CALLBACK");
@@ -451,7 +451,7 @@ static int obey_other(const session_t *session) {
 }
 
 void smelt_wire_run(const smelt_model_t *model, smelt_command_t other, void *context) {
-    session_t session = {0};
+    session_t session = { 0 };
     session.model = model;
     session.other = other;
     session.context = context;

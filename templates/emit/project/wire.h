@@ -4,9 +4,9 @@
  * A command is text of at most 80 characters that ends with '%'. Every answer ends with the line
  * "m-ready". If a command cannot be executed, the line "e-[reason]" is before it.
  *
- * Below, C and D are CRC-32s (as in zip and Ethernet) of eight hexadecimal digits; other numbers are
- * decimal. The last C of a line is the CRC of the line's characters before the blank in front of it,
- * so that the host detects damaged lines.
+ * Below, C and D are CRC-32s (as in zip and Ethernet) of eight hexadecimal digits; other numbers
+ * are decimal. The last C of a line is the CRC of the line's characters before the blank in front
+ * of it, so that the host detects damaged lines.
  *
  *   smelt info%          m-info-[version V], then m-info-[KEY VALUE... C] lines: their number, the
  *                        network's name and hash, the arena, the timer, the GPU if it has one, the
@@ -20,8 +20,8 @@
  *   smelt check N%       m-check-[N D C]: D is the CRC of the contents of all inputs, in order
  *   smelt length I N%    m-length-[I N C]: sets dimension I, of those known only at run time, to
  *                        size N; tensors are still transferred in their largest size
- *   smelt invoke%        m-invoke-begin, then one inference, then m-invoke-[ticks T stack S status E
- *                        count K C]: its time in ticks of the timer, the bytes of stack it used,
+ *   smelt invoke%        m-invoke-begin, then one inference, then m-invoke-[ticks T stack S status
+ *                        E count K C]: its time in ticks of the timer, the bytes of stack it used,
  *                        the result of NAME_net_invoke, and the inferences since the start
  *   smelt last%          the second line again, so that a host that lost it can tell whether the
  *                        inference took place
@@ -47,11 +47,11 @@
 
 #include <stdint.h>
 
-#define SMELT_WIRE_VERSION 4
-#define SMELT_OVERRUN 100 /* status of an inference that wrote beyond its arena */
+#define SMELT_WIRE_VERSION (4)
+#define SMELT_OVERRUN (100) /* status of an inference that wrote beyond its arena */
 
 #ifndef SMELT_LOAD_TIMEOUT_MS
-#define SMELT_LOAD_TIMEOUT_MS 2000u
+#define SMELT_LOAD_TIMEOUT_MS (2000u)
 #endif
 
 typedef enum {
