@@ -136,6 +136,12 @@ def pairs_function(
     return InnerFunction(
         template="lower/halfword_pairs.j2",
         stem=f"depthwise_{height}x{width}{strided}_pairs{largest}_of_{along}",
+        details={
+            "step": "any_step" if shared else f"step{plane.target[1]}",
+            "last": "odd" if plane.odd else "even",
+            "pitch": f"pitch{max(plane.pitch)}",
+            **scaling.details,
+        },
         parameters=PairsParameters(
             condition=core.condition,
             assembly=assembly(plane, scaling, chunks).text,

@@ -59,6 +59,8 @@ class ScalingSteps:
         lift: C that is added after that.
         span: The largest result if results are relative to the smallest output, or None.
         output: C of the output from the result.
+        low: The smallest output.
+        high: The largest output.
     """
 
     biased: bool
@@ -69,6 +71,33 @@ class ScalingSteps:
     lift: str
     span: int | None
     output: str
+    low: int
+    high: int
+
+    @property
+    def last_shift(self) -> int:
+        """Bits that the total loses after the last product."""
+        return self.shift if self.nudge is None else self.shift + 1
+
+    @property
+    def note(self) -> str:
+        """Sentences for the function's comment: the shifts, and what a nudge is for."""
+        product = "the second" if self.parts == 2 else "each further"
+        dropped = f"{self.drop} bits before {product} product is added, and "
+        losses = (
+            f"The total loses {dropped if self.parts > 1 else ''}{self.last_shift} bits at the end."
+        )
+        if self.nudge is None:
+            return losses
+        return (
+            f"{losses} From a negative total, `row[{self.nudge}]` is subtracted first, which "
+            "rounds ties away from zero."
+        )
+
+    @property
+    def limits(self) -> str:
+        """The smallest and the largest output as a word of a function's name."""
+        return f"{self.low}to{self.high}".replace("-", "m")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +185,8 @@ class ShortScaling:
             lift=f" {'+' if self.lift >= 0 else '-'} {abs(self.lift)}" if nudged else "",
             span=self.span if counted else None,
             output=offset("t", self.low) if counted else clamped,
+            low=self.low,
+            high=self.high,
         )
 
     @property

@@ -23,5 +23,15 @@ class StoredOutputParameters(Parameters):
 
 def stored_output(scaling: ScalingSteps, condition: str) -> InnerFunction:
     """Return the function; `condition` is the preprocessor condition for the assembly."""
-    parameters = StoredOutputParameters(condition, scaling)
-    return InnerFunction("lower/stored_output.j2", "stored_output", parameters)
+    drop = f"_drop{scaling.drop}" if scaling.parts > 1 else ""
+    return InnerFunction(
+        template="lower/stored_output.j2",
+        stem=f"stored_output{drop}_shift{scaling.last_shift}",
+        details={
+            "form": "plain" if scaling.nudge is None else "signed",
+            "parts": f"parts{scaling.parts}",
+            "bias": "biased" if scaling.biased else "unbiased",
+            "limits": scaling.limits,
+        },
+        parameters=StoredOutputParameters(condition, scaling),
+    )

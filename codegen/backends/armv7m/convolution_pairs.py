@@ -182,6 +182,12 @@ def _block(sums: PairsOfTaps) -> InnerFunction:
     return InnerFunction(
         template="backends/armv7m/pairs.j2",
         stem="pairs_in_words" if sums.in_words else "pairs_in_bytes",
+        details={
+            "outputs": f"c{sums.outputs}",
+            "steps": f"steps{sums.steps}",
+            "repaired": "repaired" if sums.repaired else "exact",
+            **sums.scaling.details,
+        },
         parameters=PairsBlockParameters(
             condition=CONDITION,
             assembly=block(sums).text,

@@ -59,6 +59,11 @@ def lines_function(p: SlidingLines) -> InnerFunction:
     return InnerFunction(
         template="backends/armv7m/depthwise_lines.j2",
         stem=f"depthwise_3x3_lines_of_{p.outputs}{'_repaired' if p.repaired else ''}",
+        details={
+            "step": "any_step" if p.step is None else f"step{p.step}",
+            "line": "" if p.line_step is None else f"line{p.line_step}",
+            **p.scaling.details,
+        },
         parameters=LinesParameters(
             condition=CONDITION,
             assembly=lines(p).text,

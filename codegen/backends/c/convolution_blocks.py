@@ -54,8 +54,10 @@ class BlockSumsParameters(Parameters):
         c_type: type of an input and a weight.
         pixels: pixels of a block.
         count: channels of a block.
+        products: products of a sum.
         gathers: whether the inputs are packed, two in a word.
         taps: taps of a window; 0 if it is gathered.
+        depth: products of a tap; 0 if the window is gathered.
         run_end: elements or words by which the loop over inputs advances; 0 without a loop.
         accumulators: lines that define the accumulators.
         turn: lines of an iteration of the loop over inputs.
@@ -66,8 +68,10 @@ class BlockSumsParameters(Parameters):
     c_type: str
     pixels: int
     count: int
+    products: int
     gathers: bool
     taps: int
+    depth: int
     run_end: int
     accumulators: tuple[str, ...]
     turn: tuple[str, ...]
@@ -209,7 +213,9 @@ def blocks(
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
         uses=finish.uses | {"SMELT_ARRAY"},
-        inner=tuple(_sums(parameters, sums, tiling, window) for sums in parameters.channels),
+        inner=tuple(
+            _sums(parameters, sums, tiling, window, x.dtype) for sums in parameters.channels
+        ),
         summary=f"{tiling.form} inputs, {tiling.pixels} pixels x {tiling.outputs} channels",
         missed=missed_for_ram("Packing the inputs of windows") if differs else "",
     )
@@ -249,18 +255,26 @@ def _parameters(
 
 
 def _sums(
-    blocks: BlocksParameters, sums: ChannelSums, tiling: BlockTiling, window: Window
+    blocks: BlocksParameters,
+    sums: ChannelSums,
+    tiling: BlockTiling,
+    window: Window,
+    dtype: DType,
 ) -> InnerFunction:
     """Return the function that computes the sums of a block."""
+    products = window.taps * window.depth
     return InnerFunction(
         template="backends/c/block_sums.j2",
-        stem=f"sums_{sums.count}x{blocks.pixels}",
+        stem=f"sums_{sums.count}x{blocks.pixels}_of_{products}",
+        details={"taps": f"taps{window.taps}", "form": tiling.form, "type": dtype.value},
         parameters=BlockSumsParameters(
             c_type=blocks.c_type,
             pixels=blocks.pixels,
             count=sums.count,
+            products=products,
             gathers=blocks.gathers,
             taps=0 if blocks.gathers else window.taps,
+            depth=0 if blocks.gathers else window.depth,
             run_end=tiling.looped * (tiling.columns if blocks.gathers else 1),
             accumulators=sums.accumulators,
             turn=sums.turn,

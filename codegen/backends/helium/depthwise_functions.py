@@ -48,6 +48,7 @@ class StripSumsParameters(Parameters):
         left: patches after the loop.
         outputs: outputs of a patch.
         step: bytes of the strip from one patch to the next.
+        order: sentences of the comment: how the assembly goes over patches.
     """
 
     body: AssemblyLines
@@ -57,6 +58,7 @@ class StripSumsParameters(Parameters):
     left: int
     outputs: int
     step: int
+    order: str
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,23 @@ def sums_function(p: Patches) -> InnerFunction:
         left=p.left,
         outputs=p.outputs,
         step=ROW * p.advance,
+        order=_order(p),
     )
     shape = f"line{p.down}_a{p.advance}" if p.line else f"{p.down}x{p.across}_a{p.advance}"
     loop = ("" if p.turns else "_once") + (f"_left{p.left}" if p.left else "")
     template = "backends/helium/sums.j2"
     return InnerFunction(template, f"sums_{shape}{loop}", parameters, {"SMELT_NAKED"}, (STRIP,))
+
+
+def _order(p: Patches) -> str:
+    """Return what the numbers in the name of the function for sums mean."""
+    rows = f"{p.advance} row{'s' if p.advance > 1 else ''}"
+    apart = f"Patches are {rows} of the strip apart (a{p.advance})."
+    if not p.turns:
+        return f"{apart} A channel has {p.left} (left{p.left}), without a loop (once)."
+    verb = "is" if p.left == 1 else "are"
+    after = f" After it, {p.left} {verb} left (left{p.left})." if p.left else ""
+    return f"{apart} A turn of the loop over patches computes {p.unrolled}.{after}"
 
 
 def outputs_function(p: Patches, scaling: HeliumScaling, lanes: int) -> InnerFunction:
