@@ -85,6 +85,13 @@ def test_names_in_a_network_are_short(target: str) -> None:
     assert not [name for name in names if re.search(r"[a-z]_\d+$", name)]
 
 
+@pytest.mark.parametrize("target", ["host", "cortex-m0", "cortex-m3", "cortex-m55"])
+def test_no_function_of_a_network_needs_a_number_to_differ(target: str) -> None:
+    functions = digits(Options(target=target)).schedule.functions
+    text = "".join(function.definition for function in functions)
+    assert re.findall(r"\w+_v\d+", text) == []
+
+
 def test_the_name_of_a_shared_body_contains_no_channels() -> None:
     node = build(convolution.CASES[0], DType.FLOAT32).nodes[0]
     struct = LayerStruct("layer", "conv", {"inputs": 16, "outputs": 8})
