@@ -53,20 +53,21 @@ def ask(kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refus
 
 
 class OfferCache:
-    """A cache of kernels' answers to requests that differ only in `scratch_limit`.
+    """A cache of kernels' answers to requests that differ only in the limit of scratch.
 
     Kernels whose offer depends on the limit are asked once per limit.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, Node, int], KernelCall | Refusal] = {}
+        self._known: dict[tuple[int, Node, int, bool], KernelCall | Refusal] = {}
 
     def ask(self, kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refusal:
         """Return the kernel's offer, from the cache if possible."""
-        scratch_limit = request.scratch_limit if kernel.uses_scratch_limit else DEFAULT_SCRATCH
-        key = id(kernel), node, scratch_limit
+        if not kernel.uses_scratch_limit:
+            request = replace(request, scratch_limit=DEFAULT_SCRATCH, limited=False)
+        key = id(kernel), node, request.scratch_limit, request.limited
         if key not in self._known:
-            self._known[key] = ask(kernel, node, replace(request, scratch_limit=scratch_limit))
+            self._known[key] = ask(kernel, node, request)
         return self._known[key]
 
 

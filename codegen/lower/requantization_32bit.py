@@ -35,7 +35,7 @@ from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.text.expressions import offset
 from smelt.ir import Array
 
-_NEIGHBOURS = (0, 1, -1, 2, -2, 3, -3)
+_NEIGHBORS = (0, 1, -1, 2, -2, 3, -3)
 """Changes of a rounded multiplier's last place that the search tries."""
 
 _MOST_PARTS = 3
@@ -308,7 +308,7 @@ class _ScalingSearch:
         parts = np.zeros((self._count, len(exact)), np.int64)
         offsets = np.zeros(len(exact), np.int64)
         missing = np.ones(len(exact), np.bool_)
-        for change in _NEIGHBOURS:
+        for change in _NEIGHBORS:
             cut = _cut(np.maximum(exact + change, 0), drop, self._count)
             least, most = self._interval(cut, thresholds, goals)
             fits = missing & (least <= most) & (least >= -_INT32_MAX) & (most <= _INT32_MAX)

@@ -103,8 +103,7 @@ class Partitioner:
         If a node has no such call, it is the one with the least scratch.
         """
         request = replace(self.request, limited=True, scratch_limit=0)
-        answers = self.answers if request == self.request else OfferCache()
-        return replace(self, request=request, scratch_limits={}, answers=answers)
+        return replace(self, request=request, scratch_limits={})
 
     def on_cpu(self) -> Partitioner:
         """Return the same partitioner without the backends of accelerators.

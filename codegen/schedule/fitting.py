@@ -1,4 +1,4 @@
-"""The fastest kernels whose buffers fit into an arena: `--optimize ram`, boards and `--max-ram`."""
+"""Kernels whose buffers fit into an arena: for `--optimize ram`, boards and `--max-ram`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Fitting:
     Attributes:
         schedule: The steps.
         plan: The offsets of their buffers.
-        fastest: The same for the fastest kernels, if those do not fit; otherwise None.
+        preferred: The same for the kernels that were preferred, if these do not fit.
     """
 
     schedule: Schedule
     plan: arena.Plan
-    fastest: Fitting | None = None
+    preferred: Fitting | None = None
 
     @property
     def bytes(self) -> int:
@@ -42,44 +42,46 @@ class Fitting:
         return None if None in cycles else sum(filter(None, cycles))
 
     def notes(self) -> Iterator[str]:
-        """Yield what it costs that the fastest kernels do not fit."""
-        if self.fastest is not None:
-            ours, least = self.cycles, self.fastest.cycles
-            more = ours / least - 1 if ours and least else 0
+        """Yield what it costs that the preferred kernels do not fit."""
+        if self.preferred is not None:
+            ours, theirs = self.cycles, self.preferred.cycles
+            more = ours / theirs - 1 if ours and theirs else 0
             cost = f": an estimated {more:.1%} more cycles" if more >= 0.001 else ""
             yield (
-                f"the preferred kernels need an arena of {self.fastest.bytes:,} bytes; others are "
-                f"used that need {self.bytes:,}{cost}"
+                f"the preferred kernels need an arena of {self.preferred.bytes:,} bytes; others "
+                f"are used that need {self.bytes:,}{cost}"
             )
 
 
-def fastest_that_fits(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
-    """Return the fastest kernels that fit into the memory of the arena.
+def kernels_that_fit(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
+    """Return the preferred kernels if they fit into the memory of the arena, else others that fit.
 
     If none fit, the result has the smallest arena, which is too large.
     """
-    fastest = _fitting(scheduled, partitioner)
-    limit = fastest.schedule.problem.memory(ARENA).size
-    if limit is None or fastest.bytes <= limit:
-        return fastest
-    return replace(_fastest_within(scheduled, partitioner.limited(), limit), fastest=fastest)
+    preferred = _fitting(scheduled, partitioner)
+    limit = preferred.schedule.problem.memory(ARENA).size
+    if limit is None or preferred.bytes <= limit:
+        return preferred
+    return replace(_kernels_within(scheduled, partitioner, limit), preferred=preferred)
 
 
-def fastest_in_smallest_arena(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
-    """Return the fastest kernels that fit into the smallest arena.
+def kernels_for_smallest_arena(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
+    """Return the preferred ones of the kernels that fit into the smallest arena.
 
-    Every call first takes the least scratch, which gives the smallest arena.
+    The arena is the smallest if every call takes the least scratch.
     """
-    return _fastest_within(scheduled, partitioner.limited(), 0)
+    return _kernels_within(scheduled, partitioner, 0)
 
 
-def _fastest_within(scheduled: Scheduling, partitioner: Partitioner, limit: int) -> Fitting:
-    """Return the fastest kernels that fit into an arena of `limit` bytes or the smallest one.
+def _kernels_within(scheduled: Scheduling, partitioner: Partitioner, limit: int) -> Fitting:
+    """Return kernels that fit into an arena of `limit` bytes, or into the smallest if it is larger.
 
-    Every call may take the bytes of the arena in which no tensor lies while it runs, if it takes
-    the least scratch. If the plan of such calls is larger, because it has gaps, calls that run
-    while a buffer lies beyond the limit take the least scratch again, until the plan fits.
+    The smallest arena results if every call takes the least scratch. In that plan, some bytes hold
+    no tensor while a call runs: the call may then take as much scratch. If the new plan is too
+    large, because it has gaps, calls that run while a buffer lies beyond the limit take the least
+    scratch again, until a plan fits.
     """
+    partitioner = partitioner.limited()
     smallest = _fitting(scheduled, partitioner)
     alignment = smallest.schedule.problem.memory(ARENA).alignment
     most = max(limit // alignment * alignment, smallest.bytes)

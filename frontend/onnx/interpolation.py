@@ -61,7 +61,7 @@ class Interpolation:
         if self.mode == "nearest":
             positions, weights = self._round(at, bool(scale < 1))[:, None], np.ones((outputs, 1))
         else:
-            positions, weights = self._neighbours(at, min(float(scale), 1.0))
+            positions, weights = self._neighbors(at, min(float(scale), 1.0))
         inside = (positions >= 0) & (positions < size)
         if self.exclude_outside and self.mode != "nearest":
             weights = np.where(inside, weights, 0)
@@ -122,7 +122,7 @@ class Interpolation:
         radius = {"nearest": 0, "linear": 1}.get(self.mode, 2)
         return 2 * ceil(radius / (min(scale, 1.0) if self.antialias else 1.0)) + 1
 
-    def _neighbours(self, at: Array, scale: float) -> tuple[Array, Array]:
+    def _neighbors(self, at: Array, scale: float) -> tuple[Array, Array]:
         """Return positions around each coordinate, and their weights.
 
         Positions may be outside of the input. With antialiasing, the kernel is stretched by

@@ -46,7 +46,7 @@ def dequantized(
             real = operation.emit(Binary("sub"), real, zero)
         factor = _along(operation, x, scale, axis, block_size)
         return operation.emit(Binary("mul"), real, factor)
-    stored = relabelled(operation, x, quant)
+    stored = relabeled(operation, x, quant)
     (type_,) = Dequantize().infer([stored.type])
     result = Value(operation.scope.unique(f"{x.name}:real"), type_)
     node = Node(Dequantize(), (stored,), (result,), operation.origin, Rounding.ONNX)
@@ -123,7 +123,7 @@ def quantization(
     return Quant(numbers, points, axis)
 
 
-def relabelled(operation: Operation, x: Value, quant: Quant) -> Value:
+def relabeled(operation: Operation, x: Value, quant: Quant) -> Value:
     """Return the same stored integers with another quantization."""
     if x.data is not None:
         return Value.constant(operation.scope.unique(x.name), x.data.copy(), quant)
@@ -134,7 +134,7 @@ def relabelled(operation: Operation, x: Value, quant: Quant) -> Value:
     return result
 
 
-def unlabelled(operation: Operation, x: Value) -> Value:
+def unlabeled(operation: Operation, x: Value) -> Value:
     """Return the stored integers without their quantization."""
     if x.type.quant is None:
         return x
@@ -182,7 +182,7 @@ def _label(node: Node) -> Quant | None:
 def _cast(operation: Operation, x: Value, dtype: DType) -> Value:
     if x.type.dtype is dtype:
         return x
-    (result,) = operation.apply("Cast", unlabelled(operation, x), to=PROTO_TYPES[dtype])
+    (result,) = operation.apply("Cast", unlabeled(operation, x), to=PROTO_TYPES[dtype])
     return result
 
 

@@ -21,13 +21,13 @@ from smelt.codegen.emit.network import EmittedNetwork, NetworkFiles, describe, r
 from smelt.codegen.emit.project import Project, render_project
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import TUNING, LayerCosts
-from smelt.codegen.lower.kernel import DEFAULT_SCRATCH, Request
+from smelt.codegen.lower.kernel import Request
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.codegen.partition.scratch import scratch_limits
 from smelt.codegen.passes import run_passes
 from smelt.codegen.passes.channels.removal_report import RemovalReport
-from smelt.codegen.schedule.fitting import Fitting, fastest_in_smallest_arena, fastest_that_fits
+from smelt.codegen.schedule.fitting import Fitting, kernels_for_smallest_arena, kernels_that_fit
 from smelt.codegen.schedule.schedule import Schedule, require_weights_fit, schedule
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
@@ -100,9 +100,8 @@ def compile_model(
     graph = run_passes(imported.graph, observe=removals, context=removals.context)
     partitioner = _partitioner(target, options)
     graph, legalized = legalize(graph, partitioner)
-    if options.optimize != "ram":
-        allowed = scratch_limits(graph, keep_inputs=options.keep_inputs)
-        partitioner = replace(partitioner, scratch_limits=allowed)
+    allowed = scratch_limits(graph, keep_inputs=options.keep_inputs)
+    partitioner = replace(partitioner, scratch_limits=allowed)
     graph, partitioner, costs = _placed(graph, partitioner, options, observe)
     fitting = _scheduled(graph, platform, partitioner, title, options)
     scheduled, plan = fitting.schedule, fitting.plan
@@ -185,8 +184,6 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
         target,
         options.optimize,
         expand_weights=options.expand_weights,
-        scratch_limit=0 if options.optimize == "ram" else DEFAULT_SCRATCH,
-        limited=options.optimize == "ram",
         tilings={} if options.tuning is None else options.tuning.blocks,
     )
     return Partitioner(groups, request, places)
@@ -236,9 +233,8 @@ def _scheduled(
             device=None if accelerator is None else accelerator.functions(),
         )
 
-    if options.optimize == "ram":
-        return fastest_in_smallest_arena(scheduled, partitioner)
-    return fastest_that_fits(scheduled, partitioner)
+    fit = kernels_for_smallest_arena if options.optimize == "ram" else kernels_that_fit
+    return fit(scheduled, partitioner)
 
 
 def _require_fit(scheduled: Schedule, plan: arena.Plan, platform: Platform) -> None:

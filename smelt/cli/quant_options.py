@@ -65,7 +65,7 @@ class ImageLayout(StrEnum):
     nhwc = "nhwc"
 
 
-class ImageColours(StrEnum):
+class ImageColors(StrEnum):
     """Order of color channels."""
 
     rgb = "rgb"
@@ -143,8 +143,8 @@ class QuantGroup:
         ImageLayout | None,
         _option("--image-layout", "Position of the channels [default: by the input's shape]."),
     ] = None
-    image_colours: Annotated[
-        ImageColours | None, _option("--image-colors", "Order of color channels [default: rgb].")
+    image_colors: Annotated[
+        ImageColors | None, _option("--image-colors", "Order of color channels [default: rgb].")
     ] = None
     image_fit: Annotated[
         ImageFit | None,
@@ -190,13 +190,13 @@ class QuantGroup:
 
     def preprocessing(self) -> Preprocessing | None:
         """Return how to convert images to inputs, or None if no such option is given."""
-        fields = (self.image_layout, self.image_colours, self.image_fit, self.mean, self.std)
+        fields = (self.image_layout, self.image_colors, self.image_fit, self.mean, self.std)
         if all(given is None for given in fields):
             return None
         default = Preprocessing()
         return Preprocessing(
             None if self.image_layout is None else self.image_layout.value,
-            default.colors if self.image_colours is None else self.image_colours.value,
+            default.colors if self.image_colors is None else self.image_colors.value,
             default.fit if self.image_fit is None else self.image_fit.value,
             default.mean if self.mean is None else numbers("--mean", self.mean),
             default.std if self.std is None else numbers("--std", self.std),

@@ -165,7 +165,7 @@ def test_network_has_no_heap_and_no_writable_data(model: str, tmp_path: Path) ->
     assert undefined <= libc | toolchain
 
 
-def test_every_file_begins_with_its_licence(tmp_path: Path) -> None:
+def test_every_file_begins_with_its_license(tmp_path: Path) -> None:
     digits(Options(board="mps2-an386")).write(tmp_path / "project")
     files = list((tmp_path / "project").rglob("*.[ch]"))
     assert len(files) > 10

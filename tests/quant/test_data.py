@@ -66,7 +66,7 @@ def test_images_are_read_with_channels_first_and_last(tmp_path: Path) -> None:
     np.testing.assert_array_equal(unbatched, first[0])
 
 
-def test_pixels_are_by_default_between_0_and_1_and_colours_may_be_reversed(tmp_path: Path) -> None:
+def test_pixels_are_by_default_between_0_and_1_and_colors_may_be_reversed(tmp_path: Path) -> None:
     file = photograph(tmp_path / "a.png", pixels())
     (rgb,) = read_images([file], image((1, 4, 6, 3)), Preprocessing())
     (bgr,) = read_images([file], image((1, 4, 6, 3)), Preprocessing(colors="bgr"))
@@ -74,7 +74,7 @@ def test_pixels_are_by_default_between_0_and_1_and_colours_may_be_reversed(tmp_p
     np.testing.assert_array_equal(bgr[..., ::-1], rgb)
 
 
-def test_grey_inputs_accept_colour_images(tmp_path: Path) -> None:
+def test_gray_inputs_accept_color_images(tmp_path: Path) -> None:
     file = photograph(tmp_path / "a.png", np.full((4, 6, 3), 51, np.uint8))
     for shape in ((1, 4, 6, 1), (1, 1, 4, 6), (4, 6)):
         (gray,) = read_images([file], image(shape), Preprocessing())

@@ -26,12 +26,12 @@ class QuantizeKernel(Kernel[Quantize]):
         x, y = node.input(0).type, node.output.type
         if any(t.quant is not None and not t.quant.is_per_tensor for t in (x, y)):
             return Refusal("Quantize is served for one scale per tensor, not for one per channel.")
-        recentred = _recentred(x, y)
-        if x.dtype.size == 1 and recentred is None:
+        recentered = _recentered(x, y)
+        if x.dtype.size == 1 and recentered is None:
             return table_call(tabulate(node), x, y, "requantization", "requantize_8_bits")
         low, high = (limit - y.zero_point for limit in y.dtype.limits)
-        if recentred is not None:
-            lines = [f"output[i] = {recentred};"]
+        if recentered is not None:
+            lines = [f"output[i] = {recentered};"]
         elif node.rounding is Rounding.ONNX:
             lines = _onnx(x, y)
         elif x.dtype.is_float:
@@ -57,7 +57,7 @@ class QuantizeKernel(Kernel[Quantize]):
         )
 
 
-def _recentred(x: TensorType, y: TensorType) -> str | None:
+def _recentered(x: TensorType, y: TensorType) -> str | None:
     """Return the C that converts between int8 and uint8 if only the signedness changes; else None.
 
     That is the case if the scales are equal and the zero points differ by 128.

@@ -39,7 +39,7 @@ _LEFT = 10
 """Preferred left shift. The thresholds of 255 values leave an interval of 1/255 of a sum or less
 for the bias, so the bias needs a unit much smaller than a sum."""
 
-_NEIGHBOURS = 24
+_NEIGHBORS = 24
 """Multipliers at most this far from the nearest one are tried. If sums are too large to be shifted
 far, the interval of exact biases may contain an integer for only some multipliers."""
 
@@ -221,7 +221,7 @@ def _fit(
     goals = _goals(q, right, lowers, signed=signed)
     multipliers, biases = np.zeros_like(lowers), np.zeros_like(lowers)
     missing = np.arange(len(bias))
-    for step in sorted(range(-_NEIGHBOURS, _NEIGHBOURS + 1), key=abs):
+    for step in sorted(range(-_NEIGHBORS, _NEIGHBORS + 1), key=abs):
         lowest, highest = q.lowest[missing], q.highest[missing]
         candidate = np.maximum(np.rint(exact[missing]).astype(np.int64) + step, not signed)
         limits = lowest, highest, thresholds[missing], goals[missing]

@@ -17,7 +17,7 @@ import numpy as np
 from smelt.codegen.backends.helium.assembly import HeliumAssembly
 from smelt.ir import Array
 
-_NEIGHBOURS = 6
+_NEIGHBORS = 6
 """Largest difference between a tried factor and the nearest one."""
 _SHIFTS = range(24, 8, -1)
 """Shifts to try: a first one by up to 16 narrows to halfwords, one by 8 narrows to bytes."""
@@ -68,7 +68,7 @@ def linear(
     low, high = limits
     above, below = outputs > low, outputs < high
     steps = sorted(
-        product(range(-_NEIGHBOURS, _NEIGHBOURS + 1), repeat=len(slopes)),
+        product(range(-_NEIGHBORS, _NEIGHBORS + 1), repeat=len(slopes)),
         key=lambda step: sum(map(abs, step)),
     )
     for step in steps:

@@ -14,7 +14,7 @@ import numpy as np
 
 from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
 from smelt.frontend.onnx.operators.convolution import geometry
-from smelt.frontend.onnx.quantize_linear import relabelled, unlabelled
+from smelt.frontend.onnx.quantize_linear import relabeled, unlabeled
 from smelt.frontend.onnx.tensors import PROTO_TYPES
 from smelt.frontend.onnx.windows import OnnxWindow
 from smelt.ir import DType, Quant, Value
@@ -39,7 +39,7 @@ def _factor(
     operation: Operation, x: Value, zero_point: Value | None, axis: int | None = None
 ) -> _Factor:
     """Return a tensor without its zero point, or without its zero points along `axis`."""
-    x = unlabelled(operation, x)
+    x = unlabeled(operation, x)
     if x.type.dtype not in (DType.INT8, DType.UINT8):
         raise operation.refuse(
             f"'{x.name}' is {x.type}; only products of 8-bit integers are supported"
@@ -59,10 +59,10 @@ def _factor(
     if x.data is not None:
         stored = operation.literal((x.data.astype(np.int16) - down).astype(np.int8), signed)
     elif down:
-        labeled = relabelled(operation, x, quant)
+        labeled = relabeled(operation, x, quant)
         stored = operation.emit(Quantize(DType.INT8), labeled, quant=signed)
     else:
-        stored = relabelled(operation, x, signed)
+        stored = relabeled(operation, x, signed)
     return _Factor(stored, shift)
 
 
@@ -94,7 +94,7 @@ def _product(
 
 
 def _int32(operation: Operation, x: Value) -> Value:
-    (result,) = operation.apply("Cast", unlabelled(operation, x), to=PROTO_TYPES[DType.INT32])
+    (result,) = operation.apply("Cast", unlabeled(operation, x), to=PROTO_TYPES[DType.INT32])
     return result
 
 
@@ -118,7 +118,7 @@ def integer_product(
     if b_zero is not None:
         b_zero = operation.reshape(b_zero, (b_zero.type.size,))
     x = _factor(operation, a, a_zero)
-    turned = operation.transpose(unlabelled(operation, b), (1, 0))
+    turned = operation.transpose(unlabeled(operation, b), (1, 0))
     weights = _factor(operation, turned, b_zero, axis=0)
     ones = _ones(operation, (1,) * (rank - 1) + depth), _ones(operation, (1, *depth))
     op = FullyConnected(keep_dims=True, sums=True)
@@ -155,9 +155,9 @@ def _conv_integer(operation: Operation) -> Value:
         )
     window = OnnxWindow.of(operation, x.type.shape[2:], kernel)
     one = (1,) * (2 - len(kernel))
-    image = operation.channels_last(unlabelled(operation, x))
+    image = operation.channels_last(unlabeled(operation, x))
     image = operation.reshape(image, (x.type.shape[0], *one, *image.type.shape[1:]))
-    taps = unlabelled(operation, weights)
+    taps = unlabeled(operation, weights)
     taps = operation.reshape(taps, (*taps.type.shape[:2], *one, *kernel))
     stride, dilation = ((*one, *pair) for pair in (window.stride, window.dilation))
     padding = (*((0, 0),) * len(one), *window.padding)

@@ -90,7 +90,7 @@ class RoiAlign(Op):
             )
             for i, row in enumerate(rows):
                 for j, column in enumerate(columns):
-                    seen = [_neighbours(image, a, b) for a in row for b in column]
+                    seen = [_neighbors(image, a, b) for a in row for b in column]
                     if not seen:
                         continue
                     every = np.stack(seen)
@@ -118,7 +118,7 @@ class RoiAlign(Op):
         ]
 
 
-def _neighbours(image: Array, y: np.float32, x: np.float32) -> Array:
+def _neighbors(image: Array, y: np.float32, x: np.float32) -> Array:
     """Return the four pixels around a point, weighted: `[4,c]`; zeros outside of the image."""
     height, width, channels = image.shape
     if not (-1 <= y <= height and -1 <= x <= width):
