@@ -8,20 +8,20 @@ May import nothing else of Smelt; `codegen` and `api` may import it.
 
 from smelt.codegen.arena.fit import require_fit
 from smelt.codegen.arena.planner import plan
-from smelt.codegen.arena.problem import Buffer, Memory, Overlap, Problem, WriteOrder
+from smelt.codegen.arena.problem import Buffer, InPlace, Memory, Problem, Span
 from smelt.codegen.arena.result import Effort, MemoryUse, Placement, Plan
 from smelt.codegen.arena.validate import validate
 
 __all__ = [
     "Buffer",
     "Effort",
+    "InPlace",
     "Memory",
     "MemoryUse",
-    "Overlap",
     "Placement",
     "Plan",
     "Problem",
-    "WriteOrder",
+    "Span",
     "plan",
     "require_fit",
     "validate",

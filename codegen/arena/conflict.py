@@ -1,66 +1,48 @@
 """The buffers of one memory by index, and the offset differences that each pair allows."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import groupby
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from operator import itemgetter
 
-from smelt.codegen.arena.problem import Buffer, Overlap, WriteOrder
+from smelt.codegen.arena.problem import Buffer, InPlace, Span
 
 FAR = 1 << 62
 """Larger than every offset difference."""
 
+Gaps = tuple[tuple[int, int], ...]
+"""Open intervals of forbidden offset differences, in ascending order."""
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """One way for a pair to coexist: `low <= offset(second) - offset(first) <= high` (bytes).
-
-    `order` is the write order that the pair's step must have, or None if any will do.
-    """
+    """One way for a pair to coexist: `low <= offset(second) - offset(first) <= high` (bytes)."""
 
     low: int
     high: int
-    order: WriteOrder | None = None
-
-    def usable(self, order: WriteOrder | None) -> bool:
-        """Return whether the step's write order (None: not yet decided) permits this choice."""
-        return self.order is None or order is None or self.order is order
-
-    def within(self, other: "OffsetRange") -> bool:
-        """Return whether `other` allows every layout that this choice allows."""
-        inside = other.low <= self.low and self.high <= other.high
-        return inside and (other.order is None or other.order is self.order)
 
 
 @dataclass(frozen=True, slots=True)
 class BufferPair:
-    """Two buffers that are live at the same time.
+    """Two buffers that have live bytes in the same step.
 
     Attributes:
         first: The index of one buffer.
         second: The index of the other.
-        step: The step whose write order the choices refer to.
-        choices: The allowed offset differences.
-        apart: Whether they may not share a byte, which is true for almost all pairs.
+        gaps: The forbidden values of `offset(second) - offset(first)`.
     """
 
     first: int
     second: int
-    step: int
-    choices: tuple[OffsetRange, ...]
-    apart: bool
+    gaps: Gaps
 
-    def gaps(self, order: WriteOrder | None) -> tuple[tuple[int, int], ...]:
-        """Return open intervals of `offset(second) - offset(first)` that no choice allows."""
-        usable = sorted((c.low, c.high) for c in self.choices if c.usable(order))
-        gaps: list[tuple[int, int]] = []
-        reach = usable[0][1]
-        for low, high in usable[1:]:
-            if low > reach + 1:
-                gaps.append((reach, low))
-            reach = max(reach, high)
-        return tuple(gaps)
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """The allowed offset differences in ascending order."""
+        return _between(self.gaps)
 
 
 @dataclass(frozen=True)
@@ -69,11 +51,12 @@ class Arena:
 
     Attributes:
         buffers: In the problem's order.
-        apart: For each buffer, the indices of the buffers that are live at the same time and may
-            not share a byte with it. These are almost all pairs, of which there can be millions.
-        sharing: The other pairs of buffers that are live at the same time.
+        apart: For each buffer, the indices of the buffers that it may never share a byte with
+            while both last. These are almost all pairs, of which there can be millions.
+        sharing: The other pairs of buffers that have live bytes in the same step.
         pair_count: The number of pairs of both kinds.
-        contested: Steps with several diagonal overlaps, which must agree on a write order.
+        in_place: For buffers that may share live bytes at equal offsets, the indices of the buffers
+            that they may share them with.
         granule: The smallest alignment (bytes); every offset is a multiple of it.
     """
 
@@ -81,7 +64,7 @@ class Arena:
     apart: tuple[list[int], ...]
     sharing: tuple[BufferPair, ...]
     pair_count: int
-    contested: tuple[int, ...]
+    in_place: Mapping[int, AbstractSet[int]]
     granule: int
 
     def bytes_of(self, offsets: Sequence[int]) -> int:
@@ -90,45 +73,80 @@ class Arena:
         return align_up(max(ends, default=0), self.granule)
 
     def pairs(self) -> Iterator[BufferPair]:
-        """Yield all pairs of buffers live at the same time, by the first step of the later one."""
-        sharing = {frozenset((p.first, p.second)): p for p in self.sharing}
+        """Yield the pairs of both kinds, by the first step of the later buffer."""
+        sharing = {(pair.first, pair.second): pair for pair in self.sharing}
         for second, live in _live_before(self.buffers):
+            apart = set(self.apart[second])
             for first in live:
-                pair = sharing.get(frozenset((first, second)))
-                yield pair or _pair_apart(self.buffers, first, second)
+                if first in apart:
+                    yield BufferPair(first, second, _apart(self.buffers, first, second))
+                elif (first, second) in sharing:
+                    yield sharing[first, second]
+
+    def live_at_starts(self) -> Iterator[tuple[int, dict[int, Span]]]:
+        """Yield each step at which a span begins, with the step's spans by index of the buffer.
+
+        The time per step is proportional to the number of live buffers, not of all buffers.
+        """
+        live: dict[int, Span] = {}
+        for step, begun in self._begun:
+            live = {i: span for i, span in live.items() if span.end > step}
+            live.update(begun)
+            yield step, live
+
+    @cached_property
+    def _begun(self) -> list[tuple[int, dict[int, Span]]]:
+        """Each step at which spans begin, in ascending order, with these spans."""
+        begun: dict[int, dict[int, Span]] = {}
+        for i, buffer in enumerate(self.buffers):
+            for span in buffer.live:
+                begun.setdefault(span.start, {})[i] = span
+        return sorted(begun.items(), key=itemgetter(0))
 
 
-def make_arena(buffers: Sequence[Buffer], overlaps: Iterable[Overlap]) -> Arena:
-    """Build an arena from its buffers; overlaps with buffers of other memories are ignored."""
-    index = {b.name: i for i, b in enumerate(buffers)}
-    inside = [o for o in overlaps if o.input in index and o.output in index]
-    directed = Counter(buffers[index[o.output]].start for o in inside if o.directed)
-    contested = tuple(sorted(step for step, count in directed.items() if count > 1))
-    partners: dict[int, dict[int, Overlap]] = {}
-    for overlap in inside:
-        a, b = index[overlap.input], index[overlap.output]
-        partners.setdefault(a, {})[b] = overlap
-        partners.setdefault(b, {})[a] = overlap
+def make_arena(buffers: Sequence[Buffer], in_place: Iterable[InPlace]) -> Arena:
+    """Build an arena from its buffers; pairs with buffers of other memories are ignored."""
+    allowed = _allowed(buffers, in_place)
+    nobody: set[int] = set()
+    partial = {i for i, b in enumerate(buffers) if b.spans}
     apart: tuple[list[int], ...] = tuple([] for _ in buffers)
     sharing: list[BufferPair] = []
-    count = 0
     for second, live in _live_before(buffers):
-        count += len(live)
-        allowed = partners.get(second, {})
+        partners = allowed.get(second, nobody)
+        special = set(live) if second in partial else partners | partial
         for first in live:
-            if first in allowed:
-                pair = _make_pair(buffers, index, contested, allowed[first])
-                if not pair.apart:
-                    sharing.append(pair)
+            if first in special:
+                gaps = _gaps(buffers[first], buffers[second], in_place=first in partners)
+                if gaps != _apart(buffers, first, second):
+                    if gaps:
+                        sharing.append(BufferPair(first, second, gaps))
                     continue
             apart[second].append(first)
             apart[first].append(second)
-    granule = min((b.alignment for b in buffers), default=1)
-    return Arena(tuple(buffers), apart, tuple(sharing), count, contested, granule)
+    return Arena(
+        buffers=tuple(buffers),
+        apart=apart,
+        sharing=tuple(sharing),
+        pair_count=sum(map(len, apart)) // 2 + len(sharing),
+        in_place=allowed,
+        granule=min((b.alignment for b in buffers), default=1),
+    )
+
+
+def _allowed(buffers: Sequence[Buffer], in_place: Iterable[InPlace]) -> dict[int, set[int]]:
+    """Return, by index, the buffers that each buffer is allowed to share live bytes with."""
+    index = {b.name: i for i, b in enumerate(buffers) if b.size}
+    allowed: dict[int, set[int]] = {}
+    for pair in in_place:
+        if pair.input in index and pair.output in index:
+            a, b = index[pair.input], index[pair.output]
+            allowed.setdefault(a, set()).add(b)
+            allowed.setdefault(b, set()).add(a)
+    return allowed
 
 
 def _live_before(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
-    """Yield each non-empty buffer, by first step, with the earlier ones still live at that step."""
+    """Yield each non-empty buffer, by first step, with the earlier ones that still last then."""
     live: list[int] = []
     for second in sorted(range(len(buffers)), key=lambda i: buffers[i].start):
         if buffers[second].size == 0:
@@ -138,58 +156,55 @@ def _live_before(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
         live.append(second)
 
 
-def _pair_apart(buffers: Sequence[Buffer], first: int, second: int) -> BufferPair:
-    a, b = buffers[first], buffers[second]
-    return BufferPair(first, second, b.start, _disjoint_ranges(a.size, b.size), apart=True)
+def _apart(buffers: Sequence[Buffer], first: int, second: int) -> Gaps:
+    """Return the forbidden differences of two buffers that may not share a byte."""
+    return ((-buffers[second].size, buffers[first].size),)
 
 
-def _make_pair(
-    buffers: Sequence[Buffer],
-    index: dict[str, int],
-    contested: tuple[int, ...],
-    overlap: Overlap,
-) -> BufferPair:
-    """Return the pair of buffers that an overlap refers to."""
-    first, second = index[overlap.input], index[overlap.output]
-    a, b = buffers[first], buffers[second]
-    apart = _disjoint_ranges(a.size, b.size)
-    alignment = min(a.alignment, b.alignment)
-    choices = [*apart, *(OffsetRange(d, d) for d in overlap.deltas if d % alignment == 0)]
-    free = b.start not in contested
-    if overlap.ascending is not None:
-        order = None if free else WriteOrder.ASCENDING
-        choices.append(OffsetRange(-FAR, -overlap.ascending, order))
-    if overlap.descending is not None:
-        order = None if free else WriteOrder.DESCENDING
-        choices.append(OffsetRange(overlap.descending, FAR, order))
-    kept = _undominated(choices)
-    return BufferPair(first, second, b.start, kept, apart=kept == apart)
+def _gaps(first: Buffer, second: Buffer, *, in_place: bool) -> Gaps:
+    """Return the forbidden values of `offset(second) - offset(first)`.
+
+    Allowed differences that are no multiple of the alignment are forbidden too.
+    """
+    alignment = min(first.alignment, second.alignment)
+    gaps: list[tuple[int, int]] = []
+    for low, high in sorted(_conflicts(first.live, second.live)):
+        if gaps and align_up(gaps[-1][1], alignment) > low:
+            gaps[-1] = gaps[-1][0], max(gaps[-1][1], high)
+        else:
+            gaps.append((low, high))
+    if in_place:
+        return tuple(part for gap in gaps for part in _without_zero(*gap))
+    return tuple(gaps)
+
+
+def _without_zero(low: int, high: int) -> Gaps:
+    return ((low, 0), (0, high)) if low < 0 < high else ((low, high),)
+
+
+def _conflicts(first: Sequence[Span], second: Sequence[Span]) -> set[tuple[int, int]]:
+    """Return the open intervals of differences at which live bytes of two buffers coincide.
+
+    One pass over both lists finds the spans that have steps in common.
+    """
+    found: set[tuple[int, int]] = set()
+    i = bisect_right(first, second[0].start, key=lambda span: span.end)
+    j = bisect_right(second, first[0].start, key=lambda span: span.end)
+    while i < len(first) and j < len(second):
+        a, b = first[i], second[j]
+        if a.start < b.end and b.start < a.end:
+            found.add((a.low - b.high, a.high - b.low))
+        if a.end <= b.end:
+            i += 1
+        else:
+            j += 1
+    return found
 
 
 @lru_cache(1 << 12)
-def _disjoint_ranges(first: int, second: int) -> tuple[OffsetRange, OffsetRange]:
-    """Return the two choices for buffers of these sizes that share no byte: before or after."""
-    return OffsetRange(-FAR, -second), OffsetRange(first, FAR)
-
-
-def _undominated(choices: list[OffsetRange]) -> tuple[OffsetRange, ...]:
-    kept: list[OffsetRange] = []
-    for choice in sorted(set(choices), key=lambda c: (c.low - c.high, c.low, c.order or "")):
-        if not any(choice.within(other) for other in kept):
-            kept.append(choice)
-    return tuple(sorted(kept, key=lambda c: (c.low, c.high, c.order or "")))
-
-
-def live_at_starts(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
-    """Yield each step at which a buffer begins, with the ascending indices of the live buffers.
-
-    The time per step is proportional to the number of live buffers, not of all buffers.
-    """
-    by_start = sorted(range(len(buffers)), key=lambda i: buffers[i].start)
-    live: list[int] = []
-    for step, begun in groupby(by_start, key=lambda i: buffers[i].start):
-        live = sorted([*(i for i in live if buffers[i].end > step), *begun])
-        yield step, live
+def _between(gaps: Gaps) -> tuple[OffsetRange, ...]:
+    edges = (-FAR, *(edge for gap in gaps for edge in gap), FAR)
+    return tuple(OffsetRange(low, high) for low, high in list(pairwise(edges))[::2])
 
 
 def align_up(value: int, alignment: int) -> int:

@@ -1,18 +1,17 @@
 """Exact search for a layout within a given number of bytes.
 
 This is a depth-first branch and bound over the choices of the pairs, as in disjunctive scheduling
-(Carlier and Pinson, 1989). Every choice is a difference constraint between two offsets. Each buffer
-has an interval of offsets that are still possible. The lower ends of all intervals are a solution
-as soon as they violate no pair.
+(Carlier and Pinson, 1989). Every choice is a range of allowed differences between two offsets. Each
+buffer has an interval of offsets that are still possible. The lower ends of all intervals are a
+solution as soon as they violate no pair.
 """
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from smelt.codegen.arena.conflict import Arena, BufferPair, OffsetRange, align_down, align_up
-from smelt.codegen.arena.problem import WriteOrder
 
 
 @dataclass(slots=True)
@@ -20,12 +19,11 @@ class _SearchNode:
     low: list[int]
     high: list[int]
     choices: list[tuple[OffsetRange, ...]]
-    orders: dict[int, WriteOrder] = field(default_factory=dict[int, WriteOrder])
 
     def child(self, pair: int, choice: OffsetRange) -> "_SearchNode":
         choices = self.choices.copy()
         choices[pair] = (choice,)
-        return _SearchNode(self.low.copy(), self.high.copy(), choices, self.orders.copy())
+        return _SearchNode(self.low.copy(), self.high.copy(), choices)
 
 
 @dataclass
@@ -47,15 +45,6 @@ class ExactSearch:
             touching[pair.first].append(p)
             touching[pair.second].append(p)
         return touching
-
-    @cached_property
-    def _at_step(self) -> dict[int, list[int]]:
-        """The indices of the pairs that begin at each contested step."""
-        steps: dict[int, list[int]] = {step: [] for step in self.arena.contested}
-        for p, pair in enumerate(self._pairs):
-            if pair.step in steps:
-                steps[pair.step].append(p)
-        return steps
 
     def within(self, limit: int, budget: int) -> tuple[list[int] | None, bool]:
         """Search for offsets that need at most `limit` bytes (whole granules).
@@ -101,18 +90,14 @@ class ExactSearch:
 
     def _root_choices(self) -> list[tuple[OffsetRange, ...]]:
         """Return all choices, but only one for two interchangeable buffers, to break symmetry."""
-        buffers, pairs = self.arena.buffers, self._pairs
-
-        def plain(i: int) -> bool:
-            return buffers[i].offset is None and all(pairs[p].apart for p in self._touching[i])
-
+        special = {i for pair in self.arena.sharing for i in (pair.first, pair.second)}
         kinds = [
-            (b.size, b.alignment, b.start, b.end) if plain(i) else (i,)
-            for i, b in enumerate(buffers)
+            (i,) if i in special or b.offset is not None else (b.size, b.alignment, b.live)
+            for i, b in enumerate(self.arena.buffers)
         ]
         return [
-            pair.choices[-1:] if kinds[pair.first] == kinds[pair.second] else pair.choices
-            for pair in pairs
+            pair.ranges[-1:] if kinds[pair.first] == kinds[pair.second] else pair.ranges
+            for pair in self._pairs
         ]
 
     def _propagate(self, node: _SearchNode, fresh: Iterable[int]) -> bool:
@@ -137,17 +122,11 @@ class ExactSearch:
         pair, low, high = self._pairs[p], node.low, node.high
         i, j = pair.first, pair.second
         least, most = low[j] - high[i], high[j] - low[i]
-        order = node.orders.get(pair.step)
-        left = tuple(
-            c for c in node.choices[p] if c.low <= most and c.high >= least and c.usable(order)
-        )
+        left = tuple(c for c in node.choices[p] if c.low <= most and c.high >= least)
         if not left:
             return None
         node.choices[p] = left
         again: list[int] = []
-        if len(left) == 1 and left[0].order is not None and order is None:
-            node.orders[pair.step] = left[0].order
-            again += self._at_step[pair.step]
         at_least, at_most = min(c.low for c in left), max(c.high for c in left)
         a, b = self.arena.buffers[i].alignment, self.arena.buffers[j].alignment
         for k, new_low, new_high in (
@@ -168,8 +147,7 @@ class ExactSearch:
         for p, pair in enumerate(self._pairs):
             choices = node.choices[p]
             delta = node.low[pair.second] - node.low[pair.first]
-            order = node.orders.get(pair.step)
-            if any(c.low <= delta <= c.high and c.order in (None, order) for c in choices):
+            if any(c.low <= delta <= c.high for c in choices):
                 continue
             sizes = self.arena.buffers[pair.first].size + self.arena.buffers[pair.second].size
             key = (len(choices), -sizes)

@@ -1,14 +1,10 @@
 """First fit: buffers are placed one by one, each at the lowest free offset."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.arena.conflict import Arena, align_up, live_at_starts
-from smelt.codegen.arena.problem import WriteOrder
-
-Orders = Mapping[int, WriteOrder]
-"""The write order chosen for each contested step."""
+from smelt.codegen.arena.conflict import Arena, Gaps, align_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +14,15 @@ class PlacementConstraint:
     Attributes:
         other: The index of the placed buffer.
         gaps: Forbidden open intervals, relative to its offset.
-        exact: Offset differences at which the two may share bytes in place.
     """
 
     other: int
-    gaps: tuple[tuple[int, int], ...]
-    exact: tuple[int, ...]
+    gaps: Gaps
 
 
 @dataclass(slots=True)
 class FirstFit:
-    """First fit on one arena, with fixed write orders for its contested steps.
+    """First fit on one arena.
 
     Attributes:
         arena: The buffers.
@@ -41,17 +35,13 @@ class FirstFit:
     layouts: int = 0
 
     @classmethod
-    def of(cls, arena: Arena, orders: Orders) -> "FirstFit":
+    def of(cls, arena: Arena) -> "FirstFit":
         """Build the links between the buffers of `arena`."""
         links: list[list[PlacementConstraint]] = [[] for _ in arena.buffers]
         for pair in arena.sharing:
-            gaps = pair.gaps(orders.get(pair.step))
-            exact = tuple(c.low for c in pair.choices if c.low == c.high)
-            links[pair.second].append(PlacementConstraint(pair.first, gaps, exact))
-            mirrored = tuple((-high, -low) for low, high in reversed(gaps))
-            links[pair.first].append(
-                PlacementConstraint(pair.second, mirrored, tuple(-d for d in exact))
-            )
+            mirrored = tuple((-high, -low) for low, high in reversed(pair.gaps))
+            links[pair.second].append(PlacementConstraint(pair.first, pair.gaps))
+            links[pair.first].append(PlacementConstraint(pair.second, mirrored))
         return cls(arena, links)
 
     @property
@@ -74,19 +64,17 @@ class FirstFit:
                 for other in self.arena.apart[i]
                 if (base := offsets[other]) >= 0
             ]
-            wanted: list[int] = []
             for link in self.links[i]:
                 base = offsets[link.other]
-                if base < 0:
-                    continue
-                for low, high in link.gaps:
-                    forbidden.append((base + low, base + high))
-                if in_place and link.exact:
-                    wanted += [base + delta for delta in link.exact]
+                if base >= 0:
+                    forbidden += [(base + low, base + high) for low, high in link.gaps]
             forbidden.sort()
             alignment = buffers[i].alignment
-            found = next(_free(sorted(wanted), forbidden, alignment), -1) if in_place else -1
-            offsets[i] = found if found >= 0 else _lowest(forbidden, alignment)
+            lowest = _lowest(forbidden, alignment)
+            if in_place and (partners := self.arena.in_place.get(i)):
+                wanted = sorted(offsets[other] for other in partners)
+                lowest = next(_free(wanted, forbidden, alignment), lowest)
+            offsets[i] = lowest
         return offsets
 
     def improve(
@@ -153,14 +141,12 @@ def sequences(arena: Arena) -> Iterator[list[int]]:
 def _by_pressure(arena: Arena) -> list[int]:
     """Order by the step with the most live bytes that each buffer is live at, then by size."""
     buffers = arena.buffers
-    steps = {step: sum(buffers[i].size for i in live) for step, live in live_at_starts(buffers)}
-    rank = {step: k for k, step in enumerate(sorted(steps, key=lambda s: (-steps[s], s)))}
-
-    def key(i: int) -> tuple[int, int]:
-        lifetime = range(buffers[i].start, buffers[i].end)
-        return min(rank[s] for s in lifetime if s in rank), -buffers[i].size
-
-    return sorted(range(len(buffers)), key=key)
+    most = [(0, 0)] * len(buffers)
+    for step, live in arena.live_at_starts():
+        pressure = -sum(span.high - span.low for span in live.values()), step
+        for i in live:
+            most[i] = min(most[i], pressure)
+    return sorted(range(len(buffers)), key=lambda i: (most[i], -buffers[i].size))
 
 
 def _lowest(forbidden: list[tuple[int, int]], alignment: int) -> int:

@@ -18,8 +18,9 @@ def require_fit(problem: Problem, plan: Plan) -> None:
         use = plan.use(memory.name)
         if memory.size is None or use.bytes <= memory.size:
             continue
-        live = sorted(plan.live(memory.name, use.peak_step), key=lambda p: (-p.size, p.name))
-        largest = tuple((p.name, p.size) for p in live[:_LARGEST])
+        step = use.peak_step
+        live = [(p.name, p.live_bytes(step)) for p in plan.live(memory.name, step)]
+        largest = tuple(sorted(live, key=lambda entry: (-entry[1], entry[0]))[:_LARGEST])
         names = ", ".join(f"{name} {size:,}" for name, size in largest)
         if use.lower_bound > memory.size:
             verdict = f"no layout of these buffers takes less than {use.lower_bound:,} bytes"
@@ -30,7 +31,7 @@ def require_fit(problem: Problem, plan: Plan) -> None:
         raise DoesNotFit(
             f"memory '{memory.name}' has {memory.size:,} bytes, {use.bytes:,} are needed "
             f"({use.bytes - memory.size:,} too many); {verdict}. The peak is at "
-            f"{plan.step_name(use.peak_step)}: {names} bytes. Use a "
+            f"{plan.step_name(step)}: {names} bytes. Use a "
             f"board with more memory, a larger --max-ram if you gave one, or a smaller network.",
             needed=use.bytes,
             available=memory.size,

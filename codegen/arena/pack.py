@@ -1,28 +1,24 @@
 """Packing of one memory: first fit in several orders, exact search, local improvement."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import product
 
 from smelt.codegen.arena.bound import lower_bound
 from smelt.codegen.arena.conflict import Arena
 from smelt.codegen.arena.exact import ExactSearch
-from smelt.codegen.arena.first_fit import FirstFit, Orders, sequences
-from smelt.codegen.arena.problem import WriteOrder
+from smelt.codegen.arena.first_fit import FirstFit, sequences
 from smelt.codegen.arena.result import Effort
 
 _SEQUENCES = 1_500_000
 _EXACT_FIRST = 5_000
 _IMPROVE = 150_000
 _EXACT_LAST = 30_000
-_MOST_ORDERS = 4
 """Search budgets.
 
-- `_SEQUENCES`: elementary steps of first fit for each combination of write orders.
+- `_SEQUENCES`: elementary steps of first fit.
 - `_EXACT_FIRST`: pair checks of the exact search before the local improvement.
 - `_IMPROVE`: elementary steps of the local improvement.
 - `_EXACT_LAST`: pair checks of the exact search after it.
-- `_MOST_ORDERS`: combinations of write orders tried.
 
 All together take about 0.15 s on a desktop computer for a hundred buffers that are live at once,
 and 2 s for five hundred. They are spent only while the lower bound is not reached.
@@ -51,7 +47,7 @@ def pack(arena: Arena, *, enough: int = 0) -> Packing:
     bound, peak_step = lower_bound(arena)
     search = _PackSearch(arena, max(bound, enough))
     search.run()
-    effort = Effort(sum(f.layouts for f in search.fits), search.exact.checks)
+    effort = Effort(search.fit.layouts, search.exact.checks)
     optimal = search.settled or search.bytes == bound
     return Packing(tuple(search.best), search.bytes, bound, peak_step, optimal, effort)
 
@@ -61,21 +57,19 @@ class _PackSearch:
         self.arena, self.goal = arena, goal
         self.exact = ExactSearch(arena)
         self.settled = False
-        self.fits = [FirstFit.of(arena, next(_write_orders(arena)))]
-        self.recipe = self.fits[0], next(sequences(arena)), False
-        self.best = self.fits[0].place(self.recipe[1], in_place=False)
+        self.fit = FirstFit.of(arena)
+        self.recipe = next(sequences(arena)), False
+        self.best = self.fit.place(self.recipe[0], in_place=False)
         self.bytes = arena.bytes_of(self.best)
 
     def run(self) -> None:
-        self._try_sequences(self.fits[0])
-        for orders in islice(_write_orders(self.arena), 1, None):
-            if not self._done():
-                self.fits.append(FirstFit.of(self.arena, orders))
-                self._try_sequences(self.fits[-1])
+        self._try_sequences()
         self._lower_exactly(_EXACT_FIRST)
         if not self._done():
-            fit, sequence, in_place = self.recipe
-            self._keep(fit.improve(sequence, in_place=in_place, goal=self.goal, budget=_IMPROVE))
+            sequence, in_place = self.recipe
+            self._keep(
+                self.fit.improve(sequence, in_place=in_place, goal=self.goal, budget=_IMPROVE)
+            )
         self._lower_exactly(_EXACT_LAST)
 
     def _done(self) -> bool:
@@ -88,14 +82,14 @@ class _PackSearch:
             self.best, self.bytes = offsets, needed
         return better
 
-    def _try_sequences(self, fit: FirstFit) -> None:
-        exact = any(c.low == c.high for p in self.arena.sharing for c in p.choices)
-        modes = (True, False) if exact else (False,)
+    def _try_sequences(self) -> None:
+        fit = self.fit
+        modes = (True, False) if self.arena.in_place else (False,)
         for sequence, in_place in product(sequences(self.arena), modes):
             if self._done() or fit.layouts * fit.cost > _SEQUENCES:
                 return
             if self._keep(fit.place(sequence, in_place=in_place)):
-                self.recipe = fit, sequence, in_place
+                self.recipe = sequence, in_place
 
     def _lower_exactly(self, budget: int) -> None:
         """Try to save one granule at a time until the exact search proves that it is impossible.
@@ -111,10 +105,3 @@ class _PackSearch:
                 self.settled = settled
                 return
             self._keep(offsets)
-
-
-def _write_orders(arena: Arena) -> Iterator[Orders]:
-    """Yield the first few combinations of write orders for contested steps, all ascending first."""
-    combinations = product(WriteOrder, repeat=len(arena.contested))
-    for combination in islice(combinations, _MOST_ORDERS):
-        yield dict(zip(arena.contested, combination, strict=True))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from smelt.codegen.arena.bound import lower_bound
 from smelt.codegen.arena.conflict import Arena, make_arena
 from smelt.codegen.arena.pack import Packing, pack
-from smelt.codegen.arena.problem import Buffer, Memory, Problem, WriteOrder
+from smelt.codegen.arena.problem import Buffer, Memory, Problem
 from smelt.codegen.arena.result import Effort, MemoryUse, Placement, Plan
 from smelt.errors import UnsupportedError
 
@@ -39,11 +39,18 @@ def plan(problem: Problem) -> Plan:
             )
         )
         for b, offset in zip(arena.buffers, packing.offsets, strict=True):
-            placements[b.name] = Placement(b.name, memory.name, offset, b.size, b.start, b.end)
+            placements[b.name] = Placement(
+                name=b.name,
+                memory=memory.name,
+                offset=offset,
+                size=b.size,
+                start=b.start,
+                end=b.end,
+                spans=b.spans,
+            )
     return Plan(
         placements=tuple(placements[b.name] for b in problem.buffers),
         memories=tuple(uses),
-        write_orders=_write_orders(problem, placements),
         spilled=tuple(b.name for b in problem.buffers if home[b.name] != b.memories[0]),
         steps=problem.steps,
         effort=Effort(layouts, checks),
@@ -76,7 +83,7 @@ def _require_plannable(problem: Problem) -> None:
 
 def _arena_of(problem: Problem, memory: Memory, home: Mapping[str, str]) -> Arena:
     buffers = [b for b in problem.buffers if home[b.name] == memory.name]
-    return make_arena(buffers, problem.overlaps)
+    return make_arena(buffers, problem.in_place)
 
 
 def _assign(problem: Problem) -> dict[str, str]:
@@ -112,7 +119,7 @@ def _next_to_move(problem: Problem, memory: Memory, home: Mapping[str, str]) -> 
     if not movable:
         return None
     needed, step = lower_bound(arena)
-    at_peak = [b for b in movable if b.start <= step < b.end]
+    at_peak = [b for b in movable if any(span.start <= step < span.end for span in b.live)]
     if needed <= memory.size or not at_peak:
         packing = pack(arena, enough=memory.size)
         needed = packing.bytes
@@ -141,20 +148,3 @@ def _move_back(problem: Problem, buffer: Buffer, home: dict[str, str]) -> None:
         if memory.size is None or pack(arena, enough=memory.size).bytes <= memory.size:
             return
         home[buffer.name] = before
-
-
-def _write_orders(problem: Problem, placements: Mapping[str, Placement]) -> dict[int, WriteOrder]:
-    """Return a write order for each step that relies on diagonal overlaps."""
-    possible: dict[int, set[WriteOrder]] = {}
-    for overlap in problem.overlaps:
-        x, y = placements[overlap.input], placements[overlap.output]
-        delta = y.offset - x.offset
-        apart = delta >= x.size or delta <= -y.size or not x.size or not y.size
-        if x.memory != y.memory or apart or delta in overlap.deltas:
-            continue
-        allowed = possible.setdefault(y.start, set(WriteOrder))
-        if overlap.ascending is None or delta > -overlap.ascending:
-            allowed.discard(WriteOrder.ASCENDING)
-        if overlap.descending is None or delta < overlap.descending:
-            allowed.discard(WriteOrder.DESCENDING)
-    return {step: min(orders) for step, orders in sorted(possible.items())}

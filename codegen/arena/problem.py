@@ -1,17 +1,10 @@
-"""The planner's input: memories, buffers with lifetimes, and allowed overlaps."""
+"""The planner's input: memories, buffers with their live bytes, and buffers computed in place."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
+from itertools import pairwise
 
 from smelt.errors import GraphError
-
-
-class WriteOrder(StrEnum):
-    """The order in which a step writes the bytes of its outputs."""
-
-    ASCENDING = "ascending"
-    DESCENDING = "descending"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +24,24 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """In the steps `start <= step < end`, the bytes `low <= byte < high` of a buffer are live."""
+
+    start: int
+    end: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
 class Buffer:
     """`size` bytes that are in use in the steps `start <= step < end`.
 
     `memories` names the memories that may store it, the preferred one first. A fixed `offset`
     (bytes from the memory's base) pins it to the first of them.
+
+    `spans` says which bytes are live in which steps, in ascending order; other buffers may
+    overwrite the rest. No spans mean that all bytes are live from `start` to `end`.
     """
 
     name: str
@@ -45,32 +51,24 @@ class Buffer:
     memories: tuple[str, ...]
     alignment: int = 16
     offset: int | None = None
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def live(self) -> tuple[Span, ...]:
+        """The spans of the live bytes; one span if all bytes are live all the time."""
+        return self.spans or (Span(self.start, self.end, 0, self.size),)
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
-    """The ways in which `output` may share bytes with `input`.
+class InPlace:
+    """Permission for two buffers to have the same offset and share bytes that both have live.
 
-    With `delta = offset(output) - offset(input)` in bytes, sharing is allowed if
-
-    - `delta` is one of `deltas` (0: in place), whatever the write order; or
-    - `delta <= -ascending`, and the step writes the output in ascending order; or
-    - `delta >= descending`, and the step writes it in descending order.
-
-    The last two require that `output` starts at the step that reads `input` for the last time. All
-    overlaps of one step must agree on its write order. The distances may be negative.
+    An elementwise step allows this: it writes each element of its output after it read that element
+    of its input.
     """
 
     input: str
     output: str
-    deltas: tuple[int, ...] = ()
-    ascending: int | None = None
-    descending: int | None = None
-
-    @property
-    def directed(self) -> bool:
-        """Whether the overlap allows a diagonal layout, which needs a write order."""
-        return self.ascending is not None or self.descending is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +81,14 @@ class Problem:
 
     memories: tuple[Memory, ...]
     buffers: tuple[Buffer, ...]
-    overlaps: tuple[Overlap, ...] = ()
+    in_place: tuple[InPlace, ...] = ()
     steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _reject_duplicates("memory", (m.name for m in self.memories))
         _reject_duplicates("buffer", (b.name for b in self.buffers))
-        pairs = (" with ".join(sorted((o.input, o.output))) for o in self.overlaps)
-        _reject_duplicates("overlap", pairs)
+        pairs = (" with ".join(sorted((pair.input, pair.output))) for pair in self.in_place)
+        _reject_duplicates("in place", pairs)
         memories = {m.name: m for m in self.memories}
         for memory in self.memories:
             _require(
@@ -104,8 +102,8 @@ class Problem:
         for buffer in self.buffers:
             _check_buffer(buffer, memories)
         buffers = {b.name: b for b in self.buffers}
-        for overlap in self.overlaps:
-            _check_overlap(overlap, buffers)
+        for pair in self.in_place:
+            _check_in_place(pair, buffers)
 
     def memory(self, name: str) -> Memory:
         """Return the memory called `name`. Raises KeyError if there is none."""
@@ -140,23 +138,41 @@ def _check_buffer(buffer: Buffer, memories: dict[str, Memory]) -> None:
             buffer.offset >= 0 and buffer.offset % buffer.alignment == 0,
             f"{where}: fixed offset {buffer.offset} is not a multiple of {buffer.alignment}",
         )
+    _check_spans(buffer, where)
 
 
-def _check_overlap(overlap: Overlap, buffers: dict[str, Buffer]) -> None:
-    where = f"overlap {overlap.input!r} -> {overlap.output!r}"
-    _require(overlap.input != overlap.output, f"{where}: input and output are the same buffer")
-    for name in (overlap.input, overlap.output):
+def _check_spans(buffer: Buffer, where: str) -> None:
+    for span in buffer.spans:
+        steps = f"{where}: span of steps [{span.start}, {span.end})"
+        _require(span.start < span.end, f"{steps} is empty or negative")
+        _require(
+            0 <= span.low < span.high <= buffer.size,
+            f"{steps}: bytes [{span.low}, {span.high}) are empty or outside [0, {buffer.size})",
+        )
+    for before, after in pairwise(buffer.spans):
+        _require(
+            before.end <= after.start,
+            f"{where}: the span from step {after.start} begins before the previous one ends at "
+            f"{before.end}",
+        )
+    if buffer.spans:
+        first, last = buffer.spans[0].start, buffer.spans[-1].end
+        _require(
+            (first, last) == (buffer.start, buffer.end),
+            f"{where}: its spans reach from step {first} to {last}, its lifetime from "
+            f"{buffer.start} to {buffer.end}",
+        )
+
+
+def _check_in_place(pair: InPlace, buffers: dict[str, Buffer]) -> None:
+    where = f"{pair.output!r} in place of {pair.input!r}"
+    _require(pair.input != pair.output, f"{where}: input and output are the same buffer")
+    for name in (pair.input, pair.output):
         _require(name in buffers, f"{where}: unknown buffer {name!r}")
-    _require(bool(overlap.deltas) or overlap.directed, f"{where}: has neither deltas nor distances")
-    source, result = buffers[overlap.input], buffers[overlap.output]
+    source, result = buffers[pair.input], buffers[pair.output]
     _require(
         source.start < result.end and result.start < source.end,
         f"{where}: the buffers are never live at the same time",
-    )
-    _require(
-        not overlap.directed or source.end == result.start + 1,
-        f"{where}: a diagonal overlap needs the input to end where the output starts, but it "
-        f"lives to step {source.end - 1} and the output starts at {result.start}",
     )
 
 

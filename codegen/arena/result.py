@@ -1,15 +1,17 @@
 """The planner's result: placements, bytes in each memory, bounds, and printed forms."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from smelt.codegen.arena.problem import WriteOrder
+from smelt.codegen.arena.problem import Span
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A buffer's address: `offset` bytes from the base of `memory`, in steps [start, end)."""
+    """A buffer's address: `offset` bytes from the base of `memory`, in steps [start, end).
+
+    `spans` says which bytes are live in which steps, as in `Buffer`.
+    """
 
     name: str
     memory: str
@@ -17,10 +19,19 @@ class Placement:
     size: int
     start: int
     end: int
+    spans: tuple[Span, ...] = ()
 
-    def to_dict(self) -> dict[str, str | int]:
-        """Return the fields as a dictionary for JSON."""
-        return asdict(self)
+    def live_bytes(self, step: int) -> int:
+        """Return the number of bytes that are live at `step`."""
+        spans = self.spans or (Span(self.start, self.end, 0, self.size),)
+        return sum(span.high - span.low for span in spans if span.start <= step < span.end)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as a dictionary for JSON, without `spans` if there are none."""
+        fields = asdict(self)
+        if not self.spans:
+            del fields["spans"]
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +65,11 @@ class Effort:
 class Plan:
     """A layout of every buffer.
 
-    `write_orders` has an entry for each step that relies on a diagonal overlap; other steps may
-    write in any order. `spilled` names the buffers that are not in their preferred memory.
+    `spilled` names the buffers that are not in their preferred memory.
     """
 
     placements: tuple[Placement, ...]
     memories: tuple[MemoryUse, ...]
-    write_orders: Mapping[int, WriteOrder]
     spilled: tuple[str, ...]
     steps: tuple[str, ...]
     effort: Effort
@@ -96,8 +105,8 @@ class Plan:
         raise KeyError(memory)
 
     def live(self, memory: str, step: int) -> tuple[Placement, ...]:
-        """Return the buffers that are live in `memory` at `step`, by offset."""
-        here = (p for p in self.placements if p.memory == memory and p.start <= step < p.end)
+        """Return the buffers that have live bytes in `memory` at `step`, by offset."""
+        here = (p for p in self.placements if p.memory == memory and p.live_bytes(step))
         return tuple(sorted(here, key=lambda p: (p.offset, p.start, p.name)))
 
     def step_name(self, step: int) -> str:
@@ -113,7 +122,6 @@ class Plan:
             "optimal": self.optimal,
             "memories": [asdict(use) for use in self.memories],
             "map": [p.to_dict() for p in self.placements],
-            "write_orders": {str(s): str(order) for s, order in self.write_orders.items()},
             "spilled": list(self.spilled),
             "effort": asdict(self.effort),
         }

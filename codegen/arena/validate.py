@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from smelt.codegen.arena.problem import Buffer, Overlap, Problem, WriteOrder
+from smelt.codegen.arena.problem import Buffer, Problem
 from smelt.codegen.arena.result import Placement, Plan
 from smelt.errors import GraphError
 
@@ -12,8 +13,9 @@ def validate(problem: Problem, plan: Plan) -> None:
     """Raise GraphError unless `plan` is a legal layout of `problem`.
 
     Every buffer must be placed exactly once, aligned, inside the bytes that the plan claims for a
-    memory that the buffer allows. Buffers that are live at the same time may share bytes only as an
-    overlap allows. `require_fit` checks separately whether the memories are large enough.
+    memory that the buffer allows. In no step may a byte be live in two buffers, unless the problem
+    allows the two in place and they have the same offset. `require_fit` checks separately whether
+    the memories are large enough.
 
     Raises:
         GraphError: The plan breaks one of these rules.
@@ -23,24 +25,50 @@ def validate(problem: Problem, plan: Plan) -> None:
     buffers = {b.name: b for b in problem.buffers}
     for placement in plan.placements:
         _check_placement(buffers[placement.name], placement, plan)
-    overlaps = {(o.input, o.output): o for o in problem.overlaps}
-    for a, b in _live_together(plan.placements):
-        crossing = a.offset < b.offset + b.size and b.offset < a.offset + a.size
-        if a.memory == b.memory and crossing and a.size and b.size:
-            _check_shared(a, b, overlaps, plan)
+    allowed = {frozenset((pair.input, pair.output)) for pair in problem.in_place}
+    for memory in problem.memories:
+        spans = [span for p in plan.placements if p.memory == memory.name for span in _live(p)]
+        for a, b in _crossing(spans):
+            one, other = a.placement, b.placement
+            if one.offset != other.offset or frozenset((one.name, other.name)) not in allowed:
+                _fail(
+                    f"{one.name!r} (live bytes {a.low} to {a.high}) and {other.name!r} (live bytes "
+                    f"{b.low} to {b.high}) share bytes of memory {memory.name!r} at "
+                    f"{plan.step_name(max(a.start, b.start))}, where both are live"
+                )
 
 
-def _live_together(placements: Sequence[Placement]) -> Iterator[tuple[Placement, Placement]]:
-    """Yield all pairs of buffers where the second begins while the first is live.
+class _Live(NamedTuple):
+    """In the steps `start <= step < end`, a buffer has the live bytes [low, high) of its memory."""
 
-    One pass ordered by first step keeps only the live buffers: a long network has too many pairs to
-    check them all.
+    start: int
+    end: int
+    low: int
+    high: int
+    placement: Placement
+
+
+def _live(placement: Placement) -> list[_Live]:
+    at, whole = placement.offset, (placement.start, placement.end, 0, placement.size)
+    spans = [(s.start, s.end, s.low, s.high) for s in placement.spans] or [whole]
+    return [_Live(start, end, at + low, at + high, placement) for start, end, low, high in spans]
+
+
+def _crossing(spans: Sequence[_Live]) -> Iterator[tuple[_Live, _Live]]:
+    """Yield all pairs of spans that share a byte, where the second begins while the first lasts.
+
+    One pass ordered by first step keeps only the spans that last: a long network has too many pairs
+    to check them all.
     """
-    live: list[Placement] = []
-    for begun in sorted(placements, key=lambda p: p.start):
-        live = [p for p in live if p.end > begun.start]
-        for other in live:
-            yield other, begun
+    live: list[_Live] = []
+    for begun in sorted(spans, key=lambda span: span.start):
+        if begun.low == begun.high:
+            continue
+        start, low, high = begun.start, begun.low, begun.high
+        live = [span for span in live if span.end > start]
+        for span in live:
+            if span.low < high and low < span.high:
+                yield span, begun
         live.append(begun)
 
 
@@ -77,6 +105,8 @@ def _check_placement(buffer: Buffer, placement: Placement, plan: Plan) -> None:
     asked = (buffer.size, buffer.start, buffer.end)
     if told != asked:
         _fail(f"{where}: size, start and end are {told} instead of {asked}")
+    if placement.spans != buffer.spans:
+        _fail(f"{where}: its spans are not those of the problem")
     if placement.memory not in buffer.memories:
         _fail(
             f"{where}: is in memory {placement.memory!r}, allowed are {', '.join(buffer.memories)}"
@@ -95,43 +125,6 @@ def _check_placement(buffer: Buffer, placement: Placement, plan: Plan) -> None:
             f"{where}: is at {placement.offset} of {placement.memory!r}, but is fixed at "
             f"{buffer.offset} of {buffer.memories[0]!r}"
         )
-
-
-def _check_shared(
-    a: Placement, b: Placement, overlaps: dict[tuple[str, str], Overlap], plan: Plan
-) -> None:
-    steps = f"{plan.step_name(max(a.start, b.start))}"
-    for x, y in ((a, b), (b, a)):
-        overlap = overlaps.get((x.name, y.name))
-        if overlap is None:
-            continue
-        delta = y.offset - x.offset
-        if delta in overlap.deltas:
-            return
-        order = plan.write_orders.get(y.start)
-        below, above = overlap.ascending, overlap.descending
-        if order is WriteOrder.ASCENDING and below is not None and delta <= -below:
-            return
-        if order is WriteOrder.DESCENDING and above is not None and delta >= above:
-            return
-        _fail(
-            f"{y.name!r} is {delta:+} bytes from its input {x.name!r} at {steps}, written "
-            f"in {order or 'any'} order; allowed are {_describe(overlap)}"
-        )
-    _fail(
-        f"{a.name!r} (bytes {a.offset} to {a.offset + a.size}) and {b.name!r} (bytes {b.offset} "
-        f"to {b.offset + b.size}) share bytes of memory {a.memory!r} at {steps}, where both "
-        f"are live"
-    )
-
-
-def _describe(overlap: Overlap) -> str:
-    ways = [f"{delta:+} in place" for delta in overlap.deltas]
-    if overlap.ascending is not None:
-        ways.append(f"at most {-overlap.ascending:+} ascending")
-    if overlap.descending is not None:
-        ways.append(f"at least {overlap.descending:+} descending")
-    return ", ".join(ways)
 
 
 def _fail(message: str) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from smelt.ir import Graph, Node, Value
 from smelt.ops.control.repeated_graph import RepeatedGraph
 
-InPlace = Callable[[Node], Sequence[tuple[int, int]]]
+InPlacePairs = Callable[[Node], Sequence[tuple[int, int]]]
 """Returns the `(output, input)` pairs of a node that may share one address in its kernel."""
 
 
@@ -21,7 +21,7 @@ def kept(loop: RepeatedGraph) -> frozenset[int]:
     )
 
 
-def written_early(loop: RepeatedGraph, in_place: InPlace) -> dict[Value, int]:
+def written_early(loop: RepeatedGraph, in_place: InPlacePairs) -> dict[Value, int]:
     """Return the values of the body that may be written directly to their result's buffer.
 
     The mapping is from a value, which a node of the body computes, to the index of its result. A
@@ -39,7 +39,7 @@ def written_early(loop: RepeatedGraph, in_place: InPlace) -> dict[Value, int]:
     return early
 
 
-def _is_free(body: Graph, old: Value, root: Value, in_place: InPlace) -> bool:
+def _is_free(body: Graph, old: Value, root: Value, in_place: InPlacePairs) -> bool:
     """Return whether `root` may overwrite `old`, the carried value that it replaces."""
     if any(root_of(body, value) is old for value in body.outputs):
         return False

@@ -1,4 +1,4 @@
-"""Buffer lifetimes in slots of time, and the overlaps that they allow."""
+"""Buffer lifetimes in slots of time, and which buffers may be written over another."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ class Lifetimes:
             size = self._sizes[name]
             yield arena.Buffer(name, size, first, self._end[name], (memory,), alignment)
 
-    def overlaps(self, fixed: AbstractSet[str]) -> tuple[arena.Overlap, ...]:
-        """Return the permitted overlaps; neither buffer is `fixed`.
+    def in_place(self, fixed: AbstractSet[str]) -> tuple[arena.InPlace, ...]:
+        """Return the pairs of buffers that may be written in place; neither is `fixed`.
 
-        The target's lifetime must start at the overlap. An earlier write, in another branch or as a
-        carried value of a loop, would destroy the source.
+        The target's lifetime must start in the slot of the permission. An earlier write, in another
+        branch or as a carried value of a loop, would destroy the source.
         """
         found = {
-            (reuse.source, reuse.target): arena.Overlap(reuse.source, reuse.target, deltas=(0,))
+            (reuse.source, reuse.target): arena.InPlace(reuse.source, reuse.target)
             for reuse in self._reuses
             if reuse.source != reuse.target
             and self._end[reuse.source] == reuse.time + 1

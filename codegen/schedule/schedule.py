@@ -205,8 +205,8 @@ def _problem(
     memories = [arena.Memory(ARENA, size, alignment)]
     if persistent and kept != ARENA:
         memories.append(arena.Memory(STATE, None, alignment))
-    overlaps = lifetimes.overlaps(persistent)
-    return arena.Problem(tuple(memories), tuple(buffers), overlaps, tuple(lifetimes.slots))
+    in_place = lifetimes.in_place(persistent)
+    return arena.Problem(tuple(memories), tuple(buffers), in_place, tuple(lifetimes.slots))
 
 
 def _budget(platform: Platform) -> int | None:

@@ -5,7 +5,8 @@ from functools import partial
 from tests.faults.fault import Fault
 
 _of = partial(Fault, "arena")
-_SCHEDULE, _ARENA = ("tests/schedule/test_schedule.py",), ("tests/arena/test_planner.py",)
+_SCHEDULE = ("tests/schedule/test_schedule.py",)
+_ARENA, _SPANS = ("tests/arena/test_planner.py",), ("tests/arena/test_spans.py",)
 
 FAULTS = (
     _of(
@@ -58,11 +59,11 @@ FAULTS = (
         _ARENA,
     ),
     _of(
-        "an overlap in place is allowed at any distance below",
+        "a buffer may begin among the live bytes of another one",
         "codegen/arena/conflict.py",
-        "choices.append(OffsetRange(-FAR, -overlap.ascending, order))",
-        "choices.append(OffsetRange(-FAR, overlap.ascending, order))",
-        _ARENA,
+        "found.add((a.low - b.high, a.high - b.low))",
+        "found.add((a.low - b.high, a.low - b.low))",
+        _SPANS,
     ),
     _of(
         "the validator does not check alignment",
@@ -74,8 +75,8 @@ FAULTS = (
     _of(
         "the validator overlooks buffers that share their last step",
         "codegen/arena/validate.py",
-        "live = [p for p in live if p.end > begun.start]",
-        "live = [p for p in live if p.end > begun.start + 1]",
+        "live = [span for span in live if span.end > start]",
+        "live = [span for span in live if span.end > start + 1]",
         _ARENA,
     ),
 )

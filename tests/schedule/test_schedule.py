@@ -47,8 +47,8 @@ def buffer(plan: Schedule, name: str) -> arena.Buffer:
     return found
 
 
-def overlaps(plan: Schedule) -> set[tuple[str, str]]:
-    return {(overlap.input, overlap.output) for overlap in plan.problem.overlaps}
+def in_place(plan: Schedule) -> set[tuple[str, str]]:
+    return {(pair.input, pair.output) for pair in plan.problem.in_place}
 
 
 CHAIN = """
@@ -59,21 +59,21 @@ CHAIN = """
     """
 
 
-# --- lifetimes and overlaps ------------------------------------------------------------------
+# --- lifetimes and buffers in place ----------------------------------------------------------
 
 
 def test_lifetimes_of_a_chain() -> None:
     plan = scheduled(CHAIN)
     lifetimes = {b.name: (b.size, b.start, b.end) for b in plan.problem.buffers}
     assert lifetimes == {"x": (16, 0, 1), "a": (16, 0, 2), "b": (16, 1, 3)}
-    assert overlaps(plan) == {("x", "a"), ("a", "b")}
+    assert in_place(plan) == {("x", "a"), ("a", "b")}
     assert planned(plan).bytes == 16
 
 
 def test_kept_inputs_live_to_the_end() -> None:
     plan = scheduled(CHAIN, keep_inputs=True)
     assert buffer(plan, "x").end == 3
-    assert overlaps(plan) == {("a", "b")}
+    assert in_place(plan) == {("a", "b")}
     assert planned(plan).bytes == 32
 
 
@@ -87,7 +87,7 @@ def test_operands_that_are_read_again_are_not_overwritten() -> None:
         output %c
         """
     )
-    assert overlaps(plan) == {("x", "a"), ("a", "c"), ("b", "c")}
+    assert in_place(plan) == {("x", "a"), ("a", "c"), ("b", "c")}
     assert planned(plan).bytes == 32
 
 
@@ -101,14 +101,14 @@ def test_an_input_that_is_an_output_is_not_overwritten() -> None:
         """
     )
     assert buffer(plan, "x").end == buffer(plan, "a").end == 2
-    assert overlaps(plan) == set()
+    assert in_place(plan) == set()
     assert planned(plan).bytes == 32
 
 
 def test_an_intermediate_output_is_not_overwritten() -> None:
     plan = scheduled(CHAIN.replace("output %b", "output %b\n    output %a"))
     assert buffer(plan, "a").end == 3
-    assert overlaps(plan) == {("x", "a")}
+    assert in_place(plan) == {("x", "a")}
 
 
 def test_unused_inputs_do_not_share_bytes_with_other_inputs() -> None:
@@ -127,7 +127,7 @@ def test_operands_of_another_size_are_not_overwritten() -> None:
         output %y
         """
     )
-    assert overlaps(plan) == {("z", "y")}
+    assert in_place(plan) == {("z", "y")}
 
 
 def test_reshaped_values_share_their_buffer() -> None:
@@ -146,7 +146,7 @@ def test_reshaped_values_share_their_buffer() -> None:
     assert names == {"x": "x", "f": "x", "a": "a", "g": "a", "b": "b"}
     assert [step.node.op.name for step in plan.steps] == ["Unary(neg)", "Binary(add)"]
     assert buffer(plan, "x").end == 3
-    assert overlaps(plan) == {("a", "b")}
+    assert in_place(plan) == {("a", "b")}
 
 
 def test_state_has_its_own_memory() -> None:
@@ -168,7 +168,7 @@ def test_state_has_its_own_memory() -> None:
     }
     assert (buffer(plan, "s").start, buffer(plan, "s").end) == (0, 3)
     assert buffer(plan, "t").end == 3  # the next state is copied after the last step
-    assert overlaps(plan) == {("x", "t")}
+    assert in_place(plan) == {("x", "t")}
     ((state, name),) = plan.initial_states.items()
     assert state.name == "s"
     np.testing.assert_array_equal(plan.constants[name], [1, 2, 3, 4])
