@@ -83,6 +83,51 @@ class Arena:
                 elif (first, second) in sharing:
                     yield sharing[first, second]
 
+    def components(self) -> Iterator[tuple[Sequence[int], "Arena"]]:
+        """Yield the arena in parts that no pair connects, each with the indices of its buffers."""
+        parent = list(range(len(self.buffers)))
+
+        def root(i: int) -> int:
+            while parent[i] != i:
+                parent[i] = parent[parent[i]]
+                i = parent[i]
+            return i
+
+        for pair in self.sharing:
+            parent[root(pair.first)] = root(pair.second)
+        for i, others in enumerate(self.apart):
+            for j in others:
+                if j < i:
+                    parent[root(i)] = root(j)
+        groups: dict[int, list[int]] = {}
+        for i in range(len(self.buffers)):
+            groups.setdefault(root(i), []).append(i)
+        for group in groups.values():
+            yield group, self._part(group)
+
+    def _part(self, indices: Sequence[int]) -> "Arena":
+        if len(indices) == len(self.buffers):
+            return self
+        index = {i: k for k, i in enumerate(indices)}
+        apart = tuple([index[j] for j in self.apart[i]] for i in indices)
+        sharing = tuple(
+            BufferPair(index[pair.first], index[pair.second], pair.gaps)
+            for pair in self.sharing
+            if pair.first in index
+        )
+        return Arena(
+            buffers=tuple(self.buffers[i] for i in indices),
+            apart=apart,
+            sharing=sharing,
+            pair_count=sum(map(len, apart)) // 2 + len(sharing),
+            in_place={
+                index[i]: {index[j] for j in others if j in index}
+                for i, others in self.in_place.items()
+                if i in index
+            },
+            granule=self.granule,
+        )
+
     def live_at_starts(self) -> Iterator[tuple[int, dict[int, Span]]]:
         """Yield each step at which a span begins, with the step's spans by index of the buffer.
 
