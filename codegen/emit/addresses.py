@@ -70,20 +70,26 @@ class Addresses:
                 return f"&{constant}"
             case InFlash(constant, offsets):
                 return constant + _iteration_terms(offsets, 1)
-            case InBuffer(buffer, dtype, offsets=offsets):
-                return self.of_buffer(buffer) + _iteration_terms(offsets, dtype.size)
+            case InBuffer(buffer, dtype, offsets=offsets, start=start):
+                first = f" + {start * dtype.size}" if start else ""
+                return self.of_buffer(buffer) + first + _iteration_terms(offsets, dtype.size)
 
     def same(self, a: Argument, b: Argument) -> bool:
         """Return whether two arguments have the same address."""
         return self._place(a) == self._place(b)
 
+    def distance(self, first: Argument, second: Argument) -> int:
+        """Return the bytes from one address to another in the same memory."""
+        return self._place(second)[1] - self._place(first)[1]
+
     def _place(self, argument: Argument) -> tuple[str, int, str]:
         match argument:
             case InFlash(constant, offsets):
                 return constant, 0, _iteration_terms(offsets, 1)
-            case InBuffer(buffer, dtype, offsets=offsets):
+            case InBuffer(buffer, dtype, offsets=offsets, start=start):
                 place = self._plan[buffer]
-                return place.memory, place.offset, _iteration_terms(offsets, dtype.size)
+                offset = place.offset + start * dtype.size
+                return place.memory, offset, _iteration_terms(offsets, dtype.size)
 
 
 def _macros(plan: arena.Plan) -> Mapping[str, BufferOffset]:

@@ -12,6 +12,8 @@ from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.schedule.schedule import (
     Actions,
     Argument,
+    BandCall,
+    BandedSegment,
     Branch,
     Call,
     InBuffer,
@@ -19,6 +21,7 @@ from smelt.codegen.schedule.schedule import (
     Move,
     Repeat,
     SetLength,
+    Shift,
     Step,
 )
 from smelt.codegen.text.layout import comment, laid_out
@@ -35,13 +38,15 @@ class Statements:
     Attributes:
         text: C, indented as the body of a function.
         uses_arena: Whether they use the variable `arena` outside of the macro `STEP_DONE`.
-        copies: Whether they call `memcpy`.
+        copies: Whether they call `memcpy` or `memmove`.
+        moves_up: Whether they call `move_up`, a function of the network's own.
         calls: The index of the called step by the number of the line in `text`, from 0.
     """
 
     text: str
     uses_arena: bool
     copies: bool
+    moves_up: bool
     calls: Mapping[int, int]
 
 
@@ -62,7 +67,8 @@ def statements_of(
         if isinstance(line, _CallStatement):
             calls[len(lines)] = line.step
         lines += laid_out(line).split("\n")
-    return Statements("\n".join(lines), writer.uses_arena, writer.copies, calls)
+    text = "\n".join(lines)
+    return Statements(text, writer.uses_arena, writer.copies, writer.moves_up, calls)
 
 
 class _CallStatement(str):
@@ -86,6 +92,7 @@ class _Writer:
         self._device = device
         self.uses_arena = False
         self.copies = False
+        self.moves_up = False
 
     def actions(self, actions: Actions, pad: str) -> list[str]:
         """Return the lines of steps and copies, with an empty line between steps."""
@@ -96,6 +103,9 @@ class _Writer:
                 continue
             if lines:
                 lines.append("")
+            if isinstance(action, BandedSegment):
+                lines += self._segment(action, pad)
+                continue
             lines.append(comment(f"{action.index}: {c_comment(comment_of(action))}", pad))
             lines += self._step(action, pad)
         return lines
@@ -145,6 +155,44 @@ class _Writer:
             f"{pad}for (int32_t {row} = 0; {row} < {limit}; {advance}) {{",
             call,
             f"{pad}}}",
+        ]
+
+    def _segment(self, segment: BandedSegment, pad: str) -> list[str]:
+        """Return the turns of a segment: a loop for each phase of several turns."""
+        lines = [
+            comment(f"{layer.index}: {c_comment(comment_of(layer))}", pad)
+            for layer in segment.layers
+        ]
+        first = 1
+        for phase in segment.phases:
+            turns = (
+                f"Turn {first}" if phase.turns == 1 else f"Turns {first}-{first + phase.turns - 1}"
+            )
+            lines.append(f"{pad}/* {turns} */")
+            inner = pad
+            if phase.turns > 1:
+                i, inner = phase.counter, pad + _INDENT
+                lines.append(f"{pad}for (int32_t {i} = 0; {i} < {phase.turns}; ++{i}) {{")
+            for action in phase.actions:
+                lines += self._band_action(action, inner)
+            if phase.turns > 1:
+                lines.append(f"{pad}}}")
+            first += phase.turns
+        return lines
+
+    def _band_action(self, action: BandCall | Shift, pad: str) -> list[str]:
+        if isinstance(action, Shift):
+            band = self._addresses.of_buffer(action.buffer)
+            target, source = (
+                f"{band} + {offset}" if offset else band
+                for offset in (action.target, action.source)
+            )
+            return [pad + self._moved(target, source, action.bytes, action.target - action.source)]
+        call = self._called(action.function, action.arguments, pad)
+        result = self._addresses.of(action.result)
+        return [
+            _CallStatement.of(call, action.step),
+            f"{pad}STEP_DONE({action.step}, {result}, {action.bytes});",
         ]
 
     def _branch(self, step: Branch, pad: str) -> list[str]:
@@ -203,10 +251,23 @@ class _Writer:
         if move.bytes == 1:
             cast = "(uint8_t)" if isinstance(move.source, InFlash) else ""
             copied = f"*({target}) = {cast}*({source});"
-        else:
+        elif move.apart:
             self.copies = True
             copied = f"memcpy({target}, {source}, {move.bytes});"
+        else:
+            distance = self._addresses.distance(move.source, move.target)
+            copied = self._moved(target, source, move.bytes, distance)
         return [f"{pad}{copied} /* '{c_comment(move.comment)}' */"]
+
+    def _moved(self, target: str, source: str, count: int, distance: int) -> str:
+        """Return the statement that moves bytes up by a distance, or down if it is negative.
+
+        `memmove` of newlib moves overlapping bytes up one by one, but down in words.
+        """
+        self.copies = True
+        up = 0 < distance < count
+        self.moves_up |= up
+        return f"{'move_up' if up else 'memmove'}({target}, {source}, {count});"
 
     def _called(self, function: str, arguments: Sequence[Argument], pad: str) -> str:
         return f"{pad}{function}({', '.join(map(self._argument, arguments))});"

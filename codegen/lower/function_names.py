@@ -58,6 +58,9 @@ def details(node: Node, call: KernelCall) -> dict[str, str]:
     if not _shared(call):
         windows = isinstance(node.op, Conv2D | DepthwiseConv2D | Pool2D)
         found["size"] = f"out{y.shape[1]}x{y.shape[2]}" if windows else f"n{y.size}"
+        if windows:
+            (top, bottom), (left, right) = node.op.padding
+            found["padding"] = f"pad{top}_{bottom}_{left}_{right}"
     return found
 
 

@@ -1,8 +1,8 @@
-"""Kernels whose buffers fit into an arena: for `--optimize ram`, boards and `--max-ram`."""
+"""Kernels and segments that fit into an arena: for `--optimize ram`, boards and `--max-ram`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from smelt.codegen import arena
@@ -10,10 +10,18 @@ from smelt.codegen.lower.kernel import Scratch
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import ARENA, Schedule
 from smelt.codegen.schedule.steps import Call, InBuffer
+from smelt.codegen.segments.choose import SegmentSearch
+from smelt.codegen.segments.turns import Turns
 from smelt.ir import Node
 
-Scheduling = Callable[[Partitioner], Schedule]
-"""Returns the schedule with the kernels that a partitioner chooses."""
+Scheduling = Callable[[Partitioner, Sequence[Turns]], Schedule]
+"""Returns the schedule with the kernels that a partitioner chooses, and with segments."""
+
+_MOST_PLANS = 12
+"""How many times segments are searched for and planned until they fit into a limit."""
+
+_STEPS = 64
+"""A limit that no segments fit into grows by this fraction of itself."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Fitting:
     @property
     def cycles(self) -> int | None:
         """The estimated cycles of an inference; None if a step has no estimate."""
-        cycles = [step.choice.taken.cycles for step in self.schedule.calls]
+        cycles = [step.cycles for step in self.schedule.calls]
         return None if None in cycles else sum(filter(None, cycles))
 
     def notes(self) -> Iterator[str]:
@@ -47,30 +55,102 @@ class Fitting:
             ours, theirs = self.cycles, self.preferred.cycles
             more = ours / theirs - 1 if ours and theirs else 0
             cost = f": an estimated {more:.1%} more cycles" if more >= 0.001 else ""
+            banded = sum(step.bands is not None for step in self.schedule.calls)
+            way = (
+                f"{banded} layers are computed in bands of rows, which"
+                if banded
+                else "others are used that"
+            )
             yield (
-                f"the preferred kernels need an arena of {self.preferred.bytes:,} bytes; others "
-                f"are used that need {self.bytes:,}{cost}"
+                f"the preferred kernels need an arena of {self.preferred.bytes:,} bytes; {way} "
+                f"need {self.bytes:,}{cost}"
             )
 
+    def highest(self, slots: range) -> int:
+        """Return the end of the highest buffer that is live in some slots, in bytes."""
+        return max(
+            placed.offset + placed.size
+            for placed in self.plan.placements
+            if placed.memory == ARENA and placed.start < slots.stop and slots.start < placed.end
+        )
 
-def kernels_that_fit(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
+    def better_than(self, other: Fitting, limit: int) -> bool:
+        """Return whether this fits and the other does not, or is faster, or is smaller."""
+        return self._rank(limit) < other._rank(limit)
+
+    def _rank(self, limit: int) -> tuple[int, int, int]:
+        return max(self.bytes - limit, 0), self.cycles or 0, self.bytes
+
+
+def kernels_that_fit(
+    scheduled: Scheduling, partitioner: Partitioner, search: SegmentSearch | None
+) -> Fitting:
     """Return the preferred kernels if they fit into the memory of the arena, else others that fit.
 
     If none fit, the result has the smallest arena, which is too large.
+
+    Args:
+        scheduled: Makes schedules.
+        partitioner: Chooses the preferred kernels.
+        search: Finds segments; None if the graph can have none.
     """
     preferred = _fitting(scheduled, partitioner)
     limit = preferred.schedule.problem.memory(ARENA).size
     if limit is None or preferred.bytes <= limit:
         return preferred
-    return replace(_kernels_within(scheduled, partitioner, limit), preferred=preferred)
+    return replace(_within(scheduled, partitioner, search, limit), preferred=preferred)
 
 
-def kernels_for_smallest_arena(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
-    """Return the preferred ones of the kernels that fit into the smallest arena.
+def kernels_for_smallest_arena(
+    scheduled: Scheduling, partitioner: Partitioner, search: SegmentSearch | None
+) -> Fitting:
+    """Return the fastest of the kernels and segments that fit into the smallest arena."""
+    return _within(scheduled, partitioner, search, 0)
 
-    The arena is the smallest if every call takes the least scratch.
+
+def _within(
+    scheduled: Scheduling, partitioner: Partitioner, search: SegmentSearch | None, limit: int
+) -> Fitting:
+    """Return kernels, in segments if need be, that fit into `limit` bytes or the smallest arena."""
+    whole = _kernels_within(scheduled, partitioner, limit)
+    if search is None:
+        return whole
+    limit = max(limit, search.smallest())
+    banded: Fitting | None = None
+    while limit < whole.bytes and banded is None:
+        banded = _segments_within(scheduled, partitioner, search, limit)
+        limit += max(limit // _STEPS, 1)
+    if banded is not None and banded.better_than(whole, limit):
+        return banded
+    return whole
+
+
+def _segments_within(
+    scheduled: Scheduling, partitioner: Partitioner, search: SegmentSearch, limit: int
+) -> Fitting | None:
+    """Return the fastest segments that fit into `limit` bytes, or None if none were found.
+
+    The search does not know the gaps between buffers. It is told which segments need more memory
+    than it expected, and searches again.
     """
-    return _kernels_within(scheduled, partitioner, 0)
+    for _ in range(_MOST_PLANS):
+        parts = search.fastest(limit)
+        if parts is None or not parts.segments:
+            return None
+        for moving in (False, True):
+            segments = parts.turns(search.nodes, moving=moving)
+            limited = replace(partitioner.limited(), scratch_limits=parts.scratch(segments))
+            found = _fitting(scheduled, limited, segments)
+            if found.bytes <= limit:
+                return found
+        actions = found.schedule.segments
+        needed = [found.highest(action.slots) for action in actions]
+        if max(needed) <= limit:
+            return None
+        for part, bytes_ in zip(parts.segments, needed, strict=True):
+            if bytes_ > limit:
+                search.require(part, bytes_)
+    return None
 
 
 def _kernels_within(scheduled: Scheduling, partitioner: Partitioner, limit: int) -> Fitting:
@@ -100,8 +180,10 @@ def _kernels_within(scheduled: Scheduling, partitioner: Partitioner, limit: int)
     return smallest
 
 
-def _fitting(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
-    schedule = scheduled(partitioner)
+def _fitting(
+    scheduled: Scheduling, partitioner: Partitioner, segments: Sequence[Turns] = ()
+) -> Fitting:
+    schedule = scheduled(partitioner, segments)
     return Fitting(schedule, arena.plan(schedule.problem))
 
 

@@ -1,10 +1,13 @@
-"""Buffer lifetimes in slots of time, and which buffers may be written over another."""
+"""Buffer lifetimes in slots of time, and the overlaps that they allow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from smelt.codegen import arena
 
@@ -30,6 +33,8 @@ class Lifetimes:
         self._sizes: dict[str, int] = {}
         self._first: dict[str, int] = {}
         self._end: dict[str, int] = {}
+        self._uses: dict[str, list[arena.Span]] = {}
+        self._held: dict[str, list[arena.Span]] = {}
         self._reuses: list[Reuse] = []
 
     def slot(self, name: str) -> int:
@@ -52,14 +57,32 @@ class Lifetimes:
 
     def use(self, buffer: str, time: int) -> None:
         """Record that the buffer is read or written in slot `time`."""
+        self.use_part(buffer, time, 0, self._sizes[buffer])
+
+    def use_part(self, buffer: str, time: int, low: int, high: int) -> None:
+        """Record that the bytes from `low` to `high - 1` are read or written in slot `time`.
+
+        If a buffer is used in parts, each byte is live from its first to its last use only.
+        """
+        self._uses.setdefault(buffer, []).append(arena.Span(time, time + 1, low, high))
         self._first.setdefault(buffer, time)
         self._end[buffer] = max(self._end.get(buffer, 0), time + 1)
+
+    def hold(self, buffer: str, start: int, end: int, low: int, high: int) -> None:
+        """Record that exactly these bytes are live in the slots from `start` to `end - 1`.
+
+        For bands and their scratch, of which this describes all uses, in the order of time.
+        """
+        held = self._held.setdefault(buffer, [])
+        held.append(arena.Span(start, end, low, high))
+        self._first.setdefault(buffer, start)
+        self._end[buffer] = end
 
     def repeat(self, head: int, tail: int) -> None:
         """Mark slots `head` to `tail` as a loop: buffers that it reads stay live to its end."""
         for buffer, first in self._first.items():
             if first <= head and self._end[buffer] > head + 1:
-                self._end[buffer] = max(self._end[buffer], tail + 1)
+                self.use(buffer, tail)
 
     def allow(self, reuse: Reuse) -> None:
         """Record where a buffer may be written over another."""
@@ -68,8 +91,30 @@ class Lifetimes:
     def buffers(self, memory: str, alignment: int) -> Iterator[arena.Buffer]:
         """Yield the used buffers in order of their first use."""
         for name, first in self._first.items():
-            size = self._sizes[name]
-            yield arena.Buffer(name, size, first, self._end[name], (memory,), alignment)
+            size, end = self._sizes[name], self._end[name]
+            spans = self._spans(name)
+            yield arena.Buffer(name, size, first, end, (memory,), alignment, spans=spans)
+
+    def _spans(self, name: str) -> tuple[arena.Span, ...]:
+        """Return the live bytes of a buffer; nothing if all bytes are live all the time."""
+        if name in self._held:
+            return _joined(self._held[name])
+        uses = self._uses[name]
+        if all((use.low, use.high) == (0, self._sizes[name]) for use in uses):
+            return ()
+        edges = sorted({0, self._sizes[name], *(e for use in uses for e in (use.low, use.high))})
+        first = np.full(len(edges) - 1, len(self.slots) + 1)
+        last = np.full(len(edges) - 1, -1)
+        for use in uses:
+            part = slice(bisect_left(edges, use.low), bisect_left(edges, use.high))
+            np.minimum(first[part], use.start, out=first[part])
+            np.maximum(last[part], use.start, out=last[part])
+        spans: list[arena.Span] = []
+        for slot in range(self._first[name], self._end[name]):
+            live: list[int] = np.flatnonzero((first <= slot) & (slot <= last)).tolist()
+            if live:
+                spans.append(arena.Span(slot, slot + 1, edges[live[0]], edges[live[-1] + 1]))
+        return _joined(spans)
 
     def in_place(self, fixed: AbstractSet[str]) -> tuple[arena.InPlace, ...]:
         """Return the pairs of buffers that may be written in place; neither is `fixed`.
@@ -86,3 +131,15 @@ class Lifetimes:
             and not fixed & {reuse.source, reuse.target}
         }
         return tuple(found.values())
+
+
+def _joined(spans: Sequence[arena.Span]) -> tuple[arena.Span, ...]:
+    """Return the spans, with neighbors that hold the same bytes joined."""
+    found: list[arena.Span] = []
+    for span in spans:
+        last = found[-1] if found else None
+        if last and (last.end, last.low, last.high) == (span.start, span.low, span.high):
+            found[-1] = replace(last, end=span.end)
+        elif span.low < span.high:
+            found.append(span)
+    return tuple(found)

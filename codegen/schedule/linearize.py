@@ -14,6 +14,7 @@ from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.partition.candidates import Choice
 from smelt.codegen.passes.loops import in_safe_order, is_read, kept, root_of, written_early
 from smelt.codegen.passes.run_time_rows import Rows
+from smelt.codegen.schedule.banded import SegmentLinearizer
 from smelt.codegen.schedule.lifetimes import Lifetimes
 from smelt.codegen.schedule.locations import (
     Places,
@@ -27,6 +28,7 @@ from smelt.codegen.schedule.shared_symbols import Constants, Functions
 from smelt.codegen.schedule.steps import (
     Actions,
     Argument,
+    BandedSegment,
     Branch,
     Call,
     FallbackCall,
@@ -36,6 +38,7 @@ from smelt.codegen.schedule.steps import (
     SetLength,
     Step,
 )
+from smelt.codegen.segments.turns import Turns, nodes_of
 from smelt.ir import DType, Graph, Node, TensorType, Value
 from smelt.ops.control.branches import If, Loop, While
 from smelt.ops.control.repeated_graph import RepeatedGraph
@@ -68,6 +71,7 @@ class Linearizer:
         constants: Constants,
         lifetimes: Lifetimes,
         rows: Callable[[Node], Rows | None],
+        segments: Sequence[Turns] = (),
         fallback: Callable[[Node], Choice] | None = None,
     ) -> None:
         """Set up.
@@ -78,6 +82,7 @@ class Linearizer:
             constants: Collects the constant arrays.
             lifetimes: Collects slots, buffers and lifetimes.
             rows: Returns how a node is computed row by row, or None.
+            segments: The segments of the outermost graph.
             fallback: Returns the CPU's kernel for a node of an accelerator; None for no fallback.
         """
         self._choose = choose
@@ -86,6 +91,8 @@ class Linearizer:
         self._lifetimes = lifetimes
         self._places = Places(constants, lifetimes)
         self._rows = rows
+        self._segments = {turns.segment.nodes[0]: turns for turns in segments}
+        self._in_segments = nodes_of(segments)
         self._count = 0
 
     def actions(
@@ -96,8 +103,12 @@ class Linearizer:
         `scope` has the locations of the inputs; the locations of all other values are added to it.
         """
         around = around or _Surroundings()
-        actions: list[Step | Move] = []
+        actions: list[Step | Move | BandedSegment] = []
         for node in graph.nodes:
+            if node in self._segments:
+                actions += self._segment(self._segments[node], scope)
+            if node in self._in_segments:
+                continue
             match node.op:
                 case op if op.is_view:
                     scope[node.output] = view_of(scope, node.input(0))
@@ -112,6 +123,14 @@ class Linearizer:
                 case _:
                     actions.append(self._call(node, scope, around))
         return tuple(actions)
+
+    def _segment(self, turns: Turns, scope: ValueViews) -> list[Move | BandedSegment]:
+        moves = [self._places.relocate(value, scope) for value in turns.moved]
+        indices = {node: self._next() for node in turns.segment.nodes}
+        segment = SegmentLinearizer(
+            turns, indices, self._choose, self._functions, self._lifetimes, self._places
+        )
+        return [*moves, segment.action(scope)]
 
     # --- one node --------------------------------------------------------------------------------
 

@@ -17,10 +17,14 @@ from smelt.ops.control.repeated_graph import Order, RepeatedGraph
 
 @dataclass(frozen=True)
 class ValueView:
-    """The location of a value: a buffer name or a constant, and the slice of it in a loop."""
+    """The location of a value: a buffer name or a constant, and the slice of it in a loop.
+
+    The slice begins `start` elements after the first one.
+    """
 
     place: str | Value
     offsets: tuple[IterationOffset, ...] = ()
+    start: int = 0
 
 
 ValueViews = dict[Value, ValueView]
@@ -122,10 +126,29 @@ class Places:
             value.name,
         )
 
+    def relocate(self, value: Value, scope: ValueViews) -> Move:
+        """Return a move of a tensor to a new buffer; `scope` has the new location afterwards.
+
+        The buffers may overlap, because the old one is no longer live once the new one is.
+        """
+        source = view_of(scope, value)
+        self.use(source, self._lifetimes.slot(f"before the move of {value.name}"))
+        scope[value] = target = ValueView(
+            self._lifetimes.buffer(f"moved {value.name}", value.type.bytes)
+        )
+        self.use(target, self._lifetimes.slot(f"move of {value.name}"))
+        return Move(
+            self.argument(source, value.type, "move", "source"),
+            self.target(target, value.type),
+            value.type.bytes,
+            value.name,
+            apart=False,
+        )
+
     def argument(self, view: ValueView, type_: TensorType, owner: str, role: str) -> Argument:
         """Return the pointer to a value that is read; a constant is named by its owner and role."""
         if isinstance(view.place, str):
-            return InBuffer(view.place, type_.dtype, constant=True, offsets=view.offsets)
+            return InBuffer(view.place, type_.dtype, True, view.offsets, view.start)
         name = self._constants.add(owner, role, view.place.name, view.place.array)
         return InFlash(name, view.offsets)
 
@@ -133,7 +156,7 @@ class Places:
         """Return the pointer to a value that is written."""
         if not isinstance(view.place, str):
             raise TypeError(f"constant {view.place.name} cannot be written")
-        return InBuffer(view.place, type_.dtype, constant=False, offsets=view.offsets)
+        return InBuffer(view.place, type_.dtype, False, view.offsets, view.start)
 
     def operand(
         self, operand: Operand, node: Node, owner: str, time: int, scope: ValueViews

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,8 @@ from smelt.codegen.schedule.shared_symbols import Constants, Functions
 from smelt.codegen.schedule.steps import (
     Actions,
     Argument,
+    BandCall,
+    BandedSegment,
     Branch,
     Call,
     Function,
@@ -28,10 +30,12 @@ from smelt.codegen.schedule.steps import (
     Move,
     Repeat,
     SetLength,
+    Shift,
     Step,
     StructType,
     flatten,
 )
+from smelt.codegen.segments.turns import Turns
 from smelt.errors import DoesNotFit
 from smelt.ir import Array, Graph, Node, Value
 from smelt.ops.control.run_time_length import LengthOf
@@ -81,6 +85,11 @@ class Schedule:
         return tuple(step for step in self.steps if isinstance(step, Call))
 
     @property
+    def segments(self) -> tuple[BandedSegment, ...]:
+        """The layers that are computed together, a few rows at a time."""
+        return tuple(action for action in self.actions if isinstance(action, BandedSegment))
+
+    @property
     def alignment(self) -> int:
         """The largest alignment of all memories, in bytes."""
         return max(memory.alignment for memory in self.problem.memories)
@@ -94,6 +103,7 @@ def schedule(
     prefix: str,
     keep_inputs: bool = False,
     max_ram: int | None = None,
+    segments: Sequence[Turns] = (),
     fallback: Partitioner | None = None,
     device: DeviceFunctions[Any] | None = None,
 ) -> Schedule:
@@ -106,6 +116,7 @@ def schedule(
         prefix: The prefix of every C identifier.
         keep_inputs: Whether an inference must leave its inputs unchanged.
         max_ram: The bytes that arena and states may take together; None for all of the platform.
+        segments: Nodes that are computed together, a few rows at a time.
         fallback: Chooses the fallback call for every node of an accelerator; None for no fallback.
         device: Collects the code for an accelerator.
 
@@ -120,13 +131,14 @@ def schedule(
     for value in graph.inputs:
         lifetimes.use(_buffer(scope, value), 0)
     rows = rows_of(graph)
-    choices = _choices(graph, partitioner, rows)
+    choices = _choices(graph, partitioner, rows, segments)
     linearizer = Linearizer(
         lambda node: choices.get(node) or partitioner.explained(node),
         functions,
         constants,
         lifetimes,
         rows,
+        segments,
         None if fallback is None else fallback.choose,
     )
     actions = linearizer.actions(graph, scope)
@@ -154,16 +166,22 @@ def schedule(
 
 
 def _choices(
-    graph: Graph, partitioner: Partitioner, rows: Callable[[Node], Rows | None]
+    graph: Graph,
+    partitioner: Partitioner,
+    rows: Callable[[Node], Rows | None],
+    segments: Sequence[Turns],
 ) -> dict[Node, Choice]:
     """Return the kernel choice of each layer, after layers with equal bodies are merged.
 
-    Layers that are computed row by row are left out: they have their own bodies.
+    A layer of a segment counts as the nodes that compute its rows. Layers that are computed row by
+    row because of a run-time length are left out: they have their own bodies.
     """
+    banded = {node: tuple(c) for turns in segments for node, c in turns.band_nodes().items()}
     called = (
-        node
+        part
         for node in (*graph.nodes, *nodes_inside(graph))
         if not (node.op.is_view or node.op.subgraphs or isinstance(node.op, LengthOf))
+        for part in banded.get(node, (node,))
     )
     chosen = {node: partitioner.explained(node) for node in called if rows(node) is None}
     return share(chosen, partitioner.request.optimize)
@@ -245,6 +263,8 @@ __all__ = [
     "STATE",
     "Actions",
     "Argument",
+    "BandCall",
+    "BandedSegment",
     "Branch",
     "Call",
     "Function",
@@ -254,6 +274,7 @@ __all__ = [
     "Repeat",
     "Schedule",
     "SetLength",
+    "Shift",
     "Step",
     "StructType",
     "require_weights_fit",

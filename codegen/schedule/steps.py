@@ -26,12 +26,13 @@ class IterationOffset:
 
 @dataclass(frozen=True)
 class InBuffer:
-    """An argument that points into a planned buffer."""
+    """An argument that points into a planned buffer, `start` elements from its first one."""
 
     buffer: str
     dtype: DType
     constant: bool
     offsets: tuple[IterationOffset, ...] = ()
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,13 +130,40 @@ class FallbackCall:
 
 
 @dataclass(frozen=True)
+class BandedWork:
+    """How a layer of a segment is computed.
+
+    Attributes:
+        rows: The rows that a turn makes.
+        turns: The turns of the segment.
+        reverse: Whether the last rows are made first.
+        choices: The kernel for each number of rows and kind of padding, with the number of calls.
+    """
+
+    rows: int
+    turns: int
+    reverse: bool
+    choices: tuple[tuple[Choice, int], ...]
+
+    @property
+    def cycles(self) -> int | None:
+        """The estimated cycles of an inference; None if a kernel has no estimate."""
+        known = [(choice.taken.cycles, count) for choice, count in self.choices]
+        return None if any(c is None for c, _ in known) else sum((c or 0) * n for c, n in known)
+
+
+@dataclass(frozen=True)
 class Move:
-    """A copy of `bytes` bytes; a no-op if the plan assigns source and target the same address."""
+    """A copy of `bytes` bytes; a no-op if the plan assigns source and target the same address.
+
+    Unless `apart`, source and target may overlap.
+    """
 
     source: Argument
     target: InBuffer
     bytes: int
     comment: str
+    apart: bool = True
 
 
 @dataclass(frozen=True)
@@ -166,6 +194,8 @@ class Call(_StepBase):
         arguments: The arguments of the function.
         rows: The loop around the call, if the function computes a few rows of a run-time length.
         fallback: The CPU's call for a step of an accelerator, if requested.
+        bands: How the layer is computed in bands, if it is in a segment. Then `choice`, `function`
+            and `arguments` are those of most calls, and `slot` is the first slot.
     """
 
     slot: int
@@ -174,6 +204,18 @@ class Call(_StepBase):
     arguments: tuple[Argument, ...]
     rows: RowLoop | None = None
     fallback: FallbackCall | None = None
+    bands: BandedWork | None = None
+
+    @property
+    def cycles(self) -> int | None:
+        """The estimated cycles of an inference; None if a kernel has no estimate."""
+        return self.choice.taken.cycles if self.bands is None else self.bands.cycles
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The bytes of scratch of its largest call."""
+        choices = (self.choice,) if self.bands is None else (c for c, _ in self.bands.choices)
+        return max(choice.taken.call.scratch_bytes for choice in choices)
 
     @property
     def call(self) -> KernelCall:
@@ -240,7 +282,79 @@ class Repeat(_StepBase):
 Step = Call | SetLength | Branch | Repeat
 """The action that computes one node."""
 
-Actions = tuple[Step | Move, ...]
+
+@dataclass(frozen=True)
+class BandCall:
+    """A call that computes a few rows of a layer's result.
+
+    Attributes:
+        step: The index of the layer's step.
+        node: The node that computes these rows.
+        choice: The kernel for these rows.
+        function: The name of the C function.
+        arguments: The arguments of the function.
+        result: The rows that the call makes, and their size in bytes.
+        slots: The slot of time of each turn.
+        reverse: Whether the calls of a layer make its last rows first.
+    """
+
+    step: int
+    node: Node
+    choice: Choice
+    function: str
+    arguments: tuple[Argument, ...]
+    result: InBuffer
+    bytes: int
+    slots: tuple[int, ...]
+    reverse: bool
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Moves `bytes` bytes of a band from offset `source` to `target`; they may overlap."""
+
+    buffer: str
+    source: int
+    target: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Consecutive turns of a segment that execute the same calls.
+
+    Attributes:
+        counter: The C variable that counts the turns from 0.
+        turns: The number of turns.
+        actions: The actions of each turn, in order.
+    """
+
+    counter: str
+    turns: int
+    actions: tuple[BandCall | Shift, ...]
+
+
+@dataclass(frozen=True)
+class BandedSegment:
+    """Computes several layers together, a few rows at a time.
+
+    Attributes:
+        layers: The steps of the layers.
+        phases: The turns in order.
+    """
+
+    layers: tuple[Call, ...]
+    phases: tuple[Phase, ...]
+
+    @property
+    def slots(self) -> range:
+        """The slots of time of its calls."""
+        calls = (a for phase in self.phases for a in phase.actions if isinstance(a, BandCall))
+        slots = [slot for call in calls for slot in call.slots]
+        return range(min(slots), max(slots) + 1)
+
+
+Actions = tuple[Step | Move | BandedSegment, ...]
 """The actions of an inference, or of a part of it, in order."""
 
 
@@ -248,6 +362,9 @@ def flatten(actions: Actions) -> Iterator[Step]:
     """Yield every step of a sequence by rising `index`: a branch or loop before its inner steps."""
     for action in actions:
         if isinstance(action, Move):
+            continue
+        if isinstance(action, BandedSegment):
+            yield from action.layers
             continue
         yield action
         match action:

@@ -170,34 +170,39 @@ def _may_break(code: str, bracket: int) -> bool:
 
 
 def _at_operators(code: str, pad: str, inner: str) -> list[str]:
-    """Break an expression into lines that end with an operator, or begin with `?` or `:`."""
+    """Break an expression into lines that end with an operator, or begin with `?` or `:`.
+
+    Operators inside of brackets are used only if there is no other place.
+    """
     if len(pad) + len(code) <= COLUMNS:
         return [pad + code]
-    for operator in _OPERATORS:
-        places = [at for at in _top_level(code, operator) if len(pad) + at < COLUMNS - 2]
-        if places:
-            at = places[-1]
-            first = code[:at] if operator in (" ? ", " : ") else code[: at + len(operator)].rstrip()
-            rest = code[len(first) :].lstrip()
-            return [pad + first, *_at_operators(rest, inner, inner)]
+    for level in (0, 1):
+        for operator in _OPERATORS:
+            places = [at for at in _at_level(code, operator, level) if len(pad) + at < COLUMNS - 2]
+            if places:
+                at, leads = places[-1], operator in (" ? ", " : ")
+                first = code[:at] if leads else code[: at + len(operator)].rstrip()
+                rest = code[len(first) :].lstrip()
+                further = inner if level == 0 else pad + _INDENT
+                return [pad + first, *_at_operators(rest, further, further)]
     return [pad + code]
 
 
 def _split(text: str, separator: str) -> Iterator[str]:
     """Yield the parts between separators outside of all brackets, each with its separator."""
     begin = 0
-    for at in _top_level(text, separator):
+    for at in _at_level(text, separator):
         yield text[begin : at + 1].strip()
         begin = at + 1
     yield text[begin:].strip()
 
 
-def _top_level(text: str, wanted: str) -> list[int]:
-    """Return the indices at which a string occurs outside of all brackets."""
+def _at_level(text: str, wanted: str, level: int = 0) -> list[int]:
+    """Return the indices at which a string occurs inside `level` brackets."""
     depth, found = 0, list[int]()
     for i, c in enumerate(text):
         depth += (c in _BRACKETS) - (c in ")}]")
-        if depth == 0 and text.startswith(wanted, i):
+        if depth == level and text.startswith(wanted, i):
             found.append(i)
     return found
 

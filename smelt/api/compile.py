@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,10 @@ from smelt.codegen.partition.scratch import scratch_limits
 from smelt.codegen.passes import run_passes
 from smelt.codegen.passes.channels.removal_report import RemovalReport
 from smelt.codegen.schedule.fitting import Fitting, kernels_for_smallest_arena, kernels_that_fit
+from smelt.codegen.schedule.replay import replay
 from smelt.codegen.schedule.schedule import Schedule, require_weights_fit, schedule
+from smelt.codegen.segments.choose import SegmentSearch, can_have_segments
+from smelt.codegen.segments.turns import Turns
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.frontend import load as load_model
@@ -221,7 +224,7 @@ def _scheduled(
     """Return the steps of an inference and the plan of their buffers."""
     accelerator = accelerator_of(platform.target)
 
-    def scheduled(partitioner: Partitioner) -> Schedule:
+    def scheduled(partitioner: Partitioner, segments: Sequence[Turns]) -> Schedule:
         return schedule(
             graph,
             platform,
@@ -229,12 +232,16 @@ def _scheduled(
             prefix=c_name(title),
             keep_inputs=options.keep_inputs,
             max_ram=options.max_ram,
+            segments=segments,
             fallback=partitioner.on_cpu() if options.cpu_fallback else None,
             device=None if accelerator is None else accelerator.functions(),
         )
 
+    search = None
+    if accelerator is None and can_have_segments(graph):
+        search = SegmentSearch(graph, partitioner, keep_inputs=options.keep_inputs)
     fit = kernels_for_smallest_arena if options.optimize == "ram" else kernels_that_fit
-    return fit(scheduled, partitioner)
+    return fit(scheduled, partitioner, search)
 
 
 def _require_fit(scheduled: Schedule, plan: arena.Plan, platform: Platform) -> None:
@@ -244,6 +251,8 @@ def _require_fit(scheduled: Schedule, plan: arena.Plan, platform: Platform) -> N
         DoesNotFit: the board, or `--max-ram`, has too little memory.
     """
     arena.validate(scheduled.problem, plan)
+    if scheduled.segments:
+        replay(scheduled, plan)
     arena.require_fit(scheduled.problem, plan)
     require_weights_fit(scheduled, platform)
 

@@ -17,7 +17,7 @@ from smelt.codegen.passes import PASSES
 from smelt.codegen.passes.channels.removal_report import RemovedOperator
 from smelt.codegen.passes.context import Removal
 from smelt.codegen.schedule.schedule import ARENA, STATE
-from smelt.codegen.schedule.steps import Branch, Call, Repeat, SetLength, Step
+from smelt.codegen.schedule.steps import BandedWork, Branch, Call, Repeat, SetLength, Step
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.ir import Graph, Node
 from smelt.version import __version__
@@ -211,8 +211,9 @@ def _work(step: Step) -> Report:
                 "summary": call.summary,
                 "block": _block(call),
                 "why": step.reason,
-                "estimate": step.choice.taken.cycles,
-                "scratch": call.scratch_bytes,
+                "estimate": step.cycles,
+                "scratch": step.scratch_bytes,
+                "bands": None if step.bands is None else _bands(step.bands),
                 "candidates": [_candidate(lost) for lost in step.choice.lost],
             }
         case SetLength():
@@ -222,8 +223,14 @@ def _work(step: Step) -> Report:
         case Repeat():
             word, summary = step.word, "control flow"
     written: Report = {"backend": "c", "kernel": word, "form": "", "summary": summary}
-    unknown: Report = {"block": None, "why": "", "estimate": None, "scratch": 0, "candidates": []}
+    unknown: Report = {"block": None, "why": "", "estimate": None, "scratch": 0, "bands": None}
+    unknown["candidates"] = []
     return written | unknown
+
+
+def _bands(work: BandedWork) -> Report:
+    """Return how a layer of a segment is computed."""
+    return {"rows": work.rows, "turns": work.turns, "last_rows_first": work.reverse}
 
 
 def _candidate(candidate: Candidate) -> Report:

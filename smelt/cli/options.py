@@ -123,8 +123,8 @@ MaxRamOption = Annotated[
     str | None,
     typer.Option(
         "--max-ram",
-        help="Bytes that arena and states may take, as 20000 or 32K: choose the fastest kernels "
-        "that fit.",
+        help="Bytes that arena and states may take, as 20000 or 32K: choose the fastest way that "
+        "fits, in bands of rows if need be.",
     ),
 ]
 MaxArena = Annotated[

@@ -7,13 +7,14 @@ only prevent optimizations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from smelt.ir.activation import Activation
 from smelt.ir.axes import Axes, broadcast
 from smelt.ir.channels import ChannelRule
 from smelt.ir.homogeneity import Homogeneity
 from smelt.ir.onnx_form import OnnxForm
+from smelt.ir.row_window import RowWindow
 from smelt.ir.weights import WeightsRule
 
 if TYPE_CHECKING:
@@ -123,6 +124,25 @@ class Traits:
             axes: for each operand, the axis that its rows are counted along; None if it has none.
         """
         return self.elementwise
+
+    def row_window(self, node: Node, axis: int) -> RowWindow | None:
+        """Return the window that slides along an axis of the operands with rows; None if none does.
+
+        Operands with rows have as many dimensions as the result. By default, each row of the result
+        is computed from the same row of all of them, if `row_rule` says so.
+        """
+        y = node.outputs[0].type.shape
+        axes = [
+            axis if v is not None and v.data is None and len(v.type.shape) == len(y) else None
+            for v in node.inputs
+        ]
+        return RowWindow() if self.row_rule(node, axes) else None
+
+    def with_row_padding(self, axis: int, before: int, after: int) -> Op:
+        """Return the operator with this padding along the axis of a window of several rows."""
+        if before or after:
+            raise NotImplementedError(f"{type(self).__name__} with padding along axis {axis}")
+        return cast("Op", self)
 
     def axes_rule(self, node: Node) -> Axes | None:
         """Return which axes of operands and results correspond; None if all must stay in place.

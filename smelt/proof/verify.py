@@ -5,7 +5,7 @@ Errors name the array or function that differs in memory, or the first layer tha
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from smelt.api.artifact import Artifact
 from smelt.api.report import Report
-from smelt.boards import Device, ElfInfo
+from smelt.boards import Device, ElfInfo, Tap
 from smelt.codegen.passes.quantized.integer_arithmetic import use_integer_arithmetic
 from smelt.codegen.passes.subgraphs import everywhere
 from smelt.codegen.schedule.steps import Call
@@ -178,6 +178,43 @@ def failed(report: Mapping[str, Any], error: SmeltError, seconds: float) -> Repo
     return {**report, "verification": judged}
 
 
+class _TappedValues:
+    """Finds which elements of which tensors a device reports.
+
+    A step reports each of its results once. A layer of a segment reports its result in parts.
+    """
+
+    def __init__(self, artifact: Artifact) -> None:
+        self._steps = artifact.schedule.steps
+        self._outputs: Counter[int] = Counter()
+        self._bytes: Counter[int] = Counter()
+
+    def find(self, tap: Tap) -> tuple[Value, slice]:
+        """Return the tensor of a tap, and which elements of it the tap has.
+
+        Raises:
+            DeviceError: The step reports too much, or has no output of this size.
+        """
+        step, count = self._steps[tap.step], len(tap.data)
+        made = self._outputs[tap.step]
+        if made >= len(step.node.outputs):
+            raise DeviceError(f"the device reports step {tap.step} more than once")
+        value = step.node.outputs[made]
+        whole, size = value.type.bytes, value.type.dtype.size
+        bands = step.bands if isinstance(step, Call) else None
+        done = self._bytes[tap.step]
+        if count != whole if bands is None else done + count > whole:
+            raise DeviceError(
+                f"the device reports {count} bytes for step {tap.step}, not {whole - done}"
+            )
+        self._bytes[tap.step] = done + count
+        if done + count == whole:
+            self._outputs[tap.step] += 1
+            self._bytes[tap.step] = 0
+        first = whole - done - count if bands is not None and bands.reverse else done
+        return value, slice(first // size, (first + count) // size)
+
+
 def find_first_difference(
     artifact: Artifact,
     samples: Sequence[Sample],
@@ -208,24 +245,19 @@ def find_first_difference(
         parts = inexact(artifact.graph)
         sizes, marks = set_sizes(device, artifact.graph, samples[-1]), trace(artifact.graph)
         device.load_all(device_inputs(artifact.graph, samples[-1]))
-        counts: dict[int, int] = {}
+        taps = _TappedValues(artifact)
         for tap in device.taps(step_sizes(artifact)):
             step = artifact.schedule.steps[tap.step]
             if step.inside is not None:  # may run many times; only the enclosing step is compared
                 continue
-            made = counts.get(tap.step, 0)
-            counts[tap.step] = made + 1
-            if made >= len(step.node.outputs):
-                raise DeviceError(f"the device reports step {tap.step} more than once")
-            value = step.node.outputs[made]
-            if len(tap.data) != value.type.bytes:
-                raise DeviceError(
-                    f"the device reports {len(tap.data)} bytes for step {tap.step}, not "
-                    f"{value.type.bytes}"
-                )
-            dtype = value.type.dtype.numpy
-            found = cut(value, np.frombuffer(tap.data, dtype), marks, sizes)
-            difference = compare(reference[value], found, parts.get(value, 0.0))
+            value, elements = taps.find(tap)
+            found = np.frombuffer(tap.data, value.type.dtype.numpy)
+            if len(found) < value.type.size:
+                rows, found = found, reference[value].copy()
+                found.reshape(-1)[elements] = rows
+            difference = compare(
+                reference[value], cut(value, found, marks, sizes), parts.get(value, 0.0)
+            )
             if difference is not None:
                 kernel = f", kernel {step.function}" if isinstance(step, Call) else ""
                 return (

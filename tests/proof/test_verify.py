@@ -46,6 +46,7 @@ from smelt.ops.tensor.select import Select
 from smelt.proof.tolerances import FLOAT16_TOLERANCE, compare, inexact
 from smelt.proof.verify import verify_model
 from smelt.samples import Sample, random_samples
+from tests.support.banded_networks import RandomNetwork
 from tests.support.graphs import compile_graph
 from tests.support.onnx_networks import graph, model, node, tensor_info
 from tests.support.projects import digits
@@ -103,6 +104,16 @@ def test_the_step_with_wrong_weights_is_named(model: str) -> None:
         assert message.startswith("sample 0: the device differs from the reference")
         assert f"step {step}, {node.op.name} of {node.origin}, kernel" in message
         assert re.search(rf"\d+ of {node.output.type.size} elements differ, at most by \d", message)
+
+
+@pytest.mark.parametrize("segment", [0, 1])
+def test_a_step_of_a_segment_is_named(segment: int) -> None:
+    """Such a step reports its result in parts; segments alternate in the order of rows."""
+    artifact = compile_graph(RandomNetwork(5).chain(6), Options("host", "host", optimize="ram"))
+    step = artifact.schedule.segments[segment].layers[-1]
+    broken = with_wrong_weights(artifact, step.index)
+    with pytest.raises(VerifyError, match=rf"First layer that differs: step {step.index}, Conv2D"):
+        verify_model(broken, random_samples(artifact.graph, 1, 0))
 
 
 @pytest.mark.qemu

@@ -1,13 +1,18 @@
-"""Kernels whose buffers fit: the smallest arena (`--optimize ram`), and given ones."""
+"""Kernels of whole tensors that fit: the smallest arena (`--optimize ram`), and given ones.
+
+`tests/segments` has the tests of layers that are computed a few rows at a time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smelt.api import compile as pipeline
 from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from smelt.codegen.schedule import fitting
@@ -18,6 +23,13 @@ from tests.support.random_networks import PHASES, members
 from tests.support.shrinking_network import network, with_state
 
 TARGETS = ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55", "host")
+
+
+@pytest.fixture(autouse=True)
+def whole_tensors() -> Iterator[None]:
+    """Compile without segments."""
+    with patch.object(pipeline, "can_have_segments", return_value=False):
+        yield
 
 
 def with_least_scratch(graph: Graph, options: Options) -> Artifact:
@@ -31,7 +43,7 @@ def with_least_scratch(graph: Graph, options: Options) -> Artifact:
 
 
 def cycles(artifact: Artifact) -> int:
-    return sum(step.choice.taken.cycles or 0 for step in artifact.schedule.calls)
+    return sum(step.cycles or 0 for step in artifact.schedule.calls)
 
 
 def scratch(artifact: Artifact) -> list[int]:

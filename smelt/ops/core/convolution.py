@@ -16,6 +16,7 @@ from typing_extensions import override
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
 from smelt.ir.budget import OPERATOR
+from smelt.ir.row_window import RowWindow
 from smelt.ops.arithmetic.fixed_point import (
     Activation,
     Requantizer,
@@ -100,6 +101,22 @@ def is_pointwise(axis: int | None, window: Pair, stride: Pair, padding: Padding2
     return (window[axis - 1], stride[axis - 1], padding[axis - 1]) == (1, 1, (0, 0))
 
 
+def row_window(
+    axis: int, window: Pair, stride: Pair, padding: Padding2D, dilation: Pair
+) -> RowWindow | None:
+    """Return the window along an axis of `[n,h,w,c]`; None if it does not slide along that axis."""
+    if axis not in (1, 2):
+        return None
+    i = axis - 1
+    return RowWindow((window[i] - 1) * dilation[i] + 1, stride[i], padding[i][0])
+
+
+def padded_rows(padding: Padding2D, axis: int, before: int, after: int) -> Padding2D:
+    """Return the padding with other numbers along axis 1 or 2 of `[n,h,w,c]`."""
+    rows = before, after
+    return (rows, padding[1]) if axis == 1 else (padding[0], rows)
+
+
 @dataclass(frozen=True)
 class _Convolution(Op):
     """Fields and quantized arithmetic that both convolutions share.
@@ -172,6 +189,15 @@ class _Convolution(Op):
         """Return whether windows are one element high, or wide, along the axis of rows."""
         height, width = node.input(1).type.shape[1:3]
         return is_pointwise(axes[0], (height, width), self.stride, self.padding)
+
+    @override
+    def row_window(self, node: Node, axis: int) -> RowWindow | None:
+        height, width = node.input(1).type.shape[1:3]
+        return row_window(axis, (height, width), self.stride, self.padding, self.dilation)
+
+    @override
+    def with_row_padding(self, axis: int, before: int, after: int) -> Op:
+        return replace(self, padding=padded_rows(self.padding, axis, before, after))
 
 
 @dataclass(frozen=True)

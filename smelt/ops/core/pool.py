@@ -12,6 +12,7 @@ from typing_extensions import override
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
 from smelt.ir.homogeneity import Homogeneity, in_place
+from smelt.ir.row_window import RowWindow
 from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits
 from smelt.ops.case import FLOAT_AND_INT8, Case, Data, onnx_cases
 from smelt.ops.constraints import arrays, operands, quantized
@@ -21,8 +22,10 @@ from smelt.ops.core.convolution import (
     Padding2D,
     Pair,
     is_pointwise,
+    padded_rows,
     padded_size,
     patches,
+    row_window,
     window_output,
 )
 
@@ -178,6 +181,14 @@ class Pool2D(Op):
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Return whether windows are one element high, or wide, along the axis of rows."""
         return is_pointwise(axes[0], self.window, self.stride, self.padding)
+
+    @override
+    def row_window(self, node: Node, axis: int) -> RowWindow | None:
+        return row_window(axis, self.window, self.stride, self.padding, self.dilation)
+
+    @override
+    def with_row_padding(self, axis: int, before: int, after: int) -> Op:
+        return replace(self, padding=padded_rows(self.padding, axis, before, after))
 
     def is_identity(self, node: Node) -> bool:
         """Return whether windows are single elements and nothing is clamped or requantized."""

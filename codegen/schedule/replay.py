@@ -1,0 +1,235 @@
+"""Follows every byte of the arena through an inference, as a check of segments and their plan.
+
+Each byte of memory holds a label: the tensor and the byte of it that was written there last. A call
+must find the labels that the operator needs, with the padding that its node has; then its scratch
+and its results overwrite labels. This shares no code with the computation of bands or the planner:
+rows are counted as they are made, and what a row needs follows from the operator's window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from smelt.codegen import arena
+from smelt.codegen.lower.kernel import Input, KernelCall, Output, Scratch
+from smelt.codegen.passes.loops import root_of
+from smelt.codegen.schedule.schedule import Schedule
+from smelt.codegen.schedule.steps import (
+    Argument,
+    BandCall,
+    BandedSegment,
+    Call,
+    InBuffer,
+    Move,
+    Shift,
+)
+from smelt.codegen.segments.bands import operands_with_rows, rows_axis
+from smelt.errors import GraphError
+from smelt.ir import Array, Graph, Node, Value
+
+_NOTHING = -1
+"""The label of a byte that holds no tensor."""
+
+
+def replay(schedule: Schedule, plan: arena.Plan) -> None:
+    """Check that each call of a schedule with segments reads what it needs.
+
+    Args:
+        schedule: The steps of a graph without control flow.
+        plan: The addresses of their buffers.
+
+    Raises:
+        GraphError: A call reads a byte that does not hold what it needs, makes rows twice, or
+            overwrites what it still reads.
+    """
+    _Replay(schedule, plan).run()
+
+
+class _Replay:
+    def __init__(self, schedule: Schedule, plan: arena.Plan) -> None:
+        self._schedule = schedule
+        self._plan = plan
+        self._labels = _Labels(schedule.graph)
+        self._memory = {use.name: np.full(use.bytes, _NOTHING, np.int64) for use in plan.memories}
+        self._made: dict[Node, int] = {}
+
+    def run(self) -> None:
+        """Execute all actions."""
+        graph, storage = self._schedule.graph, self._schedule.storage
+        for value in (*graph.inputs, *(state.before for state in graph.states)):
+            self._bytes(storage[value], 0, value.type.bytes)[:] = self._labels.of(value)
+        for action in self._schedule.actions:
+            match action:
+                case Call():
+                    self._call(action)
+                case Move(source=InBuffer() as source):
+                    moved = self._bytes(source.buffer, 0, action.bytes).copy()
+                    self._bytes(action.target.buffer, 0, action.bytes)[:] = moved
+                case BandedSegment():
+                    self._segment(action)
+                case _:
+                    raise GraphError("a schedule with segments has no control flow")
+        for value in graph.outputs:
+            if value.data is None:
+                found = self._bytes(storage[value], 0, value.type.bytes)
+                self._require(found, self._labels.of(value), f"output {value.name}")
+
+    def _bytes(self, buffer: str, start: int, count: int) -> Array:
+        """Return the labels of some bytes of a buffer, as a view."""
+        place = self._plan[buffer]
+        if start < 0 or start + count > place.size:
+            raise GraphError(
+                f"bytes {start} to {start + count} are outside of buffer '{buffer}', which has "
+                f"{place.size}"
+            )
+        first = place.offset + start
+        return self._memory[place.memory][first : first + count]
+
+    def _require(self, found: Array, wanted: Array, where: str) -> None:
+        wrong = np.flatnonzero(found != wanted)
+        if len(wrong):
+            i = int(wrong[0])
+            raise GraphError(
+                f"{where}: byte {i} of {len(wanted)} holds {self._labels.text(int(found[i]))}, not "
+                f"{self._labels.text(int(wanted[i]))}"
+            )
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def _call(self, step: Call) -> None:
+        node = step.node
+        whole = {v: (0, v.type.bytes) for v in (*node.inputs, *node.outputs) if v is not None}
+        self._execute(node, step.call, step.arguments, 0, whole, in_place=True)
+
+    def _segment(self, segment: BandedSegment) -> None:
+        nodes = {layer.index: layer.node for layer in segment.layers}
+        for phase in segment.phases:
+            for turn in range(phase.turns):
+                for action in phase.actions:
+                    if isinstance(action, Shift):
+                        moved = self._bytes(action.buffer, action.source, action.bytes).copy()
+                        self._bytes(action.buffer, action.target, action.bytes)[:] = moved
+                    else:
+                        self._band_call(nodes[action.step], action, turn)
+        for node in nodes.values():
+            height = node.output.type.shape[rows_axis(node)]
+            made = self._made.get(node, 0)
+            if made != height:
+                raise GraphError(f"{node.name} has {made} of {height} rows")
+
+    def _band_call(self, node: Node, call: BandCall, turn: int) -> None:
+        axis, band_node = rows_axis(node), call.node
+        height, made = node.output.type.shape[axis], band_node.output.type.shape[axis]
+        done = self._made.get(node, 0)
+        self._made[node] = done + made
+        window, own = node.op.row_window(node, axis), band_node.op.row_window(band_node, axis)
+        first = height - done - made if call.reverse else done
+        if window is None or own is None or first < 0:
+            raise GraphError(f"{node.name} makes {done + made} of {height} rows")
+        parts = {v: (0, v.type.bytes) for v in node.inputs if v is not None}
+        parts[node.output] = self._bytes_of_rows(node.output, axis, range(first, first + made))
+        for value, part in zip(
+            operands_with_rows(node, axis), operands_with_rows(band_node, axis), strict=True
+        ):
+            start = first * window.stride - window.before
+            end = min(start + (made - 1) * window.stride + window.size, value.type.shape[axis])
+            got = range(start + own.before, start + own.before + part.type.shape[axis])
+            if got != range(max(start, 0), end):
+                raise GraphError(
+                    f"{node.name} gets rows {got} of {value.name}, not {start} to {end}"
+                )
+            parts[value] = self._bytes_of_rows(value, axis, got)
+        self._execute(node, call.choice.taken.call, call.arguments, turn, parts, in_place=False)
+
+    @staticmethod
+    def _bytes_of_rows(value: Value, axis: int, rows: range) -> tuple[int, int]:
+        size = value.type.bytes // value.type.shape[axis]
+        return rows.start * size, rows.stop * size
+
+    def _execute(
+        self,
+        node: Node,
+        call: KernelCall,
+        arguments: Sequence[Argument],
+        turn: int,
+        parts: Mapping[Value, tuple[int, int]],
+        *,
+        in_place: bool,
+    ) -> None:
+        """Check what a call reads, then mark what it overwrites.
+
+        Args:
+            node: The layer.
+            call: The kernel.
+            arguments: The kernel's arguments.
+            turn: The turn of the phase.
+            parts: The first and the end byte of each tensor that are read or made.
+            in_place: Whether results may overwrite operands as `call.in_place` says.
+        """
+        read: list[tuple[Array, Array, str]] = []
+        written: list[tuple[Array, Array]] = []
+        scratch: list[Array] = []
+        for operand, argument in zip(call.operands, arguments, strict=True):
+            if not isinstance(argument, InBuffer):
+                continue
+            match operand:
+                case Input(index):
+                    value = node.input(index)
+                    labels = self._labels.of(value)[slice(*parts[value])]
+                    found = self._argument(argument, turn, len(labels))
+                    read.append((found, labels, f"{node.name} reads {value.name}"))
+                case Output(index):
+                    value = node.outputs[index]
+                    labels = self._labels.of(value)[slice(*parts[value])]
+                    written.append((self._argument(argument, turn, len(labels)), labels))
+                case Scratch(_, dtype, count):
+                    scratch.append(self._argument(argument, turn, count * dtype.size))
+                case _:
+                    pass
+        for found, labels, where in read:
+            self._require(found, labels, where)
+        for found in scratch:
+            found[:] = _NOTHING
+        same = [target for target, _ in written]
+        for target, labels in written:
+            target[:] = labels
+        for found, labels, where in read:
+            if not (in_place and any(_same(found, target) for target in same)):
+                self._require(found, labels, f"{where} after it has written its results")
+
+    def _argument(self, argument: InBuffer, turn: int, count: int) -> Array:
+        elements = argument.start
+        for offset in argument.offsets:
+            index = turn if offset.last is None else offset.last - turn
+            elements += index * offset.elements
+        return self._bytes(argument.buffer, elements * argument.dtype.size, count)
+
+
+def _same(a: Array, b: Array) -> bool:
+    """Return whether two views begin at the same byte."""
+    return a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+
+
+class _Labels:
+    """The labels of the bytes of each tensor."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._numbers: dict[Value, int] = {}
+        self._names: list[str] = []
+
+    def of(self, value: Value) -> Array:
+        """Return the labels of all bytes of a value, which are those of the value it views."""
+        root = root_of(self._graph, value)
+        if root not in self._numbers:
+            self._numbers[root] = len(self._names)
+            self._names.append(root.name)
+        return (self._numbers[root] << 40) + np.arange(value.type.bytes)
+
+    def text(self, label: int) -> str:
+        """Return a label in words."""
+        if label == _NOTHING:
+            return "nothing"
+        return f"byte {label & ((1 << 40) - 1)} of {self._names[label >> 40]}"

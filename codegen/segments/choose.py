@@ -1,0 +1,419 @@
+"""Which nodes are computed in segments: the fastest way to stay within a number of bytes.
+
+A graph is cut into parts: single nodes that compute whole tensors, and segments. Dynamic
+programming over the positions of cuts finds the parts with the fewest estimated cycles among those
+that need at most a given number of bytes. The bytes of a part are the largest sum of live bytes in
+any of its calls: other tensors, bands, and scratch. Alignment and fragmentation come on top, so the
+caller must plan the memory and may have to ask for less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from smelt.codegen.partition.partitioner import Partitioner
+from smelt.codegen.passes.loops import root_of
+from smelt.codegen.segments.bands import BandNodes, Bands, Segment, bands_of, segment_of
+from smelt.codegen.segments.turns import Turns
+from smelt.ir import Graph, Node, Value
+
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Numbers of rows that the last node of a segment may make in a turn."""
+
+LONGEST = 14
+"""Largest number of nodes in a segment."""
+
+CALL_CYCLES = 50
+"""Estimated cycles for one more call."""
+
+MOVE_CYCLES = 0.5
+"""Estimated cycles to move one byte of a band."""
+
+
+def can_have_segments(graph: Graph) -> bool:
+    """Return whether a graph has neither control flow nor run-time lengths."""
+    return not graph.lengths and not any(node.op.subgraphs for node in graph.nodes)
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """Scratch in bytes and estimated cycles of one call of a node."""
+
+    scratch: int
+    cycles: float
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Nodes from `start` to `end - 1`, as a whole or as a segment.
+
+    Attributes:
+        start, end: Positions in the graph.
+        peaks: For each node, the largest number of live bytes in one of its calls, without its
+            scratch.
+        calls: For each node, the node that most of its calls compute, and the number of calls.
+        bands: The bands of a segment; None for a single node.
+        moved: Bytes of bands that are moved in an inference.
+        consumed: Whole tensors whose rows may be overwritten once the segment has read them.
+    """
+
+    start: int
+    end: int
+    peaks: tuple[int, ...]
+    calls: tuple[tuple[Node, float], ...]
+    bands: Bands | None = None
+    moved: int = 0
+    consumed: frozenset[Value] = frozenset()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A way to compute a graph.
+
+    Attributes:
+        parts: Single nodes and segments, in order.
+        limit: The bytes that each of them stays within.
+        cycles: The estimated cycles of an inference.
+    """
+
+    parts: tuple[Part, ...]
+    limit: int
+    cycles: float
+
+    @property
+    def segments(self) -> tuple[Part, ...]:
+        """The parts that are segments."""
+        return tuple(part for part in self.parts if part.bands is not None)
+
+    def turns(self, nodes: BandNodes, *, moving: bool) -> tuple[Turns, ...]:
+        """Return the turns of the segments.
+
+        A result that grows into the memory of an operand begins a little before the operand if rows
+        are computed from first to last, and ends a little after it in the opposite order. So the
+        tensors of a chain of segments stay in one place if the orders alternate. If `moving`, they
+        are moved between segments instead.
+        """
+        found: list[Turns] = []
+        made: set[Value] = set()
+        for part in self.parts:
+            if part.bands is not None:
+                bands = part.bands
+                if len(found) % 2 and not moving:
+                    last = bands.segment.nodes[-1]
+                    bands = bands_of(bands.segment.mirrored(), bands.made[last]) or bands
+                moved = sorted(part.consumed & made, key=lambda value: value.name) if moving else ()
+                found.append(Turns(bands, nodes, moved))
+                made |= set(bands.segment.producers)
+            else:
+                made.update(part.calls[0][0].outputs)
+        return tuple(found)
+
+    def scratch(self, segments: Sequence[Turns]) -> Mapping[Node, int]:
+        """Return the bytes of scratch that each node may take.
+
+        The nodes are those that are computed as a whole, and those that compute a few rows.
+        """
+        found: dict[Node, int] = {}
+        banded = {turns.segment.nodes[0]: turns.band_nodes() for turns in segments}
+        for part in self.parts:
+            if part.bands is None:
+                found[part.calls[0][0]] = self.limit - part.peaks[0]
+                continue
+            nodes = part.bands.segment.nodes
+            for node, peak in zip(nodes, part.peaks, strict=True):
+                found |= dict.fromkeys(banded[nodes[0]][node], self.limit - peak)
+        return found
+
+
+class SegmentSearch:
+    """Finds the segments of one graph."""
+
+    def __init__(self, graph: Graph, partitioner: Partitioner, *, keep_inputs: bool) -> None:
+        """Set up.
+
+        Args:
+            graph: A graph without control flow and run-time lengths.
+            partitioner: Chooses the kernels.
+            keep_inputs: Whether an inference must leave its inputs unchanged.
+        """
+        self.graph = graph
+        self._roomy, self._frugal = partitioner, partitioner.limited()
+        target = partitioner.request.target
+        self._word = 1 if "unaligned" in target.features else 4
+        self._keep_inputs = keep_inputs
+        self.nodes = BandNodes()
+        self._kernels: dict[Node, tuple[_Kernel, ...]] = {}
+        self._parts: dict[tuple[int, int, int], Part | None] = {}
+        self._packed: dict[Part, int] = {}
+
+    def smallest(self) -> int:
+        """Return the fewest bytes for which `fastest` finds parts."""
+        low, high = 0, max((part.peaks[0] for part in self._whole), default=0)
+        high += max((self._wanted(part.calls[0][0]) for part in self._whole), default=0)
+        while low < high:
+            middle = (low + high) // 2
+            if self.fastest(middle) is None:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def require(self, part: Part, needed: int) -> None:
+        """Take note that a part needs this many bytes, because of gaps between its buffers."""
+        self._packed[part] = needed
+
+    def fastest(self, limit: int) -> Parts | None:
+        """Return the parts that need at most `limit` bytes and take the fewest cycles, or None."""
+        count = len(self.graph.nodes)
+        best: list[tuple[float, tuple[Part, ...]] | None] = [None] * (count + 1)
+        best[0] = 0.0, ()
+        for start in range(count):
+            found = best[start]
+            if found is None:
+                continue
+            for part in self._from(start, limit):
+                cycles = self._cycles(part, limit)
+                if cycles is None:
+                    continue
+                known, total = best[part.end], found[0] + cycles
+                if known is None or total < known[0]:
+                    best[part.end] = total, (*found[1], part)
+        found = best[count]
+        return None if found is None else Parts(found[1], limit, found[0])
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _from(self, start: int, limit: int) -> Iterator[Part]:
+        """Yield the parts that begin at a position; segments only where they save memory."""
+        nodes, whole = self.graph.nodes, self._whole[start]
+        yield whole
+        needed = False
+        for end in range(start + 1, min(start + LONGEST, len(nodes)) + 1):
+            part = self._whole[end - 1]
+            needed |= part.peaks[0] + self._wanted(part.calls[0][0]) > limit
+            if nodes[end - 1].op.is_view:
+                return
+            if not needed or self._live[end] > limit:
+                continue
+            segment = self._segment(start, end)
+            if segment is None:
+                return
+            height = segment.height(nodes[end - 1].output)
+            for rows in (rows for rows in ROWS if rows < height):
+                found = self._banded(start, end, rows, segment)
+                if found is not None:
+                    yield found
+
+    def _segment(self, start: int, end: int) -> Segment | None:
+        nodes = self.graph.nodes[start:end]
+        found = segment_of(self.graph, nodes)
+        if found is None:
+            return None
+        values = (v for n in nodes for v in (*found.operands(n), n.output))
+        return None if any(found.row_bytes(v) % self._word for v in values) else found
+
+    def _banded(self, start: int, end: int, rows: int, segment: Segment) -> Part | None:
+        key = start, end, rows
+        if key not in self._parts:
+            bands = bands_of(segment, rows)
+            self._parts[key] = None if bands is None else self._part(start, end, bands)
+        return self._parts[key]
+
+    def _part(self, start: int, end: int, bands: Bands) -> Part | None:
+        calls: list[tuple[Node, float]] = []
+        for node in bands.segment.nodes:
+            turn = next((t for t in (bands.turns // 2, 0) if bands.rows(node, t)), bands.turns - 1)
+            made = bands.rows(node, turn)
+            if not made:
+                return None
+            band_node = self.nodes.of(bands.segment, node, made, bands.read(node, made))
+            if band_node is None:
+                return None
+            calls.append((band_node, bands.segment.height(node.output) / len(made)))
+        moved = sum(
+            bands.kept[value] * bands.segment.row_bytes(value) * bands.turns for value in bands.kept
+        )
+        consumed = self._consumed(end, bands.segment)
+        other = sum(
+            root.type.bytes
+            for root in self._available(start)
+            if self._last[root] >= start and root not in {self._root[v] for v in consumed}
+        )
+        live = _LiveBytes(bands, other, consumed)
+        return Part(start, end, live.peaks(), tuple(calls), bands, moved, consumed)
+
+    def _consumed(self, end: int, segment: Segment) -> frozenset[Value]:
+        """Return the whole tensors whose rows may be overwritten once the segment has read them."""
+        values = {value for node in segment.nodes for value in segment.operands(node)}
+        states = {state.before for state in self.graph.states}
+        return frozenset(
+            value
+            for value in values - set(segment.producers)
+            if self._last[self._root[value]] < end and self._root[value] not in states
+        )
+
+    # --- liveness --------------------------------------------------------------------------------
+
+    @cached_property
+    def _root(self) -> Mapping[Value, Value]:
+        """For each value, the value whose memory it is a view of."""
+        return {value: root_of(self.graph, value) for value in self.graph.values()}
+
+    @cached_property
+    def _last(self) -> Mapping[Value, int]:
+        """The position of the last node that reads each root; for results, the number of nodes."""
+        count = len(self.graph.nodes)
+        last = {self._root[v]: -1 for v in self.graph.values()}
+        for position, node in enumerate(self.graph.nodes):
+            for value in (v for v in node.inputs if v is not None):
+                last[self._root[value]] = position
+            for value in node.outputs:
+                last[self._root[value]] = max(last[self._root[value]], position)
+        kept = (*self.graph.results, *(self.graph.inputs if self._keep_inputs else ()))
+        return last | dict.fromkeys((self._root[value] for value in kept), count)
+
+    @cached_property
+    def _begun(self) -> Sequence[Sequence[Value]]:
+        """The roots that are written at each position; inputs at the first one."""
+        states = {state.before for state in self.graph.states}
+        found: list[list[Value]] = [list(self.graph.inputs)]
+        for node in self.graph.nodes:
+            found.append([v for v in node.outputs if self._root[v] is v and v not in states])
+        return found
+
+    def _available(self, position: int) -> Iterator[Value]:
+        """Yield the roots that are written before a node."""
+        for values in self._begun[: position + 1]:
+            yield from values
+
+    @cached_property
+    def _live(self) -> Sequence[int]:
+        """The bytes that are live between nodes: before the first one, after it, and so on."""
+        return [
+            sum(root.type.bytes for root in self._available(i) if self._last[root] >= i)
+            for i in range(len(self.graph.nodes) + 1)
+        ]
+
+    @cached_property
+    def _whole(self) -> Sequence[Part]:
+        """The part that each node is on its own."""
+        found: list[Part] = []
+        for position, node in enumerate(self.graph.nodes):
+            made = [v for v in node.outputs if self._root[v] is v]
+            peak = self._live[position] + sum(value.type.bytes for value in made)
+            if not node.op.is_view:
+                peak -= self._saved_in_place(node, position)
+            found.append(Part(position, position + 1, (peak,), ((node, 1.0),)))
+        return found
+
+    def _saved_in_place(self, node: Node, position: int) -> int:
+        """Return the bytes of the operand that the result of a node may overwrite."""
+        for output, operand in self._frugal.choose(node).taken.call.in_place:
+            value = node.inputs[operand]
+            if value is not None and value.data is None:
+                root = self._root[value]
+                if self._last[root] == position:
+                    return min(root.type.bytes, node.outputs[output].type.bytes)
+        return 0
+
+    # --- costs -----------------------------------------------------------------------------------
+
+    def _cycles(self, part: Part, limit: int) -> float | None:
+        """Return the estimated cycles of a part within a number of bytes; None if it needs more."""
+        if self._packed.get(part, 0) > limit:
+            return None
+        total = part.moved * MOVE_CYCLES
+        for (node, count), peak in zip(part.calls, part.peaks, strict=True):
+            fitting = [k.cycles for k in self._offers(node) if peak + k.scratch <= limit]
+            if not fitting:
+                return None
+            total += count * min(fitting) + (count - 1) * CALL_CYCLES
+        return total
+
+    def _wanted(self, node: Node) -> int:
+        """Return the scratch of a node's fastest kernel."""
+        return min(self._offers(node), key=lambda kernel: kernel.cycles).scratch
+
+    def _offers(self, node: Node) -> tuple[_Kernel, ...]:
+        """Return the kernels of a node, with plenty of scratch and with as little as possible."""
+        if node.op.is_view:
+            return (_Kernel(0, 0),)
+        if node not in self._kernels:
+            choices = (self._roomy.choose(node), self._frugal.choose(node))
+            self._kernels[node] = tuple(
+                _Kernel(taken.call.scratch_bytes, _estimate(node, taken.cycles))
+                for taken in (choice.taken for choice in choices)
+            )
+        return self._kernels[node]
+
+
+def _estimate(node: Node, cycles: int | None) -> float:
+    """Return the cycles of a call; without prices, its products and elements."""
+    return node.macs + node.outputs[0].type.size if cycles is None else cycles
+
+
+@dataclass(frozen=True)
+class _LiveBytes:
+    """The live bytes of a segment's calls.
+
+    Attributes:
+        bands: The bands.
+        other: Bytes of tensors that are live all the time.
+        consumed: Tensors whose rows are live only until the segment has read them.
+    """
+
+    bands: Bands
+    other: int
+    consumed: frozenset[Value]
+
+    def peaks(self) -> tuple[int, ...]:
+        """Return, for each node, the most live bytes in one of its calls, without scratch.
+
+        Between the first and the last few turns, live bytes change at a constant rate, so that the
+        turns at both ends have the maximum.
+        """
+        turns, nodes = self.bands.turns, self.bands.segment.nodes
+        longest = max(-(-lag // made) for lag, made in self._lags()) + 2
+        seen = sorted({*range(min(longest, turns)), *range(max(turns - longest, 0), turns)})
+        return tuple(
+            max(self._live(position, turn) for turn in seen) for position in range(len(nodes))
+        )
+
+    def _lags(self) -> Iterator[tuple[int, int]]:
+        for node in self.bands.segment.nodes:
+            yield self.bands.lags[node], self.bands.made[node]
+
+    def _live(self, position: int, turn: int) -> int:
+        """Return the live bytes while the node at a position runs in a turn."""
+        bands, segment = self.bands, self.bands.segment
+        live = self.other
+        order = {node: i for i, node in enumerate(segment.nodes)}
+        for value, readers in segment.readers.items():
+            row = segment.row_bytes(value)
+            if value in segment.banded:
+                producer = order[segment.producers[value]]
+                last = max(order[reader] for reader in readers)
+                within = producer <= position <= last
+                rows = bands.band_rows(value) if within else bands.kept[value]
+                live += rows * row
+            elif value in self.consumed:
+                waiting = (
+                    self._next(reader, turn + (order[reader] < position)) for reader in readers
+                )
+                live += (segment.height(value) - min(waiting)) * row
+        for node in segment.nodes:
+            if node.output not in segment.banded:
+                made = bands.rows(node, turn - (order[node] > position)).stop
+                live += made * segment.row_bytes(node.output)
+        return live
+
+    def _next(self, node: Node, turn: int) -> int:
+        """Return the first row that a node reads in a turn or later."""
+        made = self.bands.rows(node, turn)
+        height = self.bands.segment.height(self.bands.segment.operands(node)[0])
+        if made.start >= self.bands.segment.height(node.output):
+            return height
+        window = self.bands.segment.windows[node]
+        return max(made.start * window.stride - window.before, 0)

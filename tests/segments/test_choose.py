@@ -1,0 +1,101 @@
+"""Segments that are chosen so that a network fits: `--max-ram`, boards, and `--optimize ram`."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+import pytest
+
+from smelt.api.artifact import Artifact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
+from smelt.errors import DoesNotFit
+from smelt.ir import evaluate
+from smelt.samples import random_samples
+from tests.support.banded_networks import RandomNetwork
+from tests.support.graphs import assert_same, compile_graph
+from tests.support.semihosted import outputs_of
+from tests.support.shared import shared
+from tests.support.shrinking_network import network, with_state
+
+TARGETS = ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55", "host")
+
+
+def cycles(artifact: Artifact) -> int:
+    return sum(step.cycles or 0 for step in artifact.schedule.calls)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_layers_are_computed_in_bands_where_whole_tensors_do_not_fit(target: str) -> None:
+    whole = compile_graph(network(), Options(target))
+    assert not whole.schedule.segments
+    found = compile_graph(network(), Options(target, max_ram=20_000))
+    assert found.network.arena_bytes <= 20_000 < whole.network.arena_bytes
+    banded = [step for step in found.schedule.calls if step.bands]
+    assert banded
+    assert all(re.match(r"Computed \d+ rows? at a time, in \d+ turns\.", s.reason) for s in banded)
+    assert any(f"{len(banded)} layers are computed in bands" in note for note in found.notes)
+    layers = cast("list[dict[str, object]]", found.report["layers"])
+    reported = [layer["name"] for layer in layers if layer["bands"]]
+    assert reported == [step.node.name for step in banded]
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "host"])
+def test_less_memory_takes_no_fewer_cycles(target: str) -> None:
+    smallest = compile_graph(network(), Options(target, optimize="ram"))
+    limits = range(smallest.network.arena_bytes, 30_000, 3_000)
+    found = [compile_graph(network(), Options(target, max_ram=limit)) for limit in limits]
+    assert all(a.network.arena_bytes <= n for a, n in zip(found, limits, strict=True))
+    if target != "host":  # which has no prices
+        assert sorted(map(cycles, found), reverse=True) == list(map(cycles, found))
+
+
+def test_the_smallest_arena_is_not_larger_than_any_limit_that_fits() -> None:
+    smallest = compile_graph(network(), Options("cortex-m4", optimize="ram")).network.arena_bytes
+    with pytest.raises(DoesNotFit, match=r"larger --max-ram if you gave one"):
+        compile_graph(network(), Options("cortex-m4", max_ram=smallest // 2))
+    assert smallest < 14_000 + 24 * 24 * 4
+
+
+def test_states_and_kept_inputs_are_whole() -> None:
+    """The image stays live to the end if inputs are kept."""
+    graph = with_state()
+    kept = compile_graph(graph, Options("host", "host", optimize="ram", keep_inputs=True))
+    free = compile_graph(graph, Options("host", "host", optimize="ram"))
+    assert free.network.arena_bytes < kept.network.arena_bytes
+    assert kept.network.arena_bytes > 24 * 24 * 24
+    for artifact in (kept, free):
+        samples = random_samples(graph, 1, 5)
+        wanted = [evaluate(graph, sample).outputs for sample in samples]
+        assert_same(outputs_of(artifact, samples), wanted, "outputs")
+
+
+@pytest.mark.quick(every=3)
+@pytest.mark.parametrize("seed", range(9))
+def test_the_smallest_arenas_of_random_networks_compute_the_same(seed: int) -> None:
+    graph = RandomNetwork(200 + seed).graph(6)
+    artifact = compile_graph(graph, Options("host", "host", optimize="ram"))
+    samples = random_samples(graph, 2, seed)
+    wanted = [evaluate(graph, sample).outputs for sample in samples]
+    assert_same(outputs_of(artifact, samples), wanted, f"seed {seed}")
+
+
+GOALS = [
+    ("vww", 28_300),
+    ("ic", 18_400),
+    ("ic", 23_100),
+    ("kws", 9_400),
+    ("sww", 6_000),
+    ("sww", 4_900),
+]
+"""Bytes of arena, with which MLPerf Tiny's networks must be compiled for a Cortex-M4."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "limit"), GOALS)
+def test_networks_fit_into_little_memory(name: str, limit: int) -> None:
+    model = shared(f"models/mlperf_tiny/{name}_int8.tflite")
+    artifact = compile_model(model, Options("cortex-m4", max_ram=limit))
+    assert artifact.network.arena_bytes <= limit
+    assert artifact.schedule.segments

@@ -1,0 +1,227 @@
+"""The replay accepts correct segments and finds each kind of fault in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from smelt.api import compile as pipeline
+from smelt.api.artifact import Artifact
+from smelt.api.options import Options
+from smelt.codegen import arena
+from smelt.codegen.partition.partitioner import Partitioner
+from smelt.codegen.schedule import fitting
+from smelt.codegen.schedule.replay import replay
+from smelt.codegen.schedule.schedule import Schedule
+from smelt.codegen.schedule.steps import BandCall, BandedSegment, InBuffer, Phase, Shift
+from smelt.codegen.segments.bands import BandNodes, bands_of, segment_of
+from smelt.codegen.segments.choose import SegmentSearch
+from smelt.codegen.segments.turns import Turns
+from smelt.errors import GraphError
+from smelt.ir import Graph, evaluate
+from smelt.samples import Sample, random_samples
+from tests.support.banded_networks import RandomNetwork, chain, random_segments
+from tests.support.graphs import SETUPS, SampleOutputs, assert_same, compile_graph
+from tests.support.sanitized import run_sanitized
+from tests.support.semihosted import outputs_of
+
+
+def in_random_segments(graph: Graph, options: Options, seed: int) -> Artifact:
+    """Compile a graph in random segments."""
+    rng = np.random.default_rng(seed)
+
+    def forced(
+        scheduled: fitting.Scheduling, partitioner: Partitioner, search: SegmentSearch | None
+    ) -> fitting.Fitting:
+        assert search is not None
+        word = 1 if "unaligned" in partitioner.request.target.features else 4
+        made = scheduled(partitioner, random_segments(search.graph, rng, word))
+        return fitting.Fitting(made, arena.plan(made.problem))
+
+    with patch.object(pipeline, "kernels_that_fit", forced):
+        return compile_graph(graph, options)
+
+
+def unchanged(graph: Graph, **_: object) -> Graph:
+    """Return the graph as it is, in place of the passes."""
+    return graph
+
+
+def in_segments(graph: Graph, options: Options, segments: Sequence[Turns]) -> Artifact:
+    """Compile a graph in segments of its own nodes, without passes."""
+
+    def forced(
+        scheduled: fitting.Scheduling, partitioner: Partitioner, search: SegmentSearch | None
+    ) -> fitting.Fitting:
+        made = scheduled(partitioner, segments)
+        return fitting.Fitting(made, arena.plan(made.problem))
+
+    with (
+        patch.object(pipeline, "kernels_that_fit", forced),
+        patch.object(pipeline, "run_passes", unchanged),
+    ):
+        return compile_graph(graph, options)
+
+
+def network(seed: int) -> Graph:
+    return RandomNetwork(seed).graph(5)
+
+
+def expected(artifact: Artifact, count: int) -> tuple[list[Sample], SampleOutputs]:
+    samples = random_samples(artifact.imported.graph, count, 3)
+    return samples, [evaluate(artifact.imported.graph, sample).outputs for sample in samples]
+
+
+@pytest.mark.quick(every=4)
+@pytest.mark.parametrize("seed", range(24))
+def test_random_segments_compute_the_network(seed: int, tmp_path: Path) -> None:
+    """On this computer with sanitizers, which find reads and writes outside of the arena."""
+    artifact = in_random_segments(network(seed), Options("host", "host"), seed)
+    samples, wanted = expected(artifact, 2)
+    assert_same(run_sanitized(artifact, samples, tmp_path / "project"), wanted, f"seed {seed}")
+
+
+@pytest.mark.qemu
+@pytest.mark.quick(setup=("m4",))
+@pytest.mark.parametrize("setup", ["m0", "m3", "m4", "m33", "m55"])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_segments_compute_the_network_on_a_core(setup: str, seed: int) -> None:
+    graph = RandomNetwork(100 + seed, channels=4).graph(7)
+    artifact = in_random_segments(graph, SETUPS[setup], seed)
+    assert artifact.schedule.segments
+    samples, wanted = expected(artifact, 2)
+    assert_same(outputs_of(artifact, samples), wanted, f"seed {seed} on {setup}")
+
+
+Edit = Iterator[Sequence[BandCall | Shift]]
+"""What an action is replaced by, once for each place of a fault."""
+Fault = Callable[[BandCall | Shift], Edit]
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def edited(
+    artifact: Artifact, edit: Callable[[Phase], Iterator[Phase]], *, looped: bool
+) -> Iterator[Schedule]:
+    """Yield the schedule with one phase of one segment changed, for each change that `edit` has."""
+    actions = artifact.schedule.actions
+    for i, action in enumerate(actions):
+        if not isinstance(action, BandedSegment):
+            continue
+        for k, phase in enumerate(action.phases):
+            if looped and phase.turns == 1:
+                continue
+            for other in edit(phase):
+                phases = (*action.phases[:k], other, *action.phases[k + 1 :])
+                changed = (*actions[:i], replace(action, phases=phases), *actions[i + 1 :])
+                yield replace(artifact.schedule, actions=changed)
+
+
+def each_action(phase: Phase, change: Fault) -> Iterator[Phase]:
+    for i, action in enumerate(phase.actions):
+        for others in change(action):
+            yield replace(phase, actions=(*phase.actions[:i], *others, *phase.actions[i + 1 :]))
+
+
+def without_shift(action: BandCall | Shift) -> Edit:
+    if isinstance(action, Shift):
+        yield ()
+
+
+def shorter_shift(action: BandCall | Shift) -> Edit:
+    if isinstance(action, Shift):
+        yield (replace(action, bytes=action.bytes - 1),)
+
+
+def shift_from_elsewhere(action: BandCall | Shift) -> Edit:
+    if isinstance(action, Shift):
+        yield (replace(action, source=action.source + (-1 if action.source else 1)),)
+
+
+def argument_elsewhere(action: BandCall | Shift) -> Edit:
+    if isinstance(action, BandCall):
+        operands = action.choice.taken.call.operands
+        for i, (operand, argument) in enumerate(zip(operands, action.arguments, strict=True)):
+            if isinstance(argument, InBuffer) and type(operand).__name__ in ("Input", "Output"):
+                other = replace(argument, start=argument.start + 1)
+                yield (
+                    replace(
+                        action,
+                        arguments=(*action.arguments[:i], other, *action.arguments[i + 1 :]),
+                    ),
+                )
+
+
+def without_call(action: BandCall | Shift) -> Edit:
+    if isinstance(action, BandCall):
+        yield ()
+
+
+def call_twice(action: BandCall | Shift) -> Edit:
+    if isinstance(action, BandCall):
+        yield action, action
+
+
+ANY_CALL = [argument_elsewhere, without_call, call_twice]
+"""Faults that make every network wrong."""
+ANY_SHIFT = [without_shift, shorter_shift, shift_from_elsewhere]
+"""Faults that make a network wrong if each row is read in the turn after the shift."""
+
+
+def assert_found(artifact: Artifact, fault: Fault, *, looped: bool = False) -> int:
+    """Assert that a fault is found in each place, or only in phases of several turns."""
+    tried = 0
+    replay(artifact.schedule, artifact.plan)
+    for schedule in edited(artifact, lambda phase: each_action(phase, fault), looped=looped):
+        tried += 1
+        with pytest.raises(GraphError):
+            replay(schedule, artifact.plan)
+    return tried
+
+
+@pytest.mark.parametrize("fault", ANY_CALL, ids=lambda fault: fault.__name__)
+def test_each_wrong_call_is_found(fault: Fault) -> None:
+    seeds = range(6)
+    artifacts = [in_random_segments(network(s), Options("cortex-m4"), s) for s in seeds]
+    assert sum(assert_found(artifact, fault) for artifact in artifacts) > 10
+
+
+@pytest.mark.parametrize("fault", ANY_SHIFT, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("mirrored", [False, True], ids=["forward", "reverse"])
+def test_each_wrong_shift_is_found(fault: Fault, *, mirrored: bool) -> None:
+    """In a chain of windows of three rows; in the last turns, not all rows are read again."""
+    graph = chain()
+    whole = segment_of(graph, graph.nodes)
+    assert whole is not None
+    bands = bands_of(whole.mirrored() if mirrored else whole, 2)
+    assert bands is not None
+    artifact = in_segments(graph, Options("cortex-m4"), (Turns(bands, BandNodes()),))
+    assert assert_found(artifact, fault, looped=True) >= len(graph.nodes) - 1
+
+
+def test_a_plan_that_overwrites_live_bytes_is_found() -> None:
+    """Move one buffer into another that is live: both the replay and the planner's check see it."""
+    found = 0
+    for seed in range(4):
+        artifact = in_random_segments(network(seed), Options("cortex-m4"), seed)
+        plan = artifact.plan
+        for i, placed in enumerate(plan.placements):
+            for offset in {p.offset for p in plan.placements} - {placed.offset}:
+                if offset + placed.size > plan.bytes:
+                    continue
+                moved = replace(placed, offset=offset)
+                others = (*plan.placements[:i], moved, *plan.placements[i + 1 :])
+                changed = replace(plan, placements=others)
+                try:
+                    arena.validate(artifact.schedule.problem, changed)
+                except GraphError:
+                    found += 1
+                else:
+                    replay(artifact.schedule, changed)
+                    continue
+    assert found > 10

@@ -1,0 +1,190 @@
+"""Random networks of convolutions, pools, sums and concatenations, and random segments of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from smelt.codegen.segments.bands import BandNodes, bands_of, segment_of
+from smelt.codegen.segments.turns import Turns
+from smelt.ir import DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value, verify
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, window_output
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.tensor.concat import Concat
+
+_QUANT = Quant.per_tensor(0.05)
+
+
+class RandomNetwork:
+    """Builds one random network of images in channels-last layout."""
+
+    def __init__(self, seed: int, *, channels: int = 1) -> None:
+        """Set up; all numbers of channels are multiples of `channels`."""
+        self._rng = np.random.default_rng(seed)
+        self._unit = channels
+        height, width = int(self._rng.integers(9, 26)), int(self._rng.integers(3, 8))
+        self._input = self._image("x", height, width, self._channels())
+        self._nodes: list[Node] = []
+
+    def graph(self, layers: int) -> Graph:
+        """Return a network with about this many layers."""
+        x = self._input
+        for _ in range(layers):
+            x = self._block(x)
+        return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
+
+    def chain(self, layers: int) -> Graph:
+        """Return a chain of convolutions with windows of three rows, and padding on both sides."""
+        x = self._input
+        for _ in range(layers):
+            _, h, w, c = x.type.shape
+            weights = self._weights((c, 3, 3, c), c, 0)
+            op = Conv2D(padding=((1, 1), (1, 1)))
+            x = self._add(op, (x, weights, self._bias(c)), (h, w, c))
+        return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
+
+    def _channels(self) -> int:
+        return self._unit * int(self._rng.integers(1, 4))
+
+    def _image(self, name: str, *shape: int) -> Value:
+        return Value(name, TensorType((1, *shape), DType.INT8, _QUANT))
+
+    def _add(self, op: Op, inputs: Sequence[Value | None], shape: Sequence[int]) -> Value:
+        index = len(self._nodes)
+        result = self._image(f"v{index}", *shape)
+        origin = Origin(op.name, index, result.name)
+        self._nodes.append(Node(op, tuple(inputs), (result,), origin, Rounding.TFLM))
+        return result
+
+    def _block(self, x: Value) -> Value:
+        kind = self._rng.choice(["conv", "depthwise", "pool", "residual", "concat"], p=_CHANCES)
+        match kind:
+            case "conv":
+                return self._conv(x)
+            case "depthwise":
+                return self._depthwise(x)
+            case "pool":
+                return self._pool(x)
+            case "residual":
+                y = self._conv(self._depthwise(x, same=True), x.type.shape[3], same=True)
+                return self._add(Binary("add"), (x, y), x.type.shape[1:])
+            case _:
+                y = self._conv(x, same=True)
+                _, h, w, c = x.type.shape
+                return self._add(Concat(3), (x, y), (h, w, c + y.type.shape[3]))
+
+    def _window(self, x: Value, *, same: bool) -> tuple[tuple[int, int], Op]:
+        """Return a window that fits, with stride, padding and dilation."""
+        rng, (_, h, w, _) = self._rng, x.type.shape
+        while True:
+            size = int(rng.choice([1, 2, 3, 5, 7])), int(rng.choice([1, 3]))
+            dilation = int(rng.choice([1, 1, 1, 2])), 1
+            reach = (size[0] - 1) * dilation[0]
+            if same:
+                stride, top = (1, 1), reach // 2
+                rows = top, reach - top
+                columns = (size[1] - 1) // 2, size[1] - 1 - (size[1] - 1) // 2
+            else:
+                stride = int(rng.choice([1, 1, 2, 3])), int(rng.choice([1, 2]))
+                most = min(reach, 5)
+                rows = int(rng.integers(0, most + 1)), int(rng.integers(0, most + 1))
+                columns = (size[1] - 1, 0) if rng.random() < 0.3 else (0, size[1] - 1)
+            padding: Padding2D = rows, columns
+            if h + sum(rows) <= reach or w + sum(columns) < size[1]:
+                continue
+            height, _ = window_output((h, w), size, stride, padding, dilation)
+            if height >= 4 or h < 6:
+                return size, Conv2D(stride, padding, dilation)
+
+    def _weights(self, shape: Sequence[int], outputs: int, axis: int) -> Value:
+        data = self._rng.integers(-60, 61, shape).astype(np.int8)
+        scales = tuple(float(s) for s in self._rng.uniform(0.001, 0.004, outputs))
+        return Value.constant(f"w{len(self._nodes)}", data, Quant(scales, (0,) * outputs, axis))
+
+    def _bias(self, count: int) -> Value:
+        data = self._rng.integers(-400, 400, count).astype(np.int32)
+        return Value.constant(f"b{len(self._nodes)}", data)
+
+    def _conv(self, x: Value, outputs: int | None = None, *, same: bool = False) -> Value:
+        size, op = self._window(x, same=same)
+        assert isinstance(op, Conv2D)
+        count = outputs or self._channels()
+        weights = self._weights((count, *size, x.type.shape[3]), count, 0)
+        shape = window_output(_size(x), size, op.stride, op.padding, op.dilation)
+        return self._add(op, (x, weights, self._bias(count)), (*shape, count))
+
+    def _depthwise(self, x: Value, *, same: bool = False) -> Value:
+        size, op = self._window(x, same=same)
+        assert isinstance(op, Conv2D)
+        count = x.type.shape[3]
+        weights = self._weights((1, *size, count), count, 3)
+        shape = window_output(_size(x), size, op.stride, op.padding, op.dilation)
+        depthwise = DepthwiseConv2D(op.stride, op.padding, op.dilation)
+        return self._add(depthwise, (x, weights, self._bias(count)), (*shape, count))
+
+    def _pool(self, x: Value) -> Value:
+        kind = str(self._rng.choice(["max", "average"]))
+        h, w = x.type.shape[1:3]
+        size = int(self._rng.integers(2, 4)), min(2, w)
+        stride = int(self._rng.integers(1, size[0] + 1)), 1
+        top = int(self._rng.integers(0, 2))
+        padding: Padding2D = (top, 1 - top), (0, 0)
+        if h < 8:
+            stride = 1, 1
+        shape = window_output((h, w), size, stride, padding)
+        return self._add(Pool2D(kind, size, stride, padding), (x,), (*shape, x.type.shape[3]))
+
+
+def _size(x: Value) -> tuple[int, int]:
+    """Return height and width of an image."""
+    _, height, width, _ = x.type.shape
+    return height, width
+
+
+_CHANCES = (0.3, 0.25, 0.15, 0.2, 0.1)
+
+
+def chain() -> Graph:
+    """Return four convolutions of three by three pixels with usual padding."""
+    return RandomNetwork(0).chain(4)
+
+
+def random_segments(
+    graph: Graph, rng: np.random.Generator, word: int = 1, longest: int = 6
+) -> tuple[Turns, ...]:
+    """Return random segments that cover as much of a graph as they can.
+
+    Args:
+        graph: The network.
+        rng: Chooses lengths, rows, the order of rows, and which tensors are moved.
+        word: The bytes of which rows must be a multiple.
+        longest: Largest number of nodes in a segment.
+    """
+    nodes, found, start = BandNodes(), list[Turns](), 0
+    made: set[Value] = set()
+    while start < len(graph.nodes):
+        lengths = rng.permutation(np.arange(1, longest + 1))
+        end = start + 1
+        for length in (int(n) for n in lengths if start + n <= len(graph.nodes)):
+            segment = segment_of(graph, graph.nodes[start : start + length])
+            if segment is None:
+                continue
+            values = {v for n in segment.nodes for v in (*segment.operands(n), n.output)}
+            if any(segment.row_bytes(value) % word for value in values):
+                continue
+            if rng.random() < 0.5:
+                segment = segment.mirrored()
+            bands = bands_of(segment, int(rng.integers(1, 5)))
+            if bands is None:
+                continue
+            last = {v: i for i, n in enumerate(graph.nodes) for v in n.inputs if v is not None}
+            ended = [v for v in values & made if last[v] < start + length]
+            moved = sorted(ended, key=lambda v: v.name) if rng.random() < 0.5 else []
+            found.append(Turns(bands, nodes, moved))
+            end = start + length
+            break
+        made |= {node.output for node in graph.nodes[start:end]}
+        start = end
+    return tuple(found)
