@@ -13,7 +13,7 @@ import numpy as np
 from smelt.argument_checks import as_instance, as_items, as_table, wrong
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, TensorType, Value
-from smelt.ir.npy import DAMAGED_ZIP, read_array, require_honest
+from smelt.ir.npy import DAMAGED_ZIP, read_array, require_valid_sizes
 from smelt.ops.arithmetic.fixed_point import round_half_away
 from smelt.ops.case import random_array
 from smelt.ops.run_time_lengths import sizes_of, trace
@@ -37,7 +37,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
         if kind == ".npy file":
             return {"input_0": read_array(path.read_bytes(), path.name)}
         with zipfile.ZipFile(path) as archive:
-            require_honest(archive)
+            require_valid_sizes(archive)
             return {
                 info.filename.removesuffix(".npy"): read_array(archive.read(info), info.filename)
                 for info in archive.infolist()

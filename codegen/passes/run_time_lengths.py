@@ -35,7 +35,7 @@ def with_length_operand(node: Node, marks: Marks) -> Rewrite:
     if source is None or mark is None:
         return None
     match node.op:
-        case Recurrence() if not node.op.is_told_length(node):
+        case Recurrence() if not node.op.has_length_operand(node):
             return _recurrence(node, mark.length, source.type.shape[1])
         case Slice() as op if picks_rows(node, marks) and from_end(op, mark):
             return _last_rows(node, op, mark)

@@ -91,7 +91,7 @@ def rows_of(graph: Graph) -> Callable[[Node], Rows | None]:
 
     def find(node: Node) -> Rows | None:
         mark = next((marks[v] for v in node.outputs if v in marks), None)
-        if mark is None or node.op.is_told_length(node):
+        if mark is None or node.op.has_length_operand(node):
             return None
         at_once = _at_once(node, mark)
         sizes = {mark.length.name: at_once}
@@ -131,7 +131,7 @@ def _require_rows(node: Node, marks: Marks, told: AbstractSet[Value]) -> None:
     if not node.op.row_rule(node, _axes(node, marks)):
         raise refuse(node, length, "which computes each element from many along it")
     lost = [v for v in node.outputs if v not in marks]
-    if lost and not node.op.is_told_length(node):
+    if lost and not node.op.has_length_operand(node):
         raise refuse(node, length, "which sums it up")
 
 

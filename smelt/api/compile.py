@@ -152,7 +152,7 @@ def _machine(options: Options) -> tuple[Board | Computer | None, Platform]:
         platform = machine.platform(options.target)
     device_options.check(options, platform.target)
     computer = machine if isinstance(machine, Computer) else None
-    return machine, device_options.beside_device(platform, options, computer)
+    return machine, device_options.with_device_profile(platform, options, computer)
 
 
 def _imported(model: str | Path | bytes | Imported, options: Options) -> Imported:

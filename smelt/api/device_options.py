@@ -46,7 +46,9 @@ def check(options: Options, target: Target) -> None:
         )
 
 
-def beside_device(platform: Platform, options: Options, computer: Computer | None) -> Platform:
+def with_device_profile(
+    platform: Platform, options: Options, computer: Computer | None
+) -> Platform:
     """Return the platform with the accelerator's profile that the options or the board select.
 
     Raises:

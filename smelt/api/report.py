@@ -78,7 +78,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Gates:
+class BuildLimits:
     """Limits for continuous integration that a build must not exceed; None means no limit.
 
     Attributes:

@@ -14,7 +14,7 @@ from smelt.cli.output import dumper, notes, print_json, progress_console, result
 from smelt.cli.show import report as show
 from smelt.codegen.emit.destination import check_destination
 from smelt.errors import ConfigError
-from smelt.proof.mlperf_tiny import benchmark_of, claim
+from smelt.proof.mlperf_tiny import benchmark_of, with_benchmark_firmware
 from smelt.proof.run import write_project
 
 
@@ -63,9 +63,9 @@ def build(
     with spinner(console, f"compiling {model.name}"):
         artifact = compile_model(model, options, dumper(network.dump_after))
         if protocol is Protocol.mlperf:
-            artifact = claim(artifact, benchmark_of(artifact.graph, model.stem))
+            artifact = with_benchmark_firmware(artifact, benchmark_of(artifact.graph, model.stem))
         report = write_project(
-            artifact, output, force=force, compile_=compile_, gates=limits.gates()
+            artifact, output, force=force, compile_=compile_, limits=limits.build_limits()
         )
     notes(console, artifact.notes)
     if json_:

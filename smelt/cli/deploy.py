@@ -23,7 +23,7 @@ from smelt.samples import random_samples
 def deploy(
     model: Model,
     *,
-    way: FlashGroup,
+    flashing: FlashGroup,
     on: Annotated[
         str | None,
         typer.Option(
@@ -54,7 +54,7 @@ def deploy(
     """
     console = progress_console(proof.quiet)
     artifact = compiled(model, proof, console)
-    rig = _deploying(artifact, way, on, console, simulate=simulate, pty=pty)
+    rig = _deploying(artifact, flashing, on, console, simulate=simulate, pty=pty)
     timed: Mapping[str, Any] = {}
     if layers:
         (sample,) = random_samples(artifact.graph, 1, proof.seed)
@@ -67,7 +67,7 @@ def deploy(
 
 def _deploying(
     artifact: Artifact,
-    way: FlashGroup,
+    flashing: FlashGroup,
     on: str | None,
     console: Console,
     *,
@@ -80,10 +80,10 @@ def _deploying(
     if not simulate:
         if pty:
             raise ConfigError("--pty needs --simulate")
-        return flashing_rig(artifact, way.way(), on, tell)
-    if way != FlashGroup(timeout=way.timeout) or on is not None:
+        return flashing_rig(artifact, flashing.options(), on, tell)
+    if flashing != FlashGroup(timeout=flashing.timeout) or on is not None:
         raise ConfigError(
             "--simulate chooses the board's port and GDB server itself: remove --on, --port, "
             "--gdb, --runner and --drive"
         )
-    return VirtualRig(say=tell, pty=pty, timeout_s=way.timeout)
+    return VirtualRig(say=tell, pty=pty, timeout_s=flashing.timeout)

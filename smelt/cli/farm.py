@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from smelt.api.report import Gates
+from smelt.api.report import BuildLimits
 from smelt.boards import find_computer, load
 from smelt.cli.output import bar, progress_console, write_json
 from smelt.cli.proof import ProofGroup
@@ -40,7 +40,7 @@ def verify_all(
         ConfigError: an option is given that works for one board only.
         VerifyError: at least one board failed.
     """
-    if proof.html is not None or proof.meter is not None or proof.gates() != Gates():
+    if proof.html is not None or proof.meter is not None or proof.build_limits() != BuildLimits():
         raise ConfigError("--boards cannot be combined with --html, --meter or limits (--max-...)")
     distinct({"--json": proof.json_, "--junit": proof.junit})
     work = [replace(job, any_build=any_build) for job in _jobs(model, boards, proof)]

@@ -57,7 +57,7 @@ class FlashGroup:
         float, typer.Option("--timeout", min=1, help="Timeout of the flashing tool in seconds.")
     ] = 120
 
-    def way(self) -> FlashOptions:
+    def options(self) -> FlashOptions:
         """Return these options in the form that the runners take."""
         return FlashOptions(self.runner, self.port, self.gdb, self.drive, self.timeout)
 
@@ -81,7 +81,7 @@ def flash(
         ),
     ],
     *,
-    way: FlashGroup,
+    flashing: FlashGroup,
     check: Annotated[
         bool, typer.Option(help="Afterwards, check that the board responds on its serial port.")
     ] = True,
@@ -102,20 +102,22 @@ def flash(
     console = progress_console(quiet)
     with firmware(source, network, console, keep=dry_run) as made:
         if dry_run:
-            _print_steps(made, way, console)
+            _print_steps(made, flashing, console)
             if not source.is_dir():
                 folder = made.elf.parents[2]
                 say(console, f"note: the files are in {folder}; remove it when you are done")
             return
-        done = put_on_board(made, way, console, check=check)
+        done = put_on_board(made, flashing, console, check=check)
     if not quiet:
         typer.echo(done)
 
 
-def _print_steps(made: FlashedFirmware, way: FlashGroup, console: Console) -> None:
+def _print_steps(made: FlashedFirmware, flashing: FlashGroup, console: Console) -> None:
     """Print the flashing commands, with a note for each tool or device that is missing."""
     lacking: dict[str, None] = {}
-    steps = way.way().steps(made.elf, made.board, lambda error: lacking.update({str(error): None}))
+    steps = flashing.options().steps(
+        made.elf, made.board, lambda error: lacking.update({str(error): None})
+    )
     for lack in lacking:
         say(console, f"note: {lack}")
     for step in steps:
@@ -123,14 +125,14 @@ def _print_steps(made: FlashedFirmware, way: FlashGroup, console: Console) -> No
 
 
 def put_on_board(
-    made: FlashedFirmware, way: FlashGroup, console: Console, *, check: bool = True
+    made: FlashedFirmware, flashing: FlashGroup, console: Console, *, check: bool = True
 ) -> str:
     """Flash firmware and return a message. With `check`, also check that the board responds."""
-    way.way().flash(made.elf, made.board, lambda line: say(console, line))
-    table = choose(made.board, way.runner, way.gdb)
+    flashing.options().flash(made.elf, made.board, lambda line: say(console, line))
+    table = choose(made.board, flashing.runner, flashing.gdb)
     done = f"{made.board.name}: flashed by {table.runner}"
     if check and not takes_port(table):
-        done += _answer(made, way.port, console)
+        done += _answer(made, flashing.port, console)
     return done
 
 

@@ -17,7 +17,7 @@ from smelt.cli.simulate import serve
 from smelt.codegen.emit.destination import check_destination
 from smelt.errors import ConfigError
 from smelt.proof.deploy import board_of
-from smelt.proof.mlperf_tiny import benchmark_of, claim, meaning
+from smelt.proof.mlperf_tiny import benchmark_of, describe_input, with_benchmark_firmware
 from smelt.proof.rig import built
 from smelt.proof.run import write_project
 
@@ -40,7 +40,7 @@ def mlperf_tiny(
     ] = None,
     force: ForceOption = False,
     flash: Annotated[bool, typer.Option("--flash", help="Flash the firmware.")] = False,
-    way: FlashGroup,
+    flashing: FlashGroup,
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Run the firmware in QEMU until Ctrl-C.")
     ] = False,
@@ -68,7 +68,7 @@ def mlperf_tiny(
         raise ConfigError("give -o DIR, --flash or --simulate (the last two exclude each other)")
     if (pty or seconds is not None) and not simulate:
         raise ConfigError("--pty and --seconds need --simulate")
-    if way != FlashGroup() and not flash:
+    if flashing != FlashGroup() and not flash:
         raise ConfigError("--runner, --port, --gdb, --drive and --timeout need --flash")
     if output is not None:
         check_destination(output, force=force, remedy="--force")
@@ -77,13 +77,13 @@ def mlperf_tiny(
         artifact = compile_model(model, network.build_options(), dumper(network.dump_after))
         board = board_of(artifact)
         benchmark = benchmark_of(artifact.graph, model.stem, id_)
-        artifact = claim(artifact, benchmark)
+        artifact = with_benchmark_firmware(artifact, benchmark)
     notes(console, artifact.notes)
-    say(console, f"{benchmark.id}: {meaning(benchmark, artifact.graph)}")
+    say(console, f"{benchmark.id}: {describe_input(benchmark, artifact.graph)}")
     with _linked(artifact, output, force=force) as elf:
         if flash:
             made = FlashedFirmware(elf, board, artifact.network.hash)
-            typer.echo(put_on_board(made, way, console))
+            typer.echo(put_on_board(made, flashing, console))
         elif simulate:
             serve(board, elf, pty=pty, seconds=seconds)
         elif not quiet:

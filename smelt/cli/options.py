@@ -20,7 +20,7 @@ from smelt.api.options import Options
 from smelt.api.plugins import kernels as plugin_kernels
 from smelt.api.plugins import load_plugins
 from smelt.api.quantize import Settings
-from smelt.api.report import Gates
+from smelt.api.report import BuildLimits
 from smelt.cli import list_options
 from smelt.cli.quant_options import PANEL, QuantGroup, QuantizationKind
 from smelt.codegen.accelerator import load_tuning
@@ -326,9 +326,9 @@ class LimitGroup:
     max_stack: MaxStack = None
     max_instructions: MaxInstructions = None
 
-    def gates(self) -> Gates:
+    def build_limits(self) -> BuildLimits:
         """Return the limits in the form that checks a report."""
-        return Gates(self.max_arena, self.max_flash, self.max_stack, self.max_instructions)
+        return BuildLimits(self.max_arena, self.max_flash, self.max_stack, self.max_instructions)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -86,7 +86,7 @@ def profile(
         else:
             report = _timed(artifact, sample, rig, built=where in ("host", "qemu"))
     notes(console, artifact.notes)
-    limits.gates().check(report)
+    limits.build_limits().check(report)
     if html is not None:
         show_profile.write_html(html, report)
     if json_:

@@ -148,7 +148,7 @@ def judge(
             raise
     report = {**verified(verdict), **timed}
     _write(report, proof, None)
-    proof.gates().check(report)
+    proof.build_limits().check(report)
     return report
 
 

@@ -57,5 +57,5 @@ def run(
     if json_ is not None:
         write_json(json_, result.report)
     notes(console, artifact.notes)
-    limits.gates().check(result.report)
+    limits.build_limits().check(result.report)
     show.run(results_console(quiet), outputs, result.report, batched=batched)

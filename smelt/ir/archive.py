@@ -16,7 +16,7 @@ import numpy as np
 
 from smelt.errors import ConfigError, GraphError, ModelError
 from smelt.ir.graph import Graph
-from smelt.ir.npy import DAMAGED_ZIP, read_array, require_honest
+from smelt.ir.npy import DAMAGED_ZIP, read_array, require_valid_sizes
 from smelt.ir.text import parse_graph, print_graph
 from smelt.ir.types import Array
 from smelt.ir.verify import verify
@@ -70,7 +70,7 @@ def load(path: Path) -> Graph:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            require_honest(archive)
+            require_valid_sizes(archive)
             text = _member(archive, _TEXT, MAX_TEXT)
             constants = _member(archive, _CONSTANTS, MAX_CONSTANTS)
         graph = parse_graph(text.decode(), _arrays(constants))
@@ -116,7 +116,7 @@ def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
 
 def _arrays(constants: bytes) -> dict[str, Array]:
     with zipfile.ZipFile(io.BytesIO(constants)) as archive:
-        require_honest(archive)
+        require_valid_sizes(archive)
         total = sum(info.file_size for info in archive.infolist())
         if total > MAX_CONSTANTS:
             raise ModelError(

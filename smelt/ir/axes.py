@@ -104,11 +104,11 @@ def reduced(
     return Axes(names, (names, *others), (kept,), rebuild)
 
 
-def found(axes: Sequence[int], order: AxisOrder) -> tuple[int, ...]:
+def positions_after(axes: Sequence[int], order: AxisOrder) -> tuple[int, ...]:
     """Return the positions of `axes` after a permutation, in ascending order."""
     return tuple(index for index, axis in enumerate(order) if axis in axes)
 
 
-def picked(field: Sequence[Item], order: AxisOrder) -> tuple[Item, ...]:
+def permuted(field: Sequence[Item], order: AxisOrder) -> tuple[Item, ...]:
     """Permute a list that has one item for each axis."""
     return tuple(field[axis] for axis in order)

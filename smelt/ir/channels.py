@@ -46,14 +46,14 @@ class Bounds:
         return self.low == self.high
 
     @staticmethod
-    def anything(type_: TensorType) -> Bounds:
+    def of_type(type_: TensorType) -> Bounds:
         """Return the bounds of a tensor that may have any values of its element type."""
         low, high = type_.dtype.limits
         count = channels(type_)
         return Bounds(np.full(count, low, np.int64), np.full(count, high, np.int64))
 
     @staticmethod
-    def among(*arrays: Array) -> Bounds:
+    def of_arrays(*arrays: Array) -> Bounds:
         """Return bounds that include every element of the arrays, channel by channel."""
         rows = [a.reshape(-1, a.shape[-1] if a.shape else 1).astype(np.int64) for a in arrays]
         together = np.concatenate(rows)
@@ -65,7 +65,7 @@ def channels(type_: TensorType) -> int:
     return type_.shape[-1] if type_.shape else 1
 
 
-def everything(type_: TensorType) -> Mask:
+def all_channels(type_: TensorType) -> Mask:
     """Return a mask of all channels."""
     return np.ones(channels(type_), bool)
 
@@ -117,7 +117,7 @@ class ChannelRule(ABC, Generic[OpT_contra]):
         """Return which channels are computed if some are wanted, and which each operand needs."""
 
     @abstractmethod
-    def carries(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
+    def result_channels(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
         """Return which channels of the result exist if the operands have the `kept` channels."""
 
     @abstractmethod

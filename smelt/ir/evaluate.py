@@ -1,4 +1,4 @@
-"""Runs a graph with the numpy references. The results are the oracle for generated code."""
+"""Runs a graph with the numpy references. Generated code must compute the same."""
 
 from __future__ import annotations
 

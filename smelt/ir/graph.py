@@ -157,7 +157,7 @@ class Op(Traits):
                 found.append(value)
         return tuple(found)
 
-    def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
+    def forwarded_values(self, node: Node) -> Sequence[tuple[Value, Value]]:
         """Return pairs of values, outside and inside of the operator's graphs, that pass data on.
 
         Each pair is a value and a value that it may become: operands become inputs of the graphs,
@@ -165,7 +165,7 @@ class Op(Traits):
         output that decides on another iteration becomes nothing. Only operators with graphs
         implement this.
         """
-        raise NotImplementedError(f"{self.name}.handed_over")
+        raise NotImplementedError(f"{self.name}.forwarded_values")
 
 
 OpT_co = TypeVar("OpT_co", bound=Op, default=Op, covariant=True)

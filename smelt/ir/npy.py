@@ -32,7 +32,7 @@ NotImplementedError for a format version that it does not read."""
 _LARGEST = 1 << 48  # largest accepted dimension
 
 
-def require_honest(archive: zipfile.ZipFile) -> None:
+def require_valid_sizes(archive: zipfile.ZipFile) -> None:
     """Check that an archive's members fit in the file and expand to at most `MAX_INFLATED` bytes.
 
     Raises:

@@ -68,7 +68,7 @@ class Traits:
         """Return whether the stored result always equals the stored first operand."""
         return False
 
-    def is_told_length(self, node: Node) -> bool:
+    def has_length_operand(self, node: Node) -> bool:
         """Return whether the node has a `length_operand`."""
         return self.length_operand is not None and node.optional(self.length_operand) is not None
 

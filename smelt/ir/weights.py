@@ -40,10 +40,10 @@ class WeightsRule(ABC, Generic[OpT_contra]):
         return True
 
     @abstractmethod
-    def meets_everywhere(self, node: Node[OpT_contra]) -> bool:
-        """Return whether each weight uses an element of the data for every pixel or row.
+    def uses_all_weights(self, node: Node[OpT_contra]) -> bool:
+        """Return whether every pixel or row of a channel is computed from all its weights.
 
-        It does not where a window reaches into padding.
+        It is not if a window reaches into padding.
         """
 
     def windows(self, node: Node[OpT_contra], x: Array) -> Array:

@@ -62,13 +62,14 @@ class VirtualRig(Rig):
                 yield elf, device
 
 
-def flashing_rig(artifact: Artifact, way: FlashOptions, on: str | None, say: Say) -> Rig:
+def flashing_rig(artifact: Artifact, flashing: FlashOptions, on: str | None, say: Say) -> Rig:
     """Return a rig that flashes a real board before it connects to it.
 
     Args:
         artifact: network to run.
-        way: options of flashing. Its port is also the firmware's, unless a boot loader uses it.
-        on: serial port of the running firmware; None selects that of `way`, or auto-detection.
+        flashing: options of flashing. Their port is also the firmware's, unless a boot loader
+            uses it.
+        on: serial port of the running firmware; None selects that of `flashing`, or auto-detection.
         say: called with the commands and their output.
 
     Raises:
@@ -76,13 +77,13 @@ def flashing_rig(artifact: Artifact, way: FlashOptions, on: str | None, say: Say
         ToolError: no program of the board's runners is installed.
     """
     board = board_of(artifact)
-    table = choose(board, way.runner, way.server)
+    table = choose(board, flashing.runner, flashing.server)
     if on is None and takes_port(table):
         raise ConfigError(
             f"runner '{table.runner}' flashes through the boot loader's port: give the firmware's "
             "serial port with --on"
         )
-    return Rig(on or way.port or "board", lambda elf: way.flash(elf.path, board, say))
+    return Rig(on or flashing.port or "board", lambda elf: flashing.flash(elf.path, board, say))
 
 
 def board_of(artifact: Artifact) -> Board:

@@ -123,7 +123,7 @@ def benchmark_of(graph: Graph, name: str, asked: str | None = None) -> Benchmark
     return benchmark
 
 
-def claim(artifact: Artifact, benchmark: Benchmark) -> Artifact:
+def with_benchmark_firmware(artifact: Artifact, benchmark: Benchmark) -> Artifact:
     """Return the network in a project with firmware for the benchmark's runner, and `DEVICES`."""
     firmware = Firmware(artifact.platform, protocol(benchmark, artifact.graph.inputs[0].type))
     around = render_around(artifact.network, firmware, artifact.options.optimize)
@@ -143,7 +143,7 @@ def protocol(benchmark: Benchmark, input_: TensorType) -> MlperfProtocol:
     return MlperfProtocol(benchmark.id, "unsigned" if unsigned else "raw", quantizes=False)
 
 
-def meaning(benchmark: Benchmark, graph: Graph) -> str:
+def describe_input(benchmark: Benchmark, graph: Graph) -> str:
     """Return one line that says what values the runner's data have for the network."""
     type_ = graph.inputs[0].type
     if type_.quant is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smelt.api.report import Gates, Latency, Measured, Report, complete
+from smelt.api.report import BuildLimits, Latency, Measured, Report, complete
 from smelt.argument_checks import as_path
 from smelt.boards import Device, ElfInfo, Invocation, compile_library, compile_project
 from smelt.boards.energy_meter import Meter, metered
@@ -52,7 +52,7 @@ def write_project(
     *,
     force: bool = False,
     compile_: bool = False,
-    gates: Gates | None = None,
+    limits: BuildLimits | None = None,
 ) -> Report:
     """Write the C project, compile and run it if the options need that, and check the limits.
 
@@ -61,7 +61,7 @@ def write_project(
         directory: folder of the project, which is written completely or not at all.
         force: replace the files of an earlier build; all other files are kept.
         compile_: also run `make` and measure the result. Limits on flash imply it.
-        gates: limits of the build. Limits on stack or instructions run one inference.
+        limits: limits of the build. Limits on stack or instructions run one inference.
 
     Raises:
         ConfigError: the folder cannot be written, or a limit needs a run and the target has no
@@ -69,32 +69,32 @@ def write_project(
         ToolError: the compiler is missing or failed.
         DoesNotFit: the linked firmware is too large for the board, or a limit is exceeded.
     """
-    gates = gates or Gates()
+    limits = limits or BuildLimits()
     directory = as_path(directory, "directory")
 
     def finish(folder: Path) -> Report:
         report: Report = dict(artifact.report)
-        if compile_ or gates.needs_build:
-            report = complete(report, _compiled(artifact, folder, gates))
-        gates.check(report)
+        if compile_ or limits.needs_build:
+            report = complete(report, _compiled(artifact, folder, limits))
+        limits.check(report)
         return report
 
     return artifact.project.write(directory, force=force, finish=finish)
 
 
-def _compiled(artifact: Artifact, folder: Path, gates: Gates) -> Measured:
-    """Run `make` in a written project, and measure what the gates need."""
+def _compiled(artifact: Artifact, folder: Path, limits: BuildLimits) -> Measured:
+    """Run `make` in a written project, and measure what the limits need."""
     libraries = artifact.options.library_folders
     if not artifact.has_firmware:
         require_libraries(artifact)
         flash = compile_library(folder, artifact.platform, libraries=libraries)
-        if not gates.needs_run:
+        if not limits.needs_run:
             return Measured(flash)
         with built(artifact) as elf, connected(elf, artifact, None) as device:
             return replace(_infer_once(artifact, elf, device), flash_network=flash, flash_elf=None)
     require_tools(artifact)
     elf = compile_project(folder, artifact.platform, libraries=libraries)
-    if not gates.needs_run:
+    if not limits.needs_run:
         return Measured(elf.flash_network.total, elf.flash_elf, ram=elf.ram)
     with connected(elf, artifact, None) as device:
         return _infer_once(artifact, elf, device)

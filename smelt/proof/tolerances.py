@@ -80,7 +80,7 @@ class _ErrorSpread:
                 self._propagate(source, target)
             for node in chain.from_iterable(graph.nodes for graph in graphs):
                 if node.op.subgraphs:
-                    self.until_it_ends(node.op.handed_over(node), node.op.subgraphs)
+                    self.until_it_ends(node.op.forwarded_values(node), node.op.subgraphs)
                 else:
                     self._propagate_through(node)
             if self._state() == before:

@@ -27,7 +27,12 @@ from smelt.boards.simulate import Simulator
 from smelt.boards.simulation_timeout import pace_of
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, Quant, TensorType, Value
-from smelt.proof.mlperf_tiny import BENCHMARKS, benchmark_of, claim, meaning
+from smelt.proof.mlperf_tiny import (
+    BENCHMARKS,
+    benchmark_of,
+    describe_input,
+    with_benchmark_firmware,
+)
 from smelt.proof.run import write_project
 from tests.support.board_tools import compilable, simulable
 from tests.support.cli_runner import Smelt, runner
@@ -109,7 +114,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
             network, board = Network("mlperf_tiny", name), boards.load(BOARD)
             simulable(board)
             artifact = compile_model(network.model, Options(board=BOARD))
-            artifact = claim(artifact, benchmark_of(artifact.graph, name))
+            artifact = with_benchmark_firmware(artifact, benchmark_of(artifact.graph, name))
             folder = tmp_path_factory.mktemp("mlperf") / name
             write_project(artifact, folder, compile_=True)
             made[name] = Firmware(network, artifact, board, folder)
@@ -291,9 +296,9 @@ def test_a_quantization_that_differs_from_the_data_set_is_printed() -> None:
     model = Network("mlperf_tiny", "kws_int8").model
     graph = compile_model(model, Options(board=BOARD)).graph
     own = "490 int8 features: x means 0.584703 * (x - 83)"
-    assert meaning(BENCHMARKS["kws01"], graph) == own
+    assert describe_input(BENCHMARKS["kws01"], graph) == own
     changed = _with(graph, quant=Quant.per_tensor(0.5, 83))
-    assert meaning(BENCHMARKS["kws01"], changed).endswith(
+    assert describe_input(BENCHMARKS["kws01"], changed).endswith(
         "x means 0.5 * (x - 83), but the benchmark's data set was quantized as 0.584703 * (x - 83)"
     )
 
@@ -335,7 +340,7 @@ def test_build_with_protocol_mlperf_writes_the_same_project(smelt: Smelt) -> Non
     options = ("--board", BOARD, "--protocol", "mlperf")
     assert smelt("build", model, "-o", "out", *options).code == 0
     board = compile_model(model, Options(board=BOARD))
-    files = claim(board, benchmark_of(board.graph, "kws_int8")).project.files
+    files = with_benchmark_firmware(board, benchmark_of(board.graph, "kws_int8")).project.files
     assert {name: Path("out", name).read_text() for name in files} == files
 
 

@@ -16,7 +16,7 @@ import pytest
 from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.api.report import Gates
+from smelt.api.report import BuildLimits
 from smelt.boards import compile_project, open_device
 from smelt.codegen.emit import network as network_module
 from smelt.codegen.emit.destination import REPORT
@@ -130,9 +130,9 @@ def test_compiling_a_library_measures_it(tmp_path: Path) -> None:
     assert artifact.network.weights_bytes < flash["network"] < 30_000
     assert flash["elf"] is None
     with pytest.raises(DoesNotFit, match=r"flash: .* bytes, the limit is 1,000"):
-        write_project(artifact, tmp_path / "more", gates=Gates(flash=1000))
+        write_project(artifact, tmp_path / "more", limits=BuildLimits(flash=1000))
     with pytest.raises(ConfigError, match="only a library that cannot be linked"):
-        write_project(artifact, tmp_path / "more", gates=Gates(stack=1000))
+        write_project(artifact, tmp_path / "more", limits=BuildLimits(stack=1000))
 
 
 @pytest.mark.qemu

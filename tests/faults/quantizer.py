@@ -1,4 +1,4 @@
-"""Faults in the quantizer and in the arithmetic that the oracle shares with it."""
+"""Faults in the quantizer and in the arithmetic that it shares with the references."""
 
 from functools import partial
 

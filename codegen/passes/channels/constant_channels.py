@@ -16,7 +16,7 @@ import numpy as np
 from smelt.codegen.passes.context import DEFAULT, PassContext, Removal
 from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Array, DType, Graph, Node, Quant, Value
-from smelt.ir.channels import Bounds, ChannelRule, Mask, Narrowing, channels, everything, narrowed
+from smelt.ir.channels import Bounds, ChannelRule, Mask, Narrowing, all_channels, channels, narrowed
 
 _DTYPES = (DType.INT8, DType.UINT8, DType.INT16)
 
@@ -84,10 +84,10 @@ def _bounds(graph: Graph) -> dict[Value, Bounds]:
 
 def _bounds_of(value: Value, found: Mapping[Value, Bounds]) -> Bounds | None:
     if value.data is not None:
-        return Bounds.among(value.data) if value.type.dtype.is_integer else None
+        return Bounds.of_arrays(value.data) if value.type.dtype.is_integer else None
     if value.type.dtype not in _DTYPES:
         return None
-    return found.get(value) or Bounds.anything(value.type)
+    return found.get(value) or Bounds.of_type(value.type)
 
 
 def _kept(graph: Graph, bounds: Mapping[Value, Bounds], granularity: int) -> dict[Value, Mask]:
@@ -98,9 +98,9 @@ def _kept(graph: Graph, bounds: Mapping[Value, Bounds], granularity: int) -> dic
     the result channels that follow from the kept operand channels.
     """
     free = _free(graph, bounds)
-    kept = {v: everything(v.type) if v not in free else ~everything(v.type) for v in bounds}
+    kept = {v: all_channels(v.type) if v not in free else ~all_channels(v.type) for v in bounds}
     for value in graph.results:
-        kept[value] = everything(value.type)
+        kept[value] = all_channels(value.type)
     while True:
         before = {v: mask.copy() for v, mask in kept.items()}
         for node in reversed(graph.nodes):
@@ -128,7 +128,9 @@ def _propagate_backward(
 ) -> None:
     """Keep the channels of a node's operands that its result needs."""
     rule = _rule(node) if node.outputs[0] in bounds else None
-    needs: Sequence[Mask | None] = [None if v is None else everything(v.type) for v in node.inputs]
+    needs: Sequence[Mask | None] = [
+        None if v is None else all_channels(v.type) for v in node.inputs
+    ]
     if rule is not None:
         operands = [None if v is None else _bounds_of(v, bounds) for v in node.inputs]
         computed, needs = rule.needs(node, kept[node.output], operands)
@@ -142,8 +144,8 @@ def _propagate_forward(node: Node, bounds: Mapping[Value, Bounds], kept: dict[Va
     """Keep the channels of a node's result that correspond to kept operand channels."""
     rule = _rule(node) if node.outputs[0] in bounds else None
     if rule is not None:
-        masks = [None if v is None else kept.get(v, everything(v.type)) for v in node.inputs]
-        kept[node.output] |= rule.carries(node, masks)
+        masks = [None if v is None else kept.get(v, all_channels(v.type)) for v in node.inputs]
+        kept[node.output] |= rule.result_channels(node, masks)
 
 
 def _free(graph: Graph, bounds: Mapping[Value, Bounds]) -> set[Value]:
@@ -198,6 +200,6 @@ def apply_plan(plan: ChannelPlan) -> Graph:
 def _mask(value: Value, node: Node, result: Mask, plan: ChannelPlan) -> Mask:
     """Return the channels that an operand keeps; a per-channel constant keeps the result's."""
     if value.data is None:
-        return plan.kept.get(value, everything(value.type))
+        return plan.kept.get(value, all_channels(value.type))
     alike = channels(value.type) == result.size
-    return result if alike else everything(value.type)
+    return result if alike else all_channels(value.type)

@@ -151,7 +151,7 @@ def _into_consumer(node: Node, matcher: Matcher) -> Node | None:
     x, affine = found
     if before.op.fused_activation is not Activation.NONE:
         return None
-    if (affine.shift.any() and not rule.meets_everywhere(node)) or not rule.keeps_channels(node):
+    if (affine.shift.any() and not rule.uses_all_weights(node)) or not rule.keeps_channels(node):
         return None
     weights, met = node.input(1), rule.input_channels(node)
     scale, shift = (np.broadcast_to(k, x.type.shape[-1])[met] for k in (affine.scale, affine.shift))

@@ -57,7 +57,7 @@ class If(Op):
         return evaluate(chosen, arguments).outputs
 
     @override
-    def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
+    def forwarded_values(self, node: Node) -> Sequence[tuple[Value, Value]]:
         arguments = _without_absent(node.inputs[1:])
         return [
             pair
@@ -131,8 +131,8 @@ class While(Op):
         )
 
     @override
-    def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
-        return self.repeated(node).handed_over(node.outputs)
+    def forwarded_values(self, node: Node) -> Sequence[tuple[Value, Value]]:
+        return self.repeated(node).forwarded_values(node.outputs)
 
     def macs(self, node: Node) -> int:
         """Return the multiply-accumulates of one iteration; their number is unknown."""
@@ -291,8 +291,8 @@ class Loop(Op):
         )
 
     @override
-    def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
-        return self.repeated(node).handed_over(node.outputs)
+    def forwarded_values(self, node: Node) -> Sequence[tuple[Value, Value]]:
+        return self.repeated(node).forwarded_values(node.outputs)
 
     def invariants(self, node: Node) -> int:
         """Return the number of operands that are neither carried nor scanned."""

@@ -40,8 +40,8 @@ class RepeatedGraph:
     number: Value | None = None
     continues: Value | None = None
 
-    def handed_over(self, outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
-        """Return pairs of values that pass data on, as `Op.handed_over`.
+    def forwarded_values(self, outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
+        """Return pairs of values that pass data on, as `Op.forwarded_values`.
 
         `outputs` are those of the node.
         """

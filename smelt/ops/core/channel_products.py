@@ -54,14 +54,14 @@ class ProductChannels(ChannelRule[OpT_contra]):
         ends = np.stack([least, greatest]) + added
         left = 0 if rounding is Rounding.ONNX else max(0, *requantize.shifts)
         if np.abs(ends).max(initial=0) > INT32_MAX >> left:
-            return Bounds.anything(y)  # Sums may wrap.
+            return Bounds.of_type(y)  # Sums may wrap.
         stored = finish(ends, requantize, node.op.fused_activation or Activation.NONE, y)
         stored = stored.astype(np.int64)
         return Bounds(stored[0], stored[1])
 
     def _pads(self, node: Node[OpT_contra]) -> bool:
         """Return whether windows reach beyond the image, or between its pixels."""
-        return not weights_rule(node.op).meets_everywhere(node)
+        return not weights_rule(node.op).uses_all_weights(node)
 
     def _around_zero(self, node: Node[OpT_contra], given: Bounds | None) -> tuple[Array, Array]:
         """Return bounds of the inputs without zero point; if there is padding, they include 0."""
@@ -133,7 +133,7 @@ class MixingChannels(ProductChannels[OpT_contra]):
         return wanted, [needed, *(None for _ in node.inputs[1:])]
 
     @override
-    def carries(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
+    def result_channels(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
         return False
 
     @override
@@ -210,7 +210,7 @@ class DepthwiseChannels(ProductChannels[OpT_contra]):
         return result, [needed, *(None for _ in node.inputs[1:])]
 
     @override
-    def carries(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
+    def result_channels(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
         (mask, *_) = kept
         assert mask is not None
         return np.repeat(mask, channels(node.output.type) // mask.size)

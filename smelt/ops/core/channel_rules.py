@@ -17,8 +17,8 @@ from smelt.ir.channels import (
     Narrowed,
     Narrowing,
     OpT_contra,
+    all_channels,
     channels,
-    everything,
 )
 from smelt.ops.arithmetic.fixed_point import INT32_MAX
 
@@ -29,9 +29,9 @@ class ChannelsAlike(ChannelRule[OpT_contra]):
     @override
     def bounds(self, node: Node[OpT_contra], operands: Sequence[Bounds | None]) -> Bounds:
         if self._may_wrap(node):
-            return Bounds.anything(node.output.type)
+            return Bounds.of_type(node.output.type)
         found = [node.op.reference(node, inputs)[0] for inputs in self.corners(node, operands)]
-        return Bounds.among(*found)
+        return Bounds.of_arrays(*found)
 
     def corners(
         self, node: Node[OpT_contra], operands: Sequence[Bounds | None]
@@ -48,12 +48,16 @@ class ChannelsAlike(ChannelRule[OpT_contra]):
         self, node: Node[OpT_contra], wanted: Mask, operands: Sequence[Bounds | None]
     ) -> tuple[Mask, Sequence[Mask | None]]:
         return wanted, [
-            None if v is None else wanted if channels(v.type) == wanted.size else everything(v.type)
+            None
+            if v is None
+            else wanted
+            if channels(v.type) == wanted.size
+            else all_channels(v.type)
             for v in node.inputs
         ]
 
     @override
-    def carries(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
+    def result_channels(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
         count = channels(node.output.type)
         found: Mask | bool = False
         for value, mask in zip(node.inputs, kept, strict=True):

@@ -70,7 +70,7 @@ class DenseWeights(WeightsRule["FullyConnected"]):
         return node.input(1).type.shape[1] % channels(node.input(0).type) == 0
 
     @override
-    def meets_everywhere(self, node: Node[FullyConnected]) -> bool:
+    def uses_all_weights(self, node: Node[FullyConnected]) -> bool:
         return True
 
     @override

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
-from smelt.ir.axes import Axes, along_last, broadcast, found
+from smelt.ir.axes import Axes, along_last, broadcast, positions_after
 from smelt.ops.case import Case, CaseOperand, Constant, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands
 
@@ -80,7 +80,7 @@ class Normalization(Op):
 
     def axes_rule(self, node: Node) -> Axes:
         """Return that scale and bias are broadcast to the axes of the input."""
-        return broadcast(node, lambda order: replace(self, axes=found(self.axes, order)))
+        return broadcast(node, lambda order: replace(self, axes=positions_after(self.axes, order)))
 
 
 def _fits(operand: TensorType, x: TensorType) -> bool:

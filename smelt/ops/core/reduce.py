@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
-from smelt.ir.axes import Axes, found, reduced
+from smelt.ir.axes import Axes, positions_after, reduced
 from smelt.ir.homogeneity import Homogeneity, in_place, together
 from smelt.ops.arithmetic.fixed_point import (
     WORD,
@@ -254,7 +254,9 @@ class Reduce(Op):
     def axes_rule(self, node: Node) -> Axes:
         """Return the correspondence of axes; without `keep_dims`, reduced axes are missing."""
         gone = () if self.keep_dims else self.axes
-        return reduced(node, gone, lambda order: replace(self, axes=found(self.axes, order)))
+        return reduced(
+            node, gone, lambda order: replace(self, axes=positions_after(self.axes, order))
+        )
 
 
 def _case(kind: str, name: str, x: Data, axes: tuple[int, ...], *, keep: bool = False) -> Case:

@@ -44,7 +44,7 @@ class Conv2DWeights(ConvolutionWeights["Conv2D"]):
         return _by_group(node.op.groups, outputs, depth)[:, None, None, :]
 
     @override
-    def meets_everywhere(self, node: Node[Conv2D]) -> bool:
+    def uses_all_weights(self, node: Node[Conv2D]) -> bool:
         return not any(map(any, node.op.padding))
 
     @override
@@ -70,7 +70,7 @@ class DepthwiseWeights(ConvolutionWeights["DepthwiseConv2D"]):
         return np.repeat(np.arange(groups), channels(node.input(1).type) // groups)
 
     @override
-    def meets_everywhere(self, node: Node[DepthwiseConv2D]) -> bool:
+    def uses_all_weights(self, node: Node[DepthwiseConv2D]) -> bool:
         return not any(map(any, node.op.padding))
 
     @override
@@ -96,7 +96,7 @@ class TapWeights(ConvolutionWeights["ConvolutionND"]):
         return _by_group(node.op.groups, outputs, depth).T
 
     @override
-    def meets_everywhere(self, node: Node[ConvolutionND]) -> bool:
+    def uses_all_weights(self, node: Node[ConvolutionND]) -> bool:
         return not any(map(any, node.op.padding))
 
     @override
@@ -109,7 +109,7 @@ class TransposedWeights(TapWeights):
     """Weights rule of ConvTranspose: as `TapWeights`, but each output uses only some taps."""
 
     @override
-    def meets_everywhere(self, node: Node[ConvolutionND]) -> bool:
+    def uses_all_weights(self, node: Node[ConvolutionND]) -> bool:
         return False
 
 

@@ -34,9 +34,9 @@ class ConcatChannels(ChannelsAlike["Concat"]):
         return np.concatenate(parts), parts
 
     @override
-    def carries(self, node: Node[Concat], kept: Sequence[Mask | None]) -> Mask | bool:
+    def result_channels(self, node: Node[Concat], kept: Sequence[Mask | None]) -> Mask | bool:
         if node.op.axis != len(node.output.type.shape) - 1:
-            return super().carries(node, kept)
+            return super().result_channels(node, kept)
         return np.concatenate([mask for mask in kept if mask is not None])
 
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
-from smelt.ir.axes import Axes, of_first, picked
+from smelt.ir.axes import Axes, of_first, permuted
 from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
@@ -134,7 +134,7 @@ class Pad(Op):
 
     def axes_rule(self, node: Node) -> Axes:
         """Return that input and result have the same axes, and the value has none."""
-        return of_first(node, lambda order: replace(self, padding=picked(self.padding, order)))
+        return of_first(node, lambda order: replace(self, padding=permuted(self.padding, order)))
 
     def is_identity(self, node: Node) -> bool:
         """Return whether all padding is 0."""

@@ -39,7 +39,7 @@ class ReshapeChannels(ChannelRule["Reshape"]):
         return np.tile(needed, wanted.size // needed.size), [needed]
 
     @override
-    def carries(self, node: Node[Reshape], kept: Sequence[Mask | None]) -> Mask | bool:
+    def result_channels(self, node: Node[Reshape], kept: Sequence[Mask | None]) -> Mask | bool:
         (mask,) = (m for m in kept if m is not None)
         return np.tile(mask, channels(node.output.type) // mask.size)
 
