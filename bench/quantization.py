@@ -205,7 +205,7 @@ def _smelt(candidate: TrainedNetwork, original: Graph, recipe: str) -> tuple[Rea
         original, candidate.calibration, RECIPES[recipe], candidate.allow, measure=False
     )
     stored = as_stored(done.graph, candidate.tests)
-    exceptions = ", ".join(sorted({island.op for island in done.exceptions}))
+    exceptions = ", ".join(sorted({layer.op for layer in done.exceptions}))
     return _generated(Imported(done.graph), stored), exceptions
 
 

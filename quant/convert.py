@@ -17,7 +17,7 @@ from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.table import Table
 from smelt.ops.sequence.lstm import Lstm
 from smelt.quant.plan import NodeKind, QuantizationPlan, apply, is_real, tied_inputs
-from smelt.quant.rewrites.recurrent import apart
+from smelt.quant.rewrites.recurrent import split_lstm
 from smelt.quant.weights.integers import StoredProduct, channel_axis
 from smelt.quant.weights.lstm import StoredLstm
 
@@ -108,7 +108,7 @@ class Int8Builder:
         made = replace(
             graph, inputs=inputs, outputs=outputs, nodes=tuple(self.nodes), states=states
         )
-        return made.rewrite(apart)
+        return made.rewrite(split_lstm)
 
     def _initial(self, state: State) -> Array:
         before = self.stored[state.before]

@@ -8,7 +8,7 @@ from functools import partial
 
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.convert import Wide
-from smelt.quant.layerwise import Sweep, Swept
+from smelt.quant.layerwise import Converted, LayerwiseConversion
 from smelt.quant.plan import NodeKind, QuantizationPlan, apply, classify, only_moves
 from smelt.quant.ranges.activation_ranges import ReaderView, choose, quant_of
 from smelt.quant.ranges.activation_statistics import Observation, observe
@@ -54,7 +54,7 @@ class FloatNetwork:
         graph, rescaled = equalize(self.graph, self.plan, self.seen, samples)
         return replace(FloatNetwork.observed(graph, samples, seed), rescaled=rescaled)
 
-    def seeing(self, samples: slice) -> FloatNetwork:
+    def with_statistics_of(self, samples: slice) -> FloatNetwork:
         """Return the same network with statistics of only these samples."""
         return replace(self, seen={value: o.part(samples) for value, o in self.seen.items()})
 
@@ -78,14 +78,14 @@ class FloatNetwork:
             quants.update(dict.fromkeys(group.values, quant))
         return quants
 
-    def swept(
+    def converted(
         self,
         samples: Sequence[Sample],
         recipe: Recipe,
         *,
         measure: bool = False,
         wide: Wide | None = None,
-    ) -> Swept:
+    ) -> Converted:
         """Build the quantized network and run it on samples.
 
         Args:
@@ -96,7 +96,7 @@ class FloatNetwork:
         """
         rescaled = self.rescaled if measure else None
         quants = self.quants(recipe)
-        return Sweep(
+        return LayerwiseConversion(
             self.graph, self.plan, quants, samples, recipe, equalized=rescaled, wide=wide
         ).run()
 

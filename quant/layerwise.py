@@ -37,7 +37,7 @@ _LOCAL = 16
 
 
 @dataclass(frozen=True)
-class Swept:
+class Converted:
     """The int8 network, the float and the dequantized int8 outputs per sample, and the layers."""
 
     graph: Graph
@@ -46,7 +46,7 @@ class Swept:
     layers: tuple[Layer, ...]
 
 
-class Carried:
+class ValueArrays:
     """Arrays of a network's values for all samples, while the network runs node by node."""
 
     def __init__(self, count: int) -> None:
@@ -75,7 +75,7 @@ class Carried:
         self._of.pop(value, None)
 
 
-class Sweep:
+class LayerwiseConversion:
     """Builds the int8 network while it runs on the calibration samples."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Sweep:
         self._equalized = equalized
         choosers = Choosers(self._choose, self._choose_lstm)
         self._converter = Int8Builder(graph, plan, quants, choosers, wide)
-        self._real, self._ours = Carried(len(samples)), Carried(len(samples))
+        self._real, self._ours = ValueArrays(len(samples)), ValueArrays(len(samples))
         self._ran = 0
         self._layers: list[Layer] = []
         columns = list(zip(*samples, strict=True))
@@ -115,7 +115,7 @@ class Sweep:
                 arrays = [store(array, ours.type.quant, ours.type.dtype) for array in arrays]
             self._ours.feed(ours, arrays)
 
-    def run(self) -> Swept:
+    def run(self) -> Converted:
         """Convert and run all nodes."""
         last = self._last_uses()
         self._note(self._graph.inputs, "input", "", 0)
@@ -133,7 +133,7 @@ class Sweep:
         self._catch_up()
         expected = zip(*(self._real[v] for v in self._graph.outputs), strict=True)
         found = zip(*(self._dequantized(v) for v in graph.outputs), strict=True)
-        return Swept(graph, list(expected), list(found), tuple(self._layers))
+        return Converted(graph, list(expected), list(found), tuple(self._layers))
 
     def _last_uses(self) -> dict[int, list[Value]]:
         """Return, by node index, the values that are last read by that node."""
@@ -240,7 +240,7 @@ class Sweep:
     def _added(self, value: Value, ours: Value, first: int) -> float:
         """Return the SQNR in dB of the nodes from `first` on alone, given exact rounded inputs."""
         real = self._real[value][:_LOCAL]
-        alone = Carried(len(real))
+        alone = ValueArrays(len(real))
         gate_layers = {stored: value for value, stored in self._converter.stored.items()}
         made: set[Value] = set()
         for node in self._converter.nodes[first:]:

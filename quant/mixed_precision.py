@@ -18,7 +18,7 @@ from smelt.quant.plan import NodeKind, QuantizationPlan
 from smelt.quant.ranges.int16 import serves as serves_sixteen
 from smelt.quant.ranges.int16 import wide_quants
 from smelt.quant.recipe import Recipe
-from smelt.quant.result import Island, output_noise
+from smelt.quant.result import NonInt8Layer, output_noise
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights.rescaling import channels_of
 from smelt.samples import Sample
@@ -67,7 +67,7 @@ LEVELS = (
 
 
 @dataclass(frozen=True)
-class Freed:
+class WiderLayers:
     """A selection of layers that is worth its cost.
 
     Attributes:
@@ -84,23 +84,25 @@ class Freed:
     nodes: frozenset[Node]
     sqnr: float
 
-    def islands(self) -> tuple[Island, ...]:
-        """Return the layers as islands, in order."""
+    def layers(self) -> tuple[NonInt8Layer, ...]:
+        """Return the layers in order."""
         return tuple(
-            Island(node.name, node.op.name, str(node.origin), self.level.dtype, REASON, chosen=True)
+            NonInt8Layer(
+                node.name, node.op.name, str(node.origin), self.level.dtype, REASON, chosen=True
+            )
             for node in self.network.graph.nodes
             if node in self.nodes
         )
 
 
-def freed(
+def wider_layers(
     network: FloatNetwork,
     samples: Sequence[Sample],
     some: Sequence[Sample],
     recipe: Recipe,
     sqnr: float,
     allow: frozenset[str],
-) -> Freed | None:
+) -> WiderLayers | None:
     """Return the layers for which another type than int8 is worth its cost, or None.
 
     Args:
@@ -111,7 +113,7 @@ def freed(
         sqnr: SQNR in dB of the outputs in int8, measured on `some`.
         allow: names of the allowed levels.
     """
-    best: Freed | None = None
+    best: WiderLayers | None = None
     levels = [level for level in LEVELS if level.name in allow and sqnr < level.enough]
     if not levels:
         return None
@@ -134,10 +136,10 @@ def _search(
     noise: Sequence[Value],
     quants: Mapping[Value, Quant],
     sqnr: float,
-) -> Freed | None:
+) -> WiderLayers | None:
     graph, groups = network.graph, network.groups()
     candidates = _candidates(network, noise, level)
-    best: Freed | None = None
+    best: WiderLayers | None = None
     share, tensors, count = 0.0, 0, 1
     while candidates:
         count = min(count, len(candidates))
@@ -148,12 +150,12 @@ def _search(
         else:
             tried, wide = network.in_float(nodes), None
             nodes = _in_float(tried) - _in_float(network)
-        swept = tried.swept(some, recipe, wide=wide)
-        reached = output_noise(swept.expected, swept.found)[0]
+        converted = tried.converted(some, recipe, wide=wide)
+        reached = output_noise(converted.expected, converted.found)[0]
         part = sum(node.op.macs(node) for node in nodes) / max(graph.macs, 1)
         price = _WORTH + level.each * (count - tensors - 1) + level.all * (part - share)
         if reached >= sqnr + price:
-            best = Freed(level, tried, wide, nodes, reached)
+            best = WiderLayers(level, tried, wide, nodes, reached)
             sqnr, share, tensors = reached, part, count
         if count == len(candidates):
             break

@@ -36,12 +36,12 @@ class QuantizationPlan:
         root: for each function's result, the stored tensor that it depends on.
         path: for each function's result, the nodes from its root to it, in order.
         stored: the float values that become int8 tensors, in order: inputs of the network, results
-            of products, native nodes and float islands, and functions' results that nodes other
+            of products, native nodes and float layers, and functions' results that nodes other
             than functions read.
         read: values that nodes other than functions read, and results of the network.
         cells: cell states of LSTMs, which are stored as int16.
         lstms: operators of the LSTM nodes.
-        sums: products that only float islands read, which take the int32 sums directly; with their
+        sums: products that only float layers read, which take the int32 sums directly; with their
             operators.
     """
 
@@ -70,7 +70,7 @@ def classify(graph: Graph, in_float: frozenset[Node] = frozenset()) -> Quantizat
 
 def _between(graph: Graph, plan: QuantizationPlan) -> frozenset[Node]:
     """Return nodes whose neighbors before and after are all in float: these stay in float too."""
-    islands = {node for node, kind in plan.kind.items() if kind is NodeKind.FLOAT}
+    layers = {node for node, kind in plan.kind.items() if kind is NodeKind.FLOAT}
     found = {
         node for node, kind in plan.kind.items() if kind in (NodeKind.FUNCTION, NodeKind.NATIVE)
     }
@@ -79,8 +79,8 @@ def _between(graph: Graph, plan: QuantizationPlan) -> frozenset[Node]:
         for value in node.inputs:
             if value is not None:
                 readers.setdefault(value, []).append(node)
-    while islands:
-        inside = islands | found
+    while layers:
+        inside = layers | found
         kept = {
             node
             for node in found
@@ -157,7 +157,7 @@ def _cells(graph: Graph, layers: Collection[Node]) -> frozenset[Value]:
 
 
 def _sums(graph: Graph, kind: Mapping[Node, NodeKind]) -> dict[Node, FullyConnected]:
-    """Return the dense layers that only float islands read."""
+    """Return the dense layers that only float layers read."""
     kept = {v for n in graph.nodes if kind[n] is not NodeKind.FLOAT for v in n.inputs}
     read = {v for n in graph.nodes for v in n.inputs} - kept - set(graph.results)
     return {

@@ -9,11 +9,11 @@ from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Node, verify
 from smelt.quant.data.samples import check_samples, outliers
 from smelt.quant.float_network import FloatNetwork
-from smelt.quant.layerwise import Swept
-from smelt.quant.mixed_precision import freed
+from smelt.quant.layerwise import Converted
+from smelt.quant.mixed_precision import wider_layers
 from smelt.quant.plan import NodeKind, QuantizationPlan, classify
 from smelt.quant.recipe import Recipe
-from smelt.quant.result import Island, Quantized, StepGain, output_noise
+from smelt.quant.result import NonInt8Layer, Quantized, StepGain, output_noise
 from smelt.quant.rewrites.attention import prepare_scores
 from smelt.quant.rewrites.sequence import prepare
 from smelt.samples import Sample
@@ -50,32 +50,32 @@ def quantize(
     numbers = [index for index in range(len(samples)) if index not in ignored]
     kept = [samples[index] for index in numbers]
     graph = prepare_scores(prepare(graph), kept)
-    islands = _islands(classify(graph), allow)
+    exceptions = _float_layers(classify(graph), allow)
     plain = FloatNetwork.observed(graph, kept, recipe.seed, numbers)
     even = plain.equalized(kept, recipe.seed) if recipe.equalize else plain
     some = slice(None, None, _stride(graph, len(kept)))
-    recipe, swept = _final_recipe(
+    recipe, converted = _final_recipe(
         even, kept, _with_better_ranges(even, kept, recipe), measure=measure
     )
     steps: list[StepGain] = []
     *stages, (last, _) = _stages(recipe)
     for name, stage in stages if measure else ():
-        early = (even if stage.equalize else plain).swept(kept[some], stage)
+        early = (even if stage.equalize else plain).converted(kept[some], stage)
         steps.append(StepGain(name, *output_noise(early.expected, early.found)))
-    steps.append(StepGain(last, *output_noise(swept.expected[some], swept.found[some])))
+    steps.append(StepGain(last, *output_noise(converted.expected[some], converted.found[some])))
     int8 = None
-    found = freed(even, kept, kept[some], recipe, steps[-1].sqnr, allow)
+    found = wider_layers(even, kept, kept[some], recipe, steps[-1].sqnr, allow)
     if found is not None:
-        int8 = swept.graph
-        swept = found.network.swept(kept, recipe, measure=measure, wide=found.wide)
-        noise = output_noise(swept.expected[some], swept.found[some])
+        int8 = converted.graph
+        converted = found.network.converted(kept, recipe, measure=measure, wide=found.wide)
+        noise = output_noise(converted.expected[some], converted.found[some])
         steps.append(StepGain(found.level.name, *noise))
-        islands += found.islands()
+        exceptions += found.layers()
     return Quantized(
-        graph=verify(swept.graph, "quantization"),
-        exceptions=islands,
+        graph=verify(converted.graph, "quantization"),
+        exceptions=exceptions,
         steps=tuple(steps),
-        layers=swept.layers,
+        layers=converted.layers,
         recipe=recipe,
         samples=len(samples),
         ignored=ignored,
@@ -97,31 +97,31 @@ def _with_better_ranges(network: FloatNetwork, samples: Sequence[Sample], recipe
     """
     if recipe.ranges != "mse" or len(samples) < 2:
         return recipe
-    half, others = network.seeing(slice(0, None, 2)), samples[1::2]
+    half, others = network.with_statistics_of(slice(0, None, 2)), samples[1::2]
     plain = replace(recipe, clip_weights=False, rounding="nearest")
     searched, whole = (
-        output_noise(swept.expected, swept.found)[0]
+        output_noise(converted.expected, converted.found)[0]
         for tried in (plain, replace(plain, ranges="minmax"))
-        for swept in (half.swept(others, tried),)
+        for converted in (half.converted(others, tried),)
     )
     return replace(recipe, ranges="minmax") if whole > searched + _MARGIN else recipe
 
 
 def _final_recipe(
     network: FloatNetwork, samples: Sequence[Sample], recipe: Recipe, *, measure: bool
-) -> tuple[Recipe, Swept]:
+) -> tuple[Recipe, Converted]:
     """Return the recipe, without searched rounding if that makes the outputs worse, and its result.
 
     Each product's weights are optimized for its own outputs, which need not be best for the
     network's.
     """
-    swept = network.swept(samples, recipe, measure=measure)
+    converted = network.converted(samples, recipe, measure=measure)
     if recipe.rounding != "searched":
-        return recipe, swept
+        return recipe, converted
     plainer = replace(recipe, rounding="compensated")
-    tried = network.swept(samples, plainer, measure=measure)
-    reached, before = (output_noise(s.expected, s.found)[0] for s in (tried, swept))
-    return (plainer, tried) if reached > before else (recipe, swept)
+    tried = network.converted(samples, plainer, measure=measure)
+    reached, before = (output_noise(s.expected, s.found)[0] for s in (tried, converted))
+    return (plainer, tried) if reached > before else (recipe, converted)
 
 
 def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:
@@ -174,7 +174,7 @@ def require_float(graph: Graph) -> None:
         )
 
 
-def _islands(plan: QuantizationPlan, allow: frozenset[str]) -> tuple[Island, ...]:
+def _float_layers(plan: QuantizationPlan, allow: frozenset[str]) -> tuple[NonInt8Layer, ...]:
     """Return the layers that stay in float.
 
     Raises:
@@ -188,7 +188,7 @@ def _islands(plan: QuantizationPlan, allow: frozenset[str]) -> tuple[Island, ...
                 "for it (--allow float)"
             )
     return tuple(
-        Island(node.name, node.op.name, str(node.origin), "float32", reasons[node])
+        NonInt8Layer(node.name, node.op.name, str(node.origin), "float32", reasons[node])
         for node in plan.kind
         if plan.kind[node] is NodeKind.FLOAT
     )

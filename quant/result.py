@@ -77,7 +77,7 @@ class StepGain:
 
 
 @dataclass(frozen=True)
-class Island:
+class NonInt8Layer:
     """A layer that does not compute in int8.
 
     Attributes:
@@ -114,7 +114,7 @@ class Quantized:
     """
 
     graph: Graph
-    exceptions: tuple[Island, ...]
+    exceptions: tuple[NonInt8Layer, ...]
     steps: tuple[StepGain, ...]
     layers: tuple[Layer, ...]
     recipe: Recipe

@@ -27,12 +27,12 @@ from smelt.quant.plan import NodeKind, QuantizationPlan, is_real, only_moves
 from smelt.quant.ranges.activation_statistics import finite
 from smelt.quant.weights.integers import (
     from_matrices,
-    largest_scales,
     real_bias,
     to_matrices,
+    unclipped_scales,
     windows,
 )
-from smelt.quant.weights.rescaling import channels_of, taps_channel
+from smelt.quant.weights.rescaling import channels_of, tap_channels
 from smelt.samples import Sample
 
 _MACS = 1e8
@@ -47,7 +47,7 @@ class Sensitivity:
 
     def __init__(self, graph: Graph, plan: QuantizationPlan, samples: Sequence[Sample]) -> None:
         self._plan = plan
-        looked_at = usual(samples)[: _samples(graph)]
+        looked_at = without_loud_samples(samples)[: _samples(graph)]
         self._runs = [evaluate(graph, sample).values for sample in looked_at]
         self._of = {
             v: np.zeros(channels_of(v)) for v in graph.values() if v.data is None and is_real(v)
@@ -122,7 +122,7 @@ class Sensitivity:
         self._sums[node] = sums
         weights = np.square(to_matrices(node, node.input(1).array))
         taps = np.einsum("got,go->gt", weights, sums.reshape(weights.shape[:2]))
-        channels = taps_channel(node)
+        channels = tap_channels(node)
         found = np.bincount(channels.ravel(), taps.ravel(), channels_of(x))
         pixels = y.type.size / channels_of(y), x.type.size / channels_of(x)
         self._of[x] += found * pixels[0] / pixels[1]
@@ -194,7 +194,7 @@ class Sensitivity:
     def _probe_weights(self, node: Node, probe: Probe, rng: np.random.Generator) -> None:
         """Measure errors like those of rounded weights, with the bias corrected for their mean."""
         x, weights = node.input(0), to_matrices(node, node.input(1).array)
-        steps = largest_scales(weights)
+        steps = unclipped_scales(weights)
         errors = steps[..., None] * rng.uniform(-0.5, 0.5, weights.shape)
         means = np.mean([windows(node, run[x]).mean(axis=1) for run in self._runs], axis=0)
         bias = real_bias(node) - np.einsum("got,gt->go", errors, means).ravel()
@@ -204,7 +204,7 @@ class Sensitivity:
             node.op.reference(made, (run[x], real, bias.astype(np.float32)))[0]
             for run in self._runs
         ]
-        taps = self._power[x][taps_channel(node)].sum(axis=1)
+        taps = self._power[x][tap_channels(node)].sum(axis=1)
         pixels = node.output.type.size / channels_of(node.output)
         sums = self._sums[node].reshape(steps.shape)
         expected = float((sums * steps**2 * taps[:, None]).sum()) * pixels / 12.0
@@ -224,7 +224,7 @@ class Sensitivity:
                 self._of[value] += total / max(power, 1e-30)
 
 
-def usual(samples: Sequence[Sample]) -> list[Sample]:
+def without_loud_samples(samples: Sequence[Sample]) -> list[Sample]:
     """Return the samples that are not far louder than the others."""
     power = np.array(
         [sum(float(np.square(a, dtype=np.float64).mean()) for a in sample) for sample in samples]

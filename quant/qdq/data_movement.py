@@ -27,7 +27,7 @@ def _slice(exporter: Exporter, node: Node, op: Slice) -> None:
     if not op.sizes:
         exporter.finish(node.output, exporter.real(node.input(0)))
         return
-    first = exporter.may_be_first(node)
+    first = exporter.may_be_channels_first(node)
     order = order_of(first, node.input(0))
     ends = [s + n * step for s, n, step in zip(op.starts, op.sizes, op.steps, strict=True)]
     # ONNX counts negative ends from the back, so an end before the first element is a very small
@@ -48,7 +48,7 @@ def _slice(exporter: Exporter, node: Node, op: Slice) -> None:
 
 def _concat(exporter: Exporter, node: Node, op: Concat) -> None:
     given = [v for v in node.inputs if v is not None]
-    first = exporter.may_be_first(node) and all(len(v.type.shape) == 4 for v in given)
+    first = exporter.may_be_channels_first(node) and all(len(v.type.shape) == 4 for v in given)
     names = [exporter.real(v, first=first) for v in given]
     axis = order_of(first, node.output).index(op.axis)
     name = exporter.emit("Concat", names, f"{node.name}_concat", axis=axis)
@@ -63,7 +63,7 @@ def _pad(exporter: Exporter, node: Node, op: Pad) -> None:
         max(pair) >= size for pair, size in zip(op.padding, x.type.shape, strict=True)
     ):
         raise unsupported(node, "by more than the image has")
-    first = exporter.may_be_first(node)
+    first = exporter.may_be_channels_first(node)
     order = order_of(first, x)
     pads = [op.padding[axis][end] for end in (0, 1) for axis in order]
     stored = op.value if given is None else given.array.reshape(()).item()
@@ -84,7 +84,7 @@ def _pad(exporter: Exporter, node: Node, op: Pad) -> None:
 
 
 def _copy(exporter: Exporter, node: Node, _: Copy) -> None:
-    exporter.hold(node.output, exporter.held(node.input(0)))
+    exporter.set_stored(node.output, exporter.stored(node.input(0)))
 
 
 def _resize(exporter: Exporter, node: Node, op: Resize) -> None:

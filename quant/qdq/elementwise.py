@@ -28,7 +28,7 @@ _BINARY = {
 
 
 def _binary(exporter: Exporter, node: Node, op: Binary) -> None:
-    first = exporter.may_be_first(node)
+    first = exporter.may_be_channels_first(node)
     a, b = (exporter.real(node.input(index), first=first) for index in (0, 1))
     if op.kind == "squared_difference":
         difference = exporter.emit("Sub", [a, b], f"{node.name}_difference")
@@ -43,7 +43,7 @@ def _binary(exporter: Exporter, node: Node, op: Binary) -> None:
 def _unary(exporter: Exporter, node: Node, op: Unary) -> None:
     if op.kind not in SERVED:
         raise unsupported(node, f"of kind {op.kind}")
-    first = exporter.may_be_first(node)
+    first = exporter.may_be_channels_first(node)
     name = emit_unary(exporter, op, exporter.real(node.input(0), first=first), node.name)
     exporter.finish(node.output, name, first=first)
 
@@ -55,12 +55,12 @@ def _table(exporter: Exporter, node: Node, _: Table) -> None:
         _look_up(exporter, node)
         return
     x, path = function
-    first = exporter.is_first(node.input(0))
-    exporter.assume(x, exporter.real(node.input(0), first=first), first=first)
+    first = exporter.is_channels_first(node.input(0))
+    exporter.set_alias(x, exporter.real(node.input(0), first=first), first=first)
     for inner in path:
         exporter.emit_node(inner)
     result = path[-1].output if path else x
-    first = exporter.is_first(result)
+    first = exporter.is_channels_first(result)
     exporter.finish(node.output, exporter.real(result, first=first), first=first)
 
 
@@ -78,18 +78,20 @@ def _look_up(exporter: Exporter, node: Node) -> None:
     value, table = node.input(0), node.input(1)
     lowest = np.asarray(-value.type.dtype.limits[0], np.int32)
     index = exporter.emit(
-        "Cast", [exporter.held(value)], f"{node.name}_index", to=TensorProto.INT32
+        "Cast", [exporter.stored(value)], f"{node.name}_index", to=TensorProto.INT32
     )
     index = exporter.emit(
         "Add", [index, exporter.constant(f"{node.name}_lowest", lowest)], f"{node.name}_index"
     )
     results = exporter.constant(table.name, table.array)
-    exporter.hold(node.output, exporter.emit("Gather", [results, index], f"{node.name}_quantized"))
+    exporter.set_stored(
+        node.output, exporter.emit("Gather", [results, index], f"{node.name}_quantized")
+    )
 
 
 def _between_scales(exporter: Exporter, node: Node, _: Quantize | Dequantize) -> None:
     """Pass on the real numbers of Quantize and Dequantize; the types say how they are stored."""
-    first = exporter.is_first(node.input(0))
+    first = exporter.is_channels_first(node.input(0))
     exporter.finish(node.output, exporter.real(node.input(0), first=first), first=first)
 
 

@@ -68,7 +68,7 @@ class Exporter:
         self._names = {value.name for value in graph.inputs}
         # A network's output may also be an input, or another output; ONNX needs distinct names.
         self._results = tuple(map(self.fresh, results))
-        self._held: dict[tuple[Value, bool], str] = {}
+        self._stored: dict[tuple[Value, bool], str] = {}
         self._real: dict[tuple[Value, bool], str] = {}
 
     def is_read(self, value: Value) -> bool:
@@ -95,7 +95,7 @@ class Exporter:
 
     def _emit_form(self, node: Node, form: OnnxForm) -> None:
         """Emit a node that corresponds to a single ONNX operator."""
-        first = node.op.elementwise and self.may_be_first(node)
+        first = node.op.elementwise and self.may_be_channels_first(node)
         hint = f"{node.name}_{form.operator.lower()}"
         constants = [self.constant(f"{node.name}_{k}", data) for k, data in form.constants.items()]
         operands = [self.real(v, first=first) for v in node.inputs if v is not None]
@@ -130,15 +130,15 @@ class Exporter:
         self._names.add(name)
         return name
 
-    def is_first(self, value: Value | None) -> bool:
+    def is_channels_first(self, value: Value | None) -> bool:
         """Return whether a tensor exists only with channels first."""
-        return (value, True) in self._held and (value, False) not in self._held
+        return (value, True) in self._stored and (value, False) not in self._stored
 
-    def may_be_first(self, node: Node) -> bool:
+    def may_be_channels_first(self, node: Node) -> bool:
         """Return whether an operator can and should take its operands with channels first."""
         given = [v for v in node.inputs if v is not None]
         spatial = all(v.data is not None or len(v.type.shape) == 4 for v in given)
-        return spatial and any(self.is_first(v) for v in given)
+        return spatial and any(self.is_channels_first(v) for v in given)
 
     def real(self, value: Value, *, first: bool = False) -> str:
         """Return a tensor's float form in the given order, dequantizing it if needed."""
@@ -163,37 +163,37 @@ class Exporter:
     def finish(self, value: Value, real: str, *, first: bool = False) -> None:
         """Set the float form of a node's result, and quantize it if the tensor is quantized."""
         if value.type.quant is None:
-            self._real[value, first] = self._held[value, first] = real
+            self._real[value, first] = self._stored[value, first] = real
             return
         scale, zero_point = self._quantization(value)
-        self._held[value, first] = self.emit(
+        self._stored[value, first] = self.emit(
             "QuantizeLinear",
             [real, scale, zero_point],
             f"{value.name}_quantized",
             **_domain(value),
         )
 
-    def assume(self, value: Value, real: str, *, first: bool) -> None:
+    def set_alias(self, value: Value, real: str, *, first: bool) -> None:
         """Make a tensor of another network an alias of float numbers of this one."""
         for order in (False, True):
-            self._held.pop((value, order), None)
+            self._stored.pop((value, order), None)
             self._real.pop((value, order), None)
-        self._real[value, first] = self._held[value, first] = real
+        self._real[value, first] = self._stored[value, first] = real
 
-    def held(self, value: Value) -> str:
+    def stored(self, value: Value) -> str:
         """Return the stored form of a tensor, in the network's order of axes."""
-        if value.data is not None and (value, False) not in self._held:
-            self._held[value, False] = self.constant(value.name, value.data)
-        if (value, False) not in self._held:
+        if value.data is not None and (value, False) not in self._stored:
+            self._stored[value, False] = self.constant(value.name, value.data)
+        if (value, False) not in self._stored:
             back = tuple(int(i) for i in np.argsort(FIRST))
-            self._held[value, False] = self.emit(
-                "Transpose", [self._held[value, True]], f"{value.name}_last", perm=back
+            self._stored[value, False] = self.emit(
+                "Transpose", [self._stored[value, True]], f"{value.name}_last", perm=back
             )
-        return self._held[value, False]
+        return self._stored[value, False]
 
-    def hold(self, value: Value, name: str) -> None:
+    def set_stored(self, value: Value, name: str) -> None:
         """Set the stored form of a tensor, in the network's order of axes."""
-        self._held[value, False] = name
+        self._stored[value, False] = name
 
     def model(self, graph: Graph) -> onnx.ModelProto:
         """Return the complete model; all nodes must have been emitted."""
@@ -220,12 +220,12 @@ class Exporter:
                 data = data.reshape((1,) * (4 - data.ndim) + data.shape).transpose(FIRST)
                 axis = None if axis is None else FIRST.index(axis + 4 - value.array.ndim)
             return self.weights(value, data, axis)
-        for held, order in ((first, None), (not first, FIRST if first else np.argsort(FIRST))):
-            if (value, held) in self._held:
-                name = self._held[value, held]
+        for source, order in ((first, None), (not first, FIRST if first else np.argsort(FIRST))):
+            if (value, source) in self._stored:
+                name = self._stored[value, source]
                 if value.type.quant is not None:
-                    name = self._real.get((value, held)) or self._dequantize(value, name, None)
-                    self._real[value, held] = name
+                    name = self._real.get((value, source)) or self._dequantize(value, name, None)
+                    self._real[value, source] = name
                 if order is None:
                     return name
                 permutation = [int(i) for i in order]

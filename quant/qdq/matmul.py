@@ -124,8 +124,8 @@ def _as_integers(exporter: Exporter, node: Node, name: str) -> str:
 def _cast(exporter: Exporter, node: Node, op: Cast) -> None:
     if op.to is not DType.FLOAT32:
         raise unsupported(node, f"to {op.to.value}")
-    held = exporter.held(node.input(0))
-    exporter.finish(node.output, exporter.emit("Cast", [held], node.name, to=TensorProto.FLOAT))
+    stored = exporter.stored(node.input(0))
+    exporter.finish(node.output, exporter.emit("Cast", [stored], node.name, to=TensorProto.FLOAT))
 
 
 def _matmul(exporter: Exporter, node: Node, op: MatMul) -> None:

@@ -52,7 +52,7 @@ _REDUCE = {
 def _reduce(exporter: Exporter, node: Node, op: Reduce) -> None:
     x = node.input(0)
     left = [axis for axis in FIRST if axis not in op.axes]
-    first = exporter.may_be_first(node) and (op.keep_dims or left == sorted(left))
+    first = exporter.may_be_channels_first(node) and (op.keep_dims or left == sorted(left))
     axes = sorted(order_of(first, x).index(axis) for axis in op.axes)
     real = exporter.real(x, first=first)
     if op.kind == "sum":
@@ -68,7 +68,7 @@ def _reduce(exporter: Exporter, node: Node, op: Reduce) -> None:
 
 
 def _softmax(exporter: Exporter, node: Node, op: Softmax | LogSoftmax) -> None:
-    first = exporter.may_be_first(node)
+    first = exporter.may_be_channels_first(node)
     name = exporter.real(node.input(0), first=first)
     if isinstance(op, Softmax) and op.beta != 1.0:
         beta = exporter.constant(f"{node.name}_beta", np.asarray(op.beta, np.float32))

@@ -62,7 +62,7 @@ def _whole(node: Node, op: Recurrence, dense: Node, read: set[Value | None]) -> 
     )
 
 
-def apart(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
+def split_lstm(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
     """Split an `Lstm` that stays in float into a dense layer and a recurrence."""
     op = node.op
     if not isinstance(op, Lstm) or node.outputs[-1].type.dtype is not DType.FLOAT32:

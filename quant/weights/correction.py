@@ -20,12 +20,12 @@ from smelt.quant.weights.integers import (
     StoredProduct,
     clipped_scales,
     from_matrices,
-    largest_scales,
     nearest,
     real_bias,
     safe_scales,
     stored_bias,
     to_matrices,
+    unclipped_scales,
     windows,
 )
 from smelt.quant.weights.rounding import damped, searched
@@ -159,7 +159,9 @@ def choose_rounding(
     weights = to_matrices(node, node.input(1).array)
     bias = real_bias(node).reshape(weights.shape[:2])
     if not halves:
-        scales = safe_scales(_shared(largest_scales(weights), sharing), weights, bias, input_scale)
+        scales = safe_scales(
+            _shared(unclipped_scales(weights), sharing), weights, bias, input_scale
+        )
         scales = _shared(scales, sharing)
         return RoundedWeights(nearest(weights, scales), scales, bias)
     statistics = halves[0] + halves[1]
@@ -168,7 +170,7 @@ def choose_rounding(
         weights = fitted(weights, [half.noise for half in halves])
     counted = statistics.centered if recipe.correct_bias else statistics.moments
     moments = damped(counted, _DAMPING + _FEW * weights.shape[2] / statistics.rows)
-    scales = _shared(largest_scales(weights), sharing)
+    scales = _shared(unclipped_scales(weights), sharing)
     if recipe.clip_weights:
         scales = _clipped(weights, np.diagonal(moments, axis1=1, axis2=2), sharing)
     alone = recipe.rounding == "searched" and recipe.clip_weights and not sharing

@@ -20,7 +20,7 @@ from smelt.quant.plan import NodeKind, QuantizationPlan, classify
 from smelt.quant.ranges.activation_statistics import Observation
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights.integers import from_matrices, real_bias, to_matrices
-from smelt.quant.weights.rescaling import FIXED, Classes, channels_of, taps_channel
+from smelt.quant.weights.rescaling import FIXED, Classes, channels_of, tap_channels
 from smelt.samples import Sample
 
 _NORM = 8
@@ -101,7 +101,7 @@ def _activation(
 def _weights(node: Node, classes: Classes, sensitivity: Sensitivity) -> list[_ProductStatistics]:
     x, y = node.input(0), node.output
     magnitudes = np.abs(to_matrices(node, node.input(1).array))
-    channels = taps_channel(node)
+    channels = tap_channels(node)
     groups, rows, _ = magnitudes.shape
     depth = len(np.unique(channels[0]))
     if depth == 1:
@@ -212,7 +212,7 @@ def _rescaled(graph: Graph, plan: QuantizationPlan, classes: Classes, factors: A
 def _product(node: Node, x: Array, y: Array) -> Node:
     weights = to_matrices(node, node.input(1).array)
     outputs = y.reshape(*weights.shape[:2], 1)
-    matrices = weights * outputs / x[taps_channel(node)][:, None, :]
+    matrices = weights * outputs / x[tap_channels(node)][:, None, :]
     scaled = from_matrices(node, matrices, node.input(1)).astype(np.float32)
     bias = (real_bias(node) * y).astype(np.float32)
     operands = (

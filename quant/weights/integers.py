@@ -76,7 +76,7 @@ def real_bias(node: Node) -> Array:
     return bias.array.ravel().astype(np.float64)
 
 
-def largest_scales(matrices: Array) -> Array:
+def unclipped_scales(matrices: Array) -> Array:
     """Return the smallest scales that clip no weight, `[groups, outputs]`."""
     return np.abs(matrices).max(axis=2, initial=0.0) / LIMIT
 
@@ -88,7 +88,7 @@ def clipped_scales(matrices: Array, importance: Array) -> Array:
         matrices: weights, `[groups, outputs, taps]`.
         importance: factor by which each tap's squared error counts, `[groups, taps]`.
     """
-    full = largest_scales(matrices)
+    full = unclipped_scales(matrices)
     best, least = full, np.full(full.shape, np.inf)
     for part in _SHRINK:
         scale = np.maximum(full * part, 1e-30)

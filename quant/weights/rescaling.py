@@ -29,7 +29,7 @@ def channels_of(value: Value) -> int:
     return value.type.shape[-1] if value.type.shape else 1
 
 
-def taps_channel(node: Node) -> Array:
+def tap_channels(node: Node) -> Array:
     """Return the input channel of each tap of a product's matrix, int64 `[groups, taps]`.
 
     See `integers.to_matrices` for the layout.

@@ -12,12 +12,12 @@ from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes import run_passes
 from smelt.codegen.schedule.schedule import schedule
 from smelt.ir import Graph
-from smelt.quant.result import Island, Quantized
+from smelt.quant.result import NonInt8Layer, Quantized
 from smelt.targets import HOST
 
 
 @dataclass(frozen=True)
-class IslandCost:
+class NonInt8Cost:
     """Cost and gain of the layers of one other type, compared with the same layers in int8.
 
     Attributes:
@@ -57,20 +57,20 @@ class IslandCost:
         )
 
 
-def island_costs(quantized: Quantized) -> tuple[IslandCost, ...]:
+def non_int8_costs(quantized: Quantized) -> tuple[NonInt8Cost, ...]:
     """Return the costs of layers without an int8 form, and of layers chosen not to be int8."""
-    forced = [island for island in quantized.exceptions if not island.chosen]
-    chosen = [island for island in quantized.exceptions if island.chosen]
-    costs: list[IslandCost] = []
+    forced = [layer for layer in quantized.exceptions if not layer.chosen]
+    chosen = [layer for layer in quantized.exceptions if layer.chosen]
+    costs: list[NonInt8Cost] = []
     if forced:
         # Compare with the network in which every layer that can be int8 is int8.
         graph = quantized.plain or quantized.graph
         macs = _macs(graph, forced)
-        costs.append(IslandCost(forced[0].dtype, len(forced), macs, _arena_bytes(graph)))
+        costs.append(NonInt8Cost(forced[0].dtype, len(forced), macs, _arena_bytes(graph)))
     if chosen and quantized.plain is not None:
         before, after = quantized.steps[-2:]
         costs.append(
-            IslandCost(
+            NonInt8Cost(
                 chosen[0].dtype,
                 len(chosen),
                 _macs(quantized.graph, chosen),
@@ -82,10 +82,10 @@ def island_costs(quantized: Quantized) -> tuple[IslandCost, ...]:
     return tuple(costs)
 
 
-def _macs(graph: Graph, islands: Sequence[Island]) -> float:
-    """Return the islands' share of a network's multiply-accumulates, 0 to 1."""
-    origins = {island.origin for island in islands}
-    dtype = islands[0].dtype
+def _macs(graph: Graph, layers: Sequence[NonInt8Layer]) -> float:
+    """Return the layers' share of a network's multiply-accumulates, 0 to 1."""
+    origins = {layer.origin for layer in layers}
+    dtype = layers[0].dtype
     own = [
         node.op.macs(node)
         for node in graph.nodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from smelt.api.quantization_cost import island_costs
+from smelt.api.quantization_cost import non_int8_costs
 from smelt.ir import Graph
 from smelt.quant.data.samples import doubtful
 from smelt.quant.recipe import Recipe
@@ -46,10 +46,10 @@ def result_notes(quantized: Quantized, asked: Recipe) -> list[str]:
             + ", check that the samples are like the network's training data, and try --recipe "
             "best or --allow int16"
         )
-    notes += [str(cost) for cost in island_costs(quantized)]
+    notes += [str(cost) for cost in non_int8_costs(quantized)]
     notes += [
-        f"layer '{island.name}' ({island.op}) is {island.dtype}: {island.reason}"
-        for island in quantized.exceptions
+        f"layer '{layer.name}' ({layer.op}) is {layer.dtype}: {layer.reason}"
+        for layer in quantized.exceptions
     ]
     return notes
 

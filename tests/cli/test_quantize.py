@@ -152,9 +152,9 @@ def test_layers_without_an_int8_form_can_stay_float(smelt: Smelt) -> None:
         *("--report", "net.html", "--qdq", "qdq.onnx", "-o", "net.smelt"),
     )
     assert ran.code == 0, ran.err
-    (island,) = ran.json["exceptions"]
-    assert (island["dtype"], island["chosen"]) == ("float32", False)
-    assert island["op"] == "Binary(pow)"
+    (layer,) = ran.json["exceptions"]
+    assert (layer["dtype"], layer["chosen"]) == ("float32", False)
+    assert layer["op"] == "Binary(pow)"
     (cost,) = ran.json["costs"]
     assert (cost["dtype"], cost["layers"], cost["brought_db"]) == ("float32", 1, None)
     assert cost["arena_bytes"] >= 2 * 4 * 4 * 8
@@ -177,7 +177,7 @@ def test_16_bit_layers_are_reported(smelt: Smelt) -> None:
     assert ran.code == 0, ran.err
     (cost,) = ran.json["costs"]
     assert cost["dtype"] == "int16"
-    layers = [island["name"] for island in ran.json["exceptions"]]
+    layers = [layer["name"] for layer in ran.json["exceptions"]]
     assert cost["layers"] == len(layers) > 1
     assert cost["arena_bytes"] > cost["arena_bytes_int8"]
     assert 0 < cost["macs"] <= 1

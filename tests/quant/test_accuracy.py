@@ -59,8 +59,8 @@ def test_default_recipe_on_digits(name: str, least: float, points: float) -> Non
     """Compare on images that the quantizer has not seen. Only the recurrence stays float."""
     network = digits(name)
     quantized = quantize(network.graph, network.calibration, allow=_FLOAT, measure=False)
-    islands = ["Recurrence(gru)"] if name == "gru_0" else []
-    assert [island.op for island in quantized.exceptions] == islands
+    layers = ["Recurrence(gru)"] if name == "gru_0" else []
+    assert [layer.op for layer in quantized.exceptions] == layers
     wanted = outputs(network.graph, network.test)
     (found,) = generated(quantized.graph, network.test)
     assert decibels(wanted, found) >= least

@@ -57,7 +57,7 @@ def test_all_nodes_become_integer(kind: str) -> None:
 def test_only_normalization_stays_in_float() -> None:
     graph, make = attention("normed")
     found = quantize(graph, make.samples(8), RECIPES["fast"], FLOAT, measure=False)
-    left = {island.op for island in found.exceptions if not island.chosen}
+    left = {layer.op for layer in found.exceptions if not layer.chosen}
     assert left == {"Normalization"}
 
 
@@ -171,7 +171,7 @@ def test_the_channels_of_values_are_equalized() -> None:
         np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_islands_read_sums_that_are_not_requantized() -> None:
+def test_float_layers_read_sums_that_are_not_requantized() -> None:
     """The results of a dense layer that only float nodes read are not rounded to 8 bits."""
     make = Builder(5)
     x = make.input(6, 12)

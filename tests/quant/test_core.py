@@ -34,7 +34,7 @@ from smelt.quant.recipe import RECIPES, Recipe
 from smelt.quant.result import Quantized
 from smelt.quant.weights.equalization import equalize
 from smelt.quant.weights.fitting import Noise, fitted
-from smelt.quant.weights.integers import largest_scales, nearest
+from smelt.quant.weights.integers import nearest, unclipped_scales
 from smelt.quant.weights.rescaling import Classes
 from smelt.quant.weights.rounding import compensated, damped, searched
 from smelt.samples import Sample, random_samples
@@ -342,7 +342,7 @@ def test_searched_scales_make_less_noise() -> None:
     weights = rng.normal(size=(2, 5, 12))
     inputs = rng.normal(size=(2, 50, 12)) @ rng.normal(size=(2, 12, 12))
     moments = damped(np.swapaxes(inputs, 1, 2) @ inputs / 50, 0.01)
-    scales = largest_scales(weights)
+    scales = unclipped_scales(weights)
 
     def noise(integers: Array, scales: Array) -> Array:
         error = integers * scales[..., None] - weights
@@ -371,8 +371,8 @@ def test_dead_channels_and_large_biases_do_not_overflow() -> None:
         assert np.abs(error).max() < 0.1
 
 
-def test_islands_are_listed_if_allowed_and_else_refused() -> None:
-    """Adjacent float operators are in one island, with conversions only at its borders."""
+def test_float_layers_are_listed_if_allowed_and_else_refused() -> None:
+    """Adjacent float operators have conversions only before the first and after the last."""
     make = Builder()
     op = Normalization((2,), 1e-5)
     between = make.add(Unary("logistic"), make.add(op, make.input(1, 3, 4)))
@@ -383,7 +383,7 @@ def test_islands_are_listed_if_allowed_and_else_refused() -> None:
     names = [node.op.name for node in found.graph.nodes]
     inside = ["Normalization", "Unary(logistic)", "Normalization"]
     assert names == ["Dequantize", *inside, "Quantize"]
-    assert [island.op for island in found.exceptions] == inside
+    assert [layer.op for layer in found.exceptions] == inside
 
 
 Damage = Callable[[Array], list[Sample]]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from smelt.api.quantization_cost import island_costs
+from smelt.api.quantization_cost import non_int8_costs
 from smelt.ir import DType, Graph, Rounding, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import FullyConnected
@@ -53,8 +53,8 @@ def test_the_layers_around_an_outlier_become_int16() -> None:
     samples, unseen = make.samples(64), make.samples(64)
     plain = quantize(graph, samples, _RECIPE, measure=False)
     found = quantize(graph, samples, _RECIPE, _INT16, measure=False)
-    assert [island.dtype for island in found.exceptions] == ["int16", "int16"]
-    assert [island.name for island in found.exceptions] == ["v1", "v2"]
+    assert [layer.dtype for layer in found.exceptions] == ["int16", "int16"]
+    assert [layer.name for layer in found.exceptions] == ["v1", "v2"]
     kinds = [n.outputs[0].type.dtype for n in found.graph.nodes if n.rounding is Rounding.TFLM16]
     assert kinds == [DType.INT16] * 2
     borders = [n for n in found.graph.nodes if isinstance(n.op, Quantize)]
@@ -65,10 +65,10 @@ def test_the_layers_around_an_outlier_become_int16() -> None:
     assert output_sqnr(graph, found.graph, unseen) > before + 10.0
 
 
-def test_the_cost_of_an_island_is_reported() -> None:
+def test_the_cost_of_an_int16_layer_is_reported() -> None:
     graph, make = network_with_outlier(100.0)
     found = quantize(graph, make.samples(64), _RECIPE, _INT16, measure=False)
-    (cost,) = island_costs(found)
+    (cost,) = non_int8_costs(found)
     assert cost.brought_db is not None
     assert (cost.layers, cost.macs) == (2, 0.5)
     # A layer's input and output of 24 elements each; buffers begin at multiples of 16 bytes.
@@ -82,7 +82,7 @@ def test_no_layer_is_chosen_if_none_saves_noise() -> None:
     network = digits("mlp_0")
     plain = quantize(network.graph, network.calibration, measure=False)
     found = quantize(network.graph, network.calibration, allow=_INT16, measure=False)
-    assert (found.exceptions, found.plain, island_costs(found)) == ((), None, ())
+    assert (found.exceptions, found.plain, non_int8_costs(found)) == ((), None, ())
     assert found.steps == plain.steps
 
 

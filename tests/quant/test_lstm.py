@@ -146,7 +146,7 @@ def test_layers_without_an_integer_form_need_float(options: dict[str, Any], reas
     with pytest.raises(UnsupportedError, match=reason):
         quantize(_float(proto), _samples(8), measure=False)
     found = quantize(_float(proto), _samples(48), allow=frozenset({"float"}), measure=False)
-    assert [island.op.split("(")[0] for island in found.exceptions] == ["Recurrence"]
+    assert [layer.op.split("(")[0] for layer in found.exceptions] == ["Recurrence"]
     assert _output_sqnr(found.graph, proto, _samples(16, seed=2)) >= 31.0
 
 
@@ -156,7 +156,7 @@ def test_an_lstm_in_float_is_the_original_recurrence() -> None:
     graph = prepare(_float(proto))
     network = FloatNetwork.observed(graph, _samples(16), 0)
     layers = frozenset(node for node in graph.nodes if isinstance(node.op, Lstm))
-    made = network.in_float(layers).swept(_samples(16), RECIPES["fast"]).graph
+    made = network.in_float(layers).converted(_samples(16), RECIPES["fast"]).graph
     assert "Recurrence(lstm)" in [node.op.name for node in made.nodes]
     assert not any(isinstance(node.op, Lstm) for node in made.nodes)
     assert _output_sqnr(made, proto, _samples(16, seed=2)) >= 31.0

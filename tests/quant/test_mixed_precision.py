@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from smelt.api.quantization_cost import island_costs
+from smelt.api.quantization_cost import non_int8_costs
 from smelt.ir import DType, Graph, Node, Value, evaluate
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.quantize import Dequantize, Quantize
@@ -33,14 +33,14 @@ def test_the_layers_around_an_outlier_become_float() -> None:
     plain = quantize(graph, samples, measure=False)
     found = quantize(graph, samples, allow=_FLOAT, measure=False)
     assert plain.exceptions == ()
-    assert [(island.name, island.dtype, island.chosen) for island in found.exceptions] == [
+    assert [(layer.name, layer.dtype, layer.chosen) for layer in found.exceptions] == [
         ("v1", "float32", True),
         ("v2", "float32", True),
     ]
     borders = [n.op for n in found.graph.nodes if isinstance(n.op, (Quantize, Dequantize))]
     assert borders == [Dequantize(), Quantize(DType.INT8)]
     assert output_sqnr(graph, found.graph, unseen) > output_sqnr(graph, plain.graph, unseen) + 10.0
-    (cost,) = island_costs(found)
+    (cost,) = non_int8_costs(found)
     assert (cost.layers, cost.macs) == (2, 0.5)
     # Two tensors of 24 floats instead of 24 bytes; buffers begin at multiples of 16 bytes.
     assert cost.arena_bytes_int8 == 2 * 32
@@ -49,20 +49,20 @@ def test_the_layers_around_an_outlier_become_float() -> None:
     assert str(cost).startswith("2 layers of float32 with 50% of the multiply-accumulates bring +")
 
 
-def test_generated_code_with_islands_equals_the_reference() -> None:
+def test_generated_code_of_mixed_types_equals_the_reference() -> None:
     graph, make = network_with_outlier(300.0)
     found = quantize(graph, make.samples(64), allow=_FLOAT, measure=False)
     stored = stored_samples(found.graph, make.samples(3))
     ran = run(compile_graph(found.graph), stored).outputs
     expected = [evaluate(found.graph, sample).outputs for sample in stored]
-    assert_same([tuple(outputs) for outputs in ran], expected, "islands")
+    assert_same([tuple(outputs) for outputs in ran], expected, "layers")
 
 
 def test_int16_is_preferred_if_it_saves_as_much_noise() -> None:
     graph, make = network_with_outlier(100.0)
     samples = make.samples(64)
     found = quantize(graph, samples, _CORRECTED, _BOTH, measure=False)
-    assert {island.dtype for island in found.exceptions} == {"int16"}
+    assert {layer.dtype for layer in found.exceptions} == {"int16"}
     only = quantize(graph, samples, _CORRECTED, frozenset({"int16"}), measure=False)
     assert found.steps == only.steps
 
@@ -71,7 +71,7 @@ def test_float_is_taken_where_16_bits_do_not_help() -> None:
     """Without bias correction, nearly all noise is that of 8-bit weights times the outlier."""
     graph, make = network_with_outlier(100.0)
     found = quantize(graph, make.samples(64), RECIPES["fast"], _BOTH, measure=False)
-    assert {island.dtype for island in found.exceptions} == {"float32"}
+    assert {layer.dtype for layer in found.exceptions} == {"float32"}
 
 
 def test_good_networks_stay_int8() -> None:

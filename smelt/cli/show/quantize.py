@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from smelt.api.quantization_cost import island_costs
+from smelt.api.quantization_cost import non_int8_costs
 from smelt.api.quantize import Comparison, Quantization
 from smelt.cli.output import say
 from smelt.cli.show.html import page
@@ -65,8 +65,8 @@ def report(quantization: Quantization, comparison: Comparison, measured_on: str)
             "accuracy": comparison.accuracy,
             "accuracy_float": comparison.original_accuracy,
         },
-        "exceptions": [asdict(island) for island in quantized.exceptions],
-        "costs": [asdict(cost) | {"text": str(cost)} for cost in island_costs(quantized)],
+        "exceptions": [asdict(layer) for layer in quantized.exceptions],
+        "costs": [asdict(cost) | {"text": str(cost)} for cost in non_int8_costs(quantized)],
         "hurting": noisiest_layers(quantized.layers),
         "layers": [_layer(layer) for layer in quantized.layers],
     }
@@ -204,8 +204,8 @@ def summary(found: Mapping[str, Any]) -> Iterator[str]:
         )
     for cost in found["costs"]:
         yield cost["text"]
-    for island in found["exceptions"]:
-        yield f"{island['dtype']}: '{island['name']}' ({island['op']}): {island['reason']}"
+    for layer in found["exceptions"]:
+        yield f"{layer['dtype']}: '{layer['name']}' ({layer['op']}): {layer['reason']}"
     if not found["exceptions"]:
         yield "every layer is int8"
 
