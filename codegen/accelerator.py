@@ -209,12 +209,12 @@ def accelerator_of(target: Target) -> Accelerator | None:
     return next(filter(None, found), None)
 
 
-def targets_beside() -> str:
+def accelerator_targets() -> str:
     """Return the `--target` options with an accelerator, joined by "or"."""
     return " or ".join(f"--target {target.name}" for target in available() if target.device)
 
 
-def devices_beside() -> str:
+def accelerator_nouns() -> str:
     """Return the nouns for the accelerators of all targets, such as `GPU or NPU`."""
     nouns = (target.device.noun for target in available() if target.device)
     return " or ".join(dict.fromkeys(nouns))

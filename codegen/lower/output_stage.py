@@ -156,7 +156,7 @@ def _quantized(
             result = f"scale_twice({total}, {multiplier}, {column(shifts)})"
         else:
             result = f"requantize({total}, {multiplier}, {column(requantization.shifts)})"
-            if requantization.fills_int32:
+            if requantization.zero_point_may_overflow:
                 result = f"clamp({result}, -0x40000000, 0x3fffffff)"
         result = offset(result, requantization.zero_point + raised)
     return OutputStage(store.text % result, columns.rows, note, shift=shift)
@@ -232,7 +232,7 @@ def _rounded(
     rows = np.stack(columns, axis=1) if columns else None
     note = "a float32 product, ties to even"
     low, high, zero_point = requantization.low, requantization.high, requantization.zero_point
-    if not requantization.stays_small:
+    if not requantization.allows_nearest:
         limits = f"{c_float(low - zero_point)}, {c_float(high - zero_point)}"
         result = offset(f"rounded({product}, {limits})", zero_point)
         return OutputStage(f"({y.dtype.c_name})({result})", rows, note)

@@ -33,13 +33,13 @@ class WordPool:
     """Parameters of a core's functions for words of four channels.
 
     Attributes:
-        largest: Whether maxima are computed.
+        is_max: Whether maxima are computed.
         clamps: Whether the limits of outputs are narrower than int8.
         limits: Smallest and largest output.
         limit_bytes: The same as bytes of a word.
     """
 
-    largest: bool
+    is_max: bool
     clamps: bool
     limits: tuple[int, int]
     limit_bytes: tuple[int, int]
@@ -191,14 +191,14 @@ def pool_words(
         core: The core's operations.
         aligned: Word accesses must be aligned, and are.
     """
-    quotients = None if p.largest else core.quotients(p)
-    finish = None if p.largest or quotients is not None else p.finish(core.start(p))
-    if not p.largest and quotients is None and finish is None:
+    quotients = None if p.is_max else core.quotients(p)
+    finish = None if p.is_max or quotients is not None else p.finish(core.start(p))
+    if not p.is_max and quotients is None and finish is None:
         return Refusal(f"{p.node.op.name} has averages that no product of the sum gives exactly.")
-    form = "max_pool" if p.largest else "average_pool" + ("_steps" if finish else "")
+    form = "max_pool" if p.is_max else "average_pool" + ("_steps" if finish else "")
     words, found = words_at_once(p.channels), walks(p, request.optimize)
     operands: list[Operand] = [Input(0, "input")]
-    notes = [f"{4 * words} channels at a time" + ("." if p.largest else ", sums of two in a word.")]
+    notes = [f"{4 * words} channels at a time" + ("." if p.is_max else ", sums of two in a word.")]
     product, scale = None, ""
     if quotients is not None:
         product = WordProduct(quotients.shift, quotients.word_shift, quotients.saturates)
@@ -213,7 +213,7 @@ def pool_words(
         stem=p.stem,
         parameters=WordPoolParameters(
             instructions=core.instructions,
-            p=WordPool(p.largest, p.clamps, p.limits, p.limit_bytes),
+            p=WordPool(p.is_max, p.clamps, p.limits, p.limit_bytes),
             q=product,
             finish=finish,
             aligned=aligned,

@@ -107,14 +107,14 @@ class Pooling:
     limits: tuple[int, int]
 
     @property
-    def largest(self) -> bool:
+    def is_max(self) -> bool:
         """Whether maxima are computed."""
         return self.node.op.kind == "max"
 
     @property
     def stem(self) -> str:
         """The stem of the function's name."""
-        op, stem = self.node.op, "max_pool" if self.largest else "average_pool"
+        op, stem = self.node.op, "max_pool" if self.is_max else "average_pool"
         return f"{stem}_{op.window[0]}x{op.window[1]}" if isinstance(op, Pool2D) else stem
 
     @property
@@ -130,7 +130,7 @@ class Pooling:
     @property
     def varies(self) -> bool:
         """Whether the factor of a sum depends on how much of its window is inside the image."""
-        return not self.largest and (self.rows.clipped or self.columns.clipped)
+        return not self.is_max and (self.rows.clipped or self.columns.clipped)
 
     @property
     def row(self) -> int:
@@ -257,7 +257,7 @@ def pooling(node: Node[Pool2D | Reduce]) -> Pooling | Refusal:
     if x.dtype is not DType.INT8 or x.quant is None or node.output.type.quant is None:
         return Refusal(f"{op.name} in assembly supports only quantized i8.")
     found = _reduction(node, op) if isinstance(op, Reduce) else _windows(node, op)
-    if isinstance(found, Pooling) and not found.largest and max(found.kinds) > MOST:
+    if isinstance(found, Pooling) and not found.is_max and max(found.kinds) > MOST:
         return Refusal(f"{op.name} in assembly supports windows of at most {MOST} elements.")
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 from smelt.codegen.lower.kernel import Refusal
 from smelt.codegen.lower.quantized_products import (
     bias_with_zero_point,
-    folds,
+    can_fold_zero_point,
     refuse_products,
     sums,
 )
@@ -33,7 +33,7 @@ def scaling_of(
     axis = rule.output_axis(node.input(1).type)
     if refusal := refuse_products(node, axis):
         return refusal
-    if node.output.type.dtype is not DType.INT8 or not folds(node):
+    if node.output.type.dtype is not DType.INT8 or not can_fold_zero_point(node):
         return Refusal(f"{op.name} in halfwords supports only constant, symmetric int8 weights.")
     range_ = sums(node, axis)
     bias = bias_with_zero_point(node, axis)

@@ -73,7 +73,7 @@ _LARGEST_RATIO = 2**7
 
 def _refuse_sixteen_bits(node: Node) -> Refusal | None:
     name, weights = node.op.name, node.input(1).type
-    if not folds(node):
+    if not can_fold_zero_point(node):
         return Refusal(f"{name} of i16 data supports only constant, symmetric weights.")
     if node.rounding is Rounding.TFLM16:
         scales = () if weights.quant is None else weights.quant.scale
@@ -117,7 +117,7 @@ def centered_weights(node: Node, channel_axis: int) -> Array:
     return weights - zero_points.reshape(-1, *[1] * (weights.ndim - 1))
 
 
-def folds(node: Node) -> bool:
+def can_fold_zero_point(node: Node) -> bool:
     """Return whether the input's zero point can be folded into the bias.
 
     That takes constant weights. If they are quantized, their zero points must be 0, and the output

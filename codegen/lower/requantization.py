@@ -120,12 +120,12 @@ class Requantization:
         return bool((right | (self.multipliers == 0)).all() and small.all())
 
     @property
-    def fills_int32(self) -> bool:
+    def zero_point_may_overflow(self) -> bool:
         """Whether adding the zero point to a scaled sum may overflow."""
         return bool((self._shifted >= 2**31 - 2**9).any())
 
     @property
-    def wraps(self) -> bool:
+    def left_shift_may_overflow(self) -> bool:
         """Whether a left shift may overflow 32 bits: outputs may then fall when sums rise."""
         return self.reals is None and bool((self._shifted >= 2**31).any())
 
@@ -135,8 +135,11 @@ class Requantization:
         return np.maximum(-self.lowest, self.highest) * 2.0 ** self.shifts.clip(0)
 
     @property
-    def stays_small(self) -> bool:
-        """Whether all products of sums and `reals` are below 2^22; False without `reals`."""
+    def allows_nearest(self) -> bool:
+        """Whether the C helper `nearest` can round: all sums times `reals` are below 2^22.
+
+        False without `reals`.
+        """
         if self.reals is None:
             return False
         largest = np.maximum(-self.lowest, self.highest).astype(np.float64)
@@ -154,7 +157,7 @@ class Requantization:
     @property
     def scaling(self) -> Scaling | None:
         """One multiply-add and shift with the same outputs for all sums, or None."""
-        if self.wraps:
+        if self.left_shift_may_overflow:
             return None
         first = self.outputs(self.lowest)
         moves = first != self.outputs(self.highest)

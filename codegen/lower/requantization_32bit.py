@@ -215,7 +215,7 @@ def short_scaling(requantization: Requantization, bias: Array) -> ShortScaling |
         requantization: The requantization to match; its ranges of sums include the bias.
         bias: int64 `[o]`, the bias included in these sums.
     """
-    if (requantization.multipliers < 0).any() or requantization.wraps:
+    if (requantization.multipliers < 0).any() or requantization.left_shift_may_overflow:
         return None
     for parts in range(1, _MOST_PARTS + 1):
         for apart in (False, True):

@@ -119,14 +119,16 @@ def ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candidat
     return sorted(candidates, key=key)
 
 
-def not_better(answer: Sequence[Candidate], taken: Candidate) -> str:
+def why_not_chosen(answer: Sequence[Candidate], taken: Candidate) -> str:
     """Return why a preferred backend of the same group was not chosen; empty if it is faster."""
     if any(_is_faster(candidate, taken) for candidate in answer):
         return ""
     return f"{answer[0].text} is not better than {taken.text}."
 
 
-def passed_over(lost: Sequence[Candidate], taken: Candidate, optimize: Optimize) -> Iterator[str]:
+def why_faster_lost(
+    lost: Sequence[Candidate], taken: Candidate, optimize: Optimize
+) -> Iterator[str]:
     """Yield a sentence for each rule that excludes a faster candidate: it names the fastest one."""
     barred: dict[bool, Candidate] = {}
     for candidate in sorted(lost, key=lambda c: inf if c.cycles is None else c.cycles):
@@ -136,7 +138,7 @@ def passed_over(lost: Sequence[Candidate], taken: Candidate, optimize: Optimize)
         yield _rule_against(candidate, taken, optimize)
 
 
-def preferred(later: Sequence[Candidate], taken: Candidate, optimize: Optimize) -> str:
+def why_not_later_group(later: Sequence[Candidate], taken: Candidate, optimize: Optimize) -> str:
     """Return why `--backends` excludes the fastest candidate of a later group, with the remedy.
 
     Returns an empty string if no candidate of that group is faster.

@@ -21,10 +21,10 @@ from smelt.codegen.partition.candidates import (
     Choice,
     cycles_of,
     expands,
-    not_better,
-    passed_over,
-    preferred,
     ranked,
+    why_faster_lost,
+    why_not_chosen,
+    why_not_later_group,
     with_work,
 )
 from smelt.errors import ConfigError, UnsupportedError
@@ -149,7 +149,7 @@ class Partitioner:
         for group in self.groups[self._group_of(taken) + 1 :]:
             found = [self._candidates(backend, node, self._explaining) for backend in group]
             candidates = [c for answer in found if not isinstance(answer, Refusal) for c in answer]
-            yield preferred(candidates, taken, self.request.optimize)
+            yield why_not_later_group(candidates, taken, self.request.optimize)
 
     def is_placed(self, node: Node) -> bool:
         """Return whether `--place` forces the node's backend."""
@@ -219,11 +219,11 @@ class Partitioner:
             if candidates:
                 taken, *lost = ranked(candidates, self.request.optimize)
                 first = next(i for i, b in enumerate(group) if b.name == taken.backend)
-                reasons += [taken.call.missed, *passed_over(lost, taken, self.request.optimize)]
+                reasons += [taken.call.missed, *why_faster_lost(lost, taken, self.request.optimize)]
                 if self.share is not None and isinstance(taken.call, DeviceCall):
                     reasons.append(self.share.goes(node))
                 reasons += [
-                    answer.reason if isinstance(answer, Refusal) else not_better(answer, taken)
+                    answer.reason if isinstance(answer, Refusal) else why_not_chosen(answer, taken)
                     for answer in found[:first]
                 ]
                 return Choice(taken, tuple(lost), _together(reasons))
@@ -242,7 +242,7 @@ class Partitioner:
             taken = next((c for c in found if c.call.form == place.form), None)
             lost = [c for c in found if c is not taken]
         else:
-            reasons += passed_over(lost, taken, self.request.optimize)
+            reasons += why_faster_lost(lost, taken, self.request.optimize)
         if taken is None:
             forms = ", ".join(candidate.call.form for candidate in found)
             raise self._refusal(node, where, f"the backend offers {forms}, not {place.form}.")

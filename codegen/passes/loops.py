@@ -12,7 +12,7 @@ InPlacePairs = Callable[[Node], Sequence[tuple[int, int]]]
 """Returns the `(output, input)` pairs of a node that may share one address in its kernel."""
 
 
-def kept(loop: RepeatedGraph) -> frozenset[int]:
+def unchanged_values(loop: RepeatedGraph) -> frozenset[int]:
     """Return the indices of the carried values that the loop does not change."""
     return frozenset(
         k

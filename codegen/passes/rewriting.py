@@ -28,7 +28,7 @@ class Matcher:
         """Return the node that computes a value, or None."""
         return None if value is None else self._producers.get(value)
 
-    def sole(self, value: Value | None) -> Node | None:
+    def single_use_producer(self, value: Value | None) -> Node | None:
         """Return the node that computes a value if it has one use and is no result of the graph."""
         if value is None or self._uses[value] != 1:
             return None

@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 
 from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.partition.candidates import Choice
-from smelt.codegen.passes.loops import in_safe_order, is_read, kept, root_of, written_early
+from smelt.codegen.passes.loops import (
+    in_safe_order,
+    is_read,
+    root_of,
+    unchanged_values,
+    written_early,
+)
 from smelt.codegen.passes.run_time_rows import Rows
 from smelt.codegen.schedule.banded import SegmentLinearizer
 from smelt.codegen.schedule.lifetimes import Lifetimes
@@ -250,7 +256,7 @@ class Linearizer:
         index = self._next()
         inner = _Surroundings(index, around.depth + 1)
         counter = _counter(around.depth)
-        same = kept(loop)
+        same = unchanged_values(loop)
         copied = [k for k in sorted(same) if is_read(graph, node.outputs[k])]
         scope |= {node.outputs[k]: view_of(scope, loop.carried[k]) for k in same if k not in copied}
         targets = [scope.get(value) or self._places.define(value, scope) for value in node.outputs]
@@ -329,7 +335,7 @@ class Linearizer:
         early = written_early(loop, lambda node: self._choose(node).taken.call.in_place)
         scope |= {value: results[k] for value, k in early.items()}
         actions = list(self.actions(loop.body, scope, around))
-        placed = kept(loop) | set(early.values())
+        placed = unchanged_values(loop) | set(early.values())
         late = [k for k in range(len(results)) if k not in placed]
         stacked = [k for k in late if k >= len(loop.carried)]
         for value, target in ((loop.results[k], results[k]) for k in stacked):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smelt.codegen.lower.kernel import Input, LayerStruct, Operand, Output, Packed, Scratch
-from smelt.codegen.passes.loops import kept
+from smelt.codegen.passes.loops import unchanged_values
 from smelt.codegen.passes.run_time_rows import Rows
 from smelt.codegen.schedule.lifetimes import Lifetimes, Reuse
 from smelt.codegen.schedule.shared_symbols import Constants
@@ -59,7 +59,7 @@ def views_in_iteration(
     loop: RepeatedGraph, node: Node, scope: ValueViews, targets: Sequence[ValueView], counter: str
 ) -> tuple[list[ValueView], list[ValueView]]:
     """Return the locations of the body's inputs and of its results in one iteration."""
-    count, same = len(loop.carried), kept(loop)
+    count, same = len(loop.carried), unchanged_values(loop)
     carried = [
         view_of(scope, value) if k in same else targets[k] for k, value in enumerate(loop.carried)
     ]

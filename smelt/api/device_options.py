@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smelt.boards import Computer
-from smelt.codegen.accelerator import DeviceOptions, accelerator_of, devices_beside
+from smelt.codegen.accelerator import DeviceOptions, accelerator_nouns, accelerator_of
 from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.errors import ConfigError
@@ -31,7 +31,7 @@ def check(options: Options, target: Target) -> None:
     }
     for name in (name for name, wanted in given.items() if wanted and not target.device):
         raise ConfigError(
-            f"{name} needs a target with a {devices_beside()}; '{target.name}' has none"
+            f"{name} needs a target with a {accelerator_nouns()}; '{target.name}' has none"
         )
     measured = None if options.tuning is None else options.tuning.profile
     if options.gpu is not None and measured not in (None, options.gpu):

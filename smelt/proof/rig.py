@@ -12,7 +12,7 @@ from smelt.api import device_options
 from smelt.boards import Device, ElfInfo, compile_project, open_device
 from smelt.boards.build import library_folder
 from smelt.boards.energy_meter import Meter
-from smelt.codegen.accelerator import devices_beside, targets_beside
+from smelt.codegen.accelerator import accelerator_nouns, accelerator_targets
 from smelt.errors import ConfigError, DeviceError, ToolError
 from smelt.files import lasting_folder, temporary_folder
 from smelt.ir import Graph
@@ -182,12 +182,12 @@ class Rig:
         if where != "host" or artifact.accelerator is None:
             raise ConfigError(
                 f"--device {self.device_number} selects one of this computer's "
-                f"{devices_beside()}s, for {targets_beside()}; this network is for "
+                f"{accelerator_nouns()}s, for {accelerator_targets()}; this network is for "
                 f"'{artifact.platform.name}'"
             )
         if artifact.network.device is None:
             target = artifact.platform.target
-            noun = devices_beside() if target.device is None else target.device.noun
+            noun = accelerator_nouns() if target.device is None else target.device.noun
             why = device_options.why_on_cpu(artifact.options, target)
             raise ConfigError(
                 f"--device {self.device_number} selects a {noun}, but no layer of this network "

@@ -21,7 +21,7 @@ from statistics import median, quantiles
 from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.accelerator import Accelerator, devices_beside, targets_beside
+from smelt.codegen.accelerator import Accelerator, accelerator_nouns, accelerator_targets
 from smelt.codegen.lower.device import (
     MOST_TRIED,
     DeviceCall,
@@ -104,7 +104,8 @@ def tune(
     accelerator, profile = compiled.accelerator, target.device
     if accelerator is None or profile is None:
         raise ConfigError(
-            f"target '{target.name}' has no {devices_beside()} to tune for: use {targets_beside()}"
+            f"target '{target.name}' has no {accelerator_nouns()} to tune for: use "
+            f"{accelerator_targets()}"
         )
     own = _recompiled(compiled, backends=target.backends)
     kinds = kinds_of(own)

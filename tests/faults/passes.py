@@ -32,7 +32,7 @@ FAULTS = (
     _of(
         "a layer is computed twice, with and without the clamp behind it",
         "codegen/passes/fusion/activations.py",
-        "before = matcher.sole(x)",
+        "before = matcher.single_use_producer(x)",
         "before = matcher.producer(x)",
         _FOLDING,
     ),

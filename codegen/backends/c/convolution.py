@@ -12,8 +12,8 @@ from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.quantized_products import (
     bias_with_zero_point,
+    can_fold_zero_point,
     constant_bias,
-    folds,
     served_sums,
 )
 from smelt.codegen.lower.window import Window
@@ -37,10 +37,10 @@ class Conv2DKernel(Kernel[Conv2D]):
         window, frame = Window.of(node), Frame.of(node)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
-        if x.dtype is DType.FLOAT32 and folds(node):
+        if x.dtype is DType.FLOAT32 and can_fold_zero_point(node):
             return float_blocks(node, window, frame, request, stem=stem)
         scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
-        if op.groups > 1 or not folds(node) or x.dtype is DType.INT16:
+        if op.groups > 1 or not can_fold_zero_point(node) or x.dtype is DType.INT16:
             finish = OutputStage.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, frame, finish, stem=stem)
         finish = OutputStage.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)

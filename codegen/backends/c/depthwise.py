@@ -18,8 +18,8 @@ from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.quantized_products import (
     bias_with_zero_point,
+    can_fold_zero_point,
     constant_bias,
-    folds,
     served_sums,
 )
 from smelt.codegen.lower.window import Window
@@ -43,10 +43,10 @@ class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
         window, frame = Window.of(node), Frame.of(node)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"depthwise_{window.kernel[0]}x{window.kernel[1]}"
-        if x.dtype is DType.FLOAT32 and folds(node):
+        if x.dtype is DType.FLOAT32 and can_fold_zero_point(node):
             return _float(node, window, frame, request, stem)
         scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
-        plain = not folds(node) or x.dtype is DType.INT16
+        plain = not can_fold_zero_point(node) or x.dtype is DType.INT16
         pairs = not plain and x.shape[3] > 1 and serves_pairs(node, request.target)
         if plain or (1 < x.shape[3] < window.outputs and not pairs):
             finish = OutputStage.of(node, op.activation, constant_bias(node), scales, range_)

@@ -13,8 +13,8 @@ from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.quantized_products import (
     bias_with_zero_point,
+    can_fold_zero_point,
     constant_bias,
-    folds,
     served_sums,
 )
 from smelt.codegen.lower.window import Window
@@ -40,10 +40,10 @@ class FullyConnectedKernel(Kernel[FullyConnected]):
         window = Window.dense(rows, depth, outputs)
         frame = Frame.of_rows(node)
         stem = "fully_connected"
-        if x.dtype is DType.FLOAT32 and folds(node):
+        if x.dtype is DType.FLOAT32 and can_fold_zero_point(node):
             return float_blocks(node, window, frame, request, stem=stem)
         scales = fully_connected_scales(x, weights, y, node.rounding) if y.quant is not None else ()
-        if not folds(node) or x.dtype is DType.INT16:
+        if not can_fold_zero_point(node) or x.dtype is DType.INT16:
             finish = OutputStage.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, frame, finish, stem=stem)
         array = node.input(1).array

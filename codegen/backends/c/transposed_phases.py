@@ -36,7 +36,7 @@ from smelt.codegen.lower.kernel import (
 )
 from smelt.codegen.lower.nested_loops import LANES
 from smelt.codegen.lower.output_stage import OutputStage
-from smelt.codegen.lower.quantized_products import centered_weights, folds
+from smelt.codegen.lower.quantized_products import can_fold_zero_point, centered_weights
 from smelt.codegen.lower.requantization import folded_bias, sum_range
 from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import when
@@ -249,7 +249,7 @@ def phases(
         request: target, `--optimize` preference and scratch limit.
     """
     op, x, y = node.op, node.input(0).type, node.output.type
-    if x.dtype is not DType.INT8 or not folds(node):
+    if x.dtype is not DType.INT8 or not can_fold_zero_point(node):
         return Refusal(f"{op.name} is served phase by phase for int8 and constant weights only.")
     if op.groups > 1 or len(op.stride) > 2 or set(op.dilation) != {1}:
         return Refusal(f"{op.name} is served phase by phase for one group of 1-D or 2-D taps only.")

@@ -31,7 +31,7 @@ from smelt.codegen.lower.kernel import (
 )
 from smelt.codegen.lower.quantized_products import (
     bias_with_zero_point,
-    folds,
+    can_fold_zero_point,
     refuse_products,
     sums,
 )
@@ -67,7 +67,7 @@ def products(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> DspProduc
     if refusal := refuse_products(node, axis):
         return refusal
     x, w, y = node.input(0).type, node.input(1).type, node.output.type
-    if y.dtype is not DType.INT8 or y.quant is None or not folds(node):
+    if y.dtype is not DType.INT8 or y.quant is None or not can_fold_zero_point(node):
         return Refusal(
             f"{name} in assembly supports only quantized i8 and constant, symmetric weights."
         )

@@ -35,7 +35,7 @@ from smelt.codegen.lower.kernel import (
 )
 from smelt.codegen.lower.quantized_products import (
     bias_with_zero_point,
-    folds,
+    can_fold_zero_point,
     refuse_products,
     sums,
 )
@@ -54,7 +54,7 @@ def refuse(node: Node, target: Target, channel_axis: int) -> Refusal | None:
         return Refusal(f"ONNX's rounding needs Helium with floats, which {target.name} lacks.")
     if refusal := refuse_products(node, channel_axis):
         return refusal
-    if node.output.type.dtype is not DType.INT8 or not folds(node):
+    if node.output.type.dtype is not DType.INT8 or not can_fold_zero_point(node):
         return Refusal(
             f"{node.op.name} has a Helium kernel only for i8 with constant, symmetric weights."
         )

@@ -120,7 +120,7 @@ class HeliumPoolParameters(Parameters):
         walk: the loops over windows.
         notes: further lines of the function's comment.
         functions: the functions that the loops call.
-        largest: whether this is a maximum pool.
+        is_max: whether this is a maximum pool.
         channels: channels of a pixel.
         row: elements of a row of the image.
         step: elements from one window to the next in a row.
@@ -132,7 +132,7 @@ class HeliumPoolParameters(Parameters):
     walk: PoolWalk
     notes: tuple[str, ...]
     functions: tuple[HeliumPoolFunction, ...]
-    largest: bool
+    is_max: bool
     channels: int
     row: int
     step: int
@@ -152,9 +152,9 @@ class HeliumPool(Kernel[Pool2D | Reduce]):
         p = pooling(node)
         if isinstance(p, Refusal):
             return p
-        narrowing = None if p.largest else _narrowing(p)
-        steps = None if p.largest or narrowing is not None else _steps(p)
-        if not p.largest and narrowing is None and steps is None:
+        narrowing = None if p.is_max else _narrowing(p)
+        steps = None if p.is_max or narrowing is not None else _steps(p)
+        if not p.is_max and narrowing is None and steps is None:
             return Refusal(f"{node.op.name}: no multiply-add of the sum gives the exact results.")
         operands: list[Operand] = [Input(0, "input")]
         if narrowing is not None and p.varies:
@@ -170,7 +170,7 @@ class HeliumPool(Kernel[Pool2D | Reduce]):
                     HeliumPoolFunction.of(name, loops, p, steps or narrowing, lanes)
                     for name, loops in found.items()
                 ),
-                largest=p.largest,
+                is_max=p.is_max,
                 channels=p.channels,
                 row=p.row,
                 step=p.columns.stride * p.channels,
@@ -181,8 +181,8 @@ class HeliumPool(Kernel[Pool2D | Reduce]):
             ),
             operands=(*operands, Output(0, "output")),
             summary=f"{lanes} channels at a time",
-            form=f"helium_{'max' if p.largest else 'average'}_pool{'_steps' if steps else ''}",
-            work=work(p, found, lanes, 16 if p.largest else 8),
+            form=f"helium_{'max' if p.is_max else 'average'}_pool{'_steps' if steps else ''}",
+            work=work(p, found, lanes, 16 if p.is_max else 8),
             uses=frozenset({"SMELT_NAKED"}),
         )
 
@@ -202,7 +202,7 @@ def _lanes(p: Pooling) -> int:
 
     Sums of 16 channels take five instructions per pixel, sums of 8 channels take three.
     """
-    if p.largest:
+    if p.is_max:
         return 16
     groups_of_16, groups_of_8 = -(-p.channels // 16), -(-p.channels // 8)
     return 16 if p.channels >= 16 and 5 * groups_of_16 <= 3 * groups_of_8 else 8

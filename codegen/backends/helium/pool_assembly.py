@@ -165,12 +165,12 @@ class _PoolWriter:
         if self.walk.rows != 1:
             asm.constant("r11", p.row)
         if self.predicated:
-            asm(f"vctp.{8 if p.largest else 16} r10")
+            asm(f"vctp.{8 if p.is_max else 16} r10")
 
     def window(self) -> None:
         """Compute the sums or maxima of a group of channels over its window."""
         asm, w = self.asm, self.walk
-        if self.p.largest:
+        if self.p.is_max:
             asm("vmov.i8 q0, #128")
         else:
             asm("vmov.i16 q0, #0")
@@ -208,7 +208,7 @@ class _PoolWriter:
             if behind + (8 if self.lanes == 16 else 0) > _REACH:
                 self.advance(behind)
                 behind = 0
-            if self.p.largest:
+            if self.p.is_max:
                 vector = ("q1", "q2")[i % 2]
                 self.access(f"vldrb{{}}.8 {vector}, [r7, #{behind}]")
                 self.asm(f"vmax.s8 q0, q0, {vector}")

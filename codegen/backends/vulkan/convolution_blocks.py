@@ -336,7 +336,7 @@ def _raise(product: ShaderProduct, block: Block) -> tuple[Packed, ...]:
     if product.kind != "whole":
         return ()
     padded = np.zeros(-(-product.window.outputs // 4) * 4, np.int32)
-    padded[: product.window.outputs] = product.raise_
+    padded[: product.window.outputs] = product.sum_increase
     return (Packed("raise", _whole_blocks(padded.reshape(-1, 4), block)),)
 
 

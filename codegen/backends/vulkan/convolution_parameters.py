@@ -98,7 +98,7 @@ class ShaderProduct:
         return "exact" if self.floats and largest < _EXACT else "whole"
 
     @property
-    def raise_(self) -> Array:
+    def sum_increase(self) -> Array:
         """What the sums grow by if 128 is added to all inputs: int64 `[o]`."""
         return 128 * self.weights.astype(np.int64).sum(axis=(1, 2, 3))
 
@@ -111,7 +111,7 @@ class ShaderProduct:
         node, op, y = self.node, self.node.op, self.node.output.type
         bias, outputs = self.bias, self.window.outputs
         if raised:
-            bias = (0 if bias is None else bias.ravel().astype(np.int64)) - self.raise_
+            bias = (0 if bias is None else bias.ravel().astype(np.int64)) - self.sum_increase
         if not y.is_quantized:
             return ShaderFinish.of(node, op.activation, bias, outputs)
         find = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales

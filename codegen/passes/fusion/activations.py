@@ -26,7 +26,7 @@ def _fused(node: Node, matcher: Matcher) -> Node | None:
     if found is None:
         return None
     x, limits = found
-    before = matcher.sole(x)
+    before = matcher.single_use_producer(x)
     if before is None or x.type != node.output.type or x.type.dtype not in _DTYPES:
         return None
     if node.rounding is Rounding.ONNX and limits not in _EXACT:

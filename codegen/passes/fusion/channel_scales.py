@@ -45,7 +45,7 @@ def _before_transpositions(graph: Graph) -> Graph:
         moved = _untransposed(node, matcher, names, linear)
         for made in moved or [node]:
             matcher.note(made)
-        if _linear(node) is not None and matcher.sole(node.output) is not None:
+        if _linear(node) is not None and matcher.single_use_producer(node.output) is not None:
             linear.add(node.output)
         return None if moved is None else (moved, list(node.outputs))
 
@@ -60,7 +60,7 @@ def _untransposed(
         return None
     index = 1 if node.input(0).is_constant else 0
     x, constant = node.input(index), node.input(1 - index)
-    before = matcher.sole(x)
+    before = matcher.single_use_producer(x)
     if before is None or not isinstance(before.op, Transpose) or not constant.is_constant:
         return None
     source = before.input(0)
@@ -119,7 +119,7 @@ def _affine(node: Node) -> tuple[Value, _Affine] | None:
 
 def _into_producer(node: Node, matcher: Matcher) -> Node | None:
     found = _affine(node)
-    before = None if found is None else matcher.sole(found[0])
+    before = None if found is None else matcher.single_use_producer(found[0])
     if found is None or before is None or not isinstance(op := node.op, Binary):
         return None
     affine = found[1]
@@ -144,7 +144,7 @@ def _into_producer(node: Node, matcher: Matcher) -> Node | None:
 
 def _into_consumer(node: Node, matcher: Matcher) -> Node | None:
     rule = _linear(node)
-    before = None if rule is None else matcher.sole(node.input(0))
+    before = None if rule is None else matcher.single_use_producer(node.input(0))
     found = None if before is None else _affine(before)
     if rule is None or before is None or found is None:
         return None

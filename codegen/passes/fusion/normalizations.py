@@ -97,7 +97,7 @@ def _with_operand(node: Node, matcher: Matcher) -> Node | None:
     if node.op not in (Binary("mul"), Binary("add")):
         return None
     for x, constant in ((node.input(0), node.input(1)), (node.input(1), node.input(0))):
-        before = matcher.sole(x)
+        before = matcher.single_use_producer(x)
         if before is None or not isinstance(before.op, Normalization) or before.op.statistics:
             continue
         if not constant.is_constant or x.type != node.output.type:

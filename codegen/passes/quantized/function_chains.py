@@ -79,7 +79,7 @@ def _chain(node: Node, matcher: Matcher) -> list[Node]:
         if x.type.dtype in _EIGHT_BITS:
             found = list(chain)
             # An 8-bit value with other users must be computed anyway, so the chain starts there.
-            current = matcher.sole(x)
+            current = matcher.single_use_producer(x)
         else:
             current = matcher.producer(x)
     return found

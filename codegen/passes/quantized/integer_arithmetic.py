@@ -229,7 +229,7 @@ class _Folder(StoredValues):
         operands = [None if v is None else self.stored(v) for v in node.inputs]
         if any(v is None or v.type.dtype is not DType.INT8 for v in operands):
             return None
-        return self.tried(op, operands, quant, node.origin)
+        return self.try_emit(op, operands, quant, node.origin)
 
     def _moved(self, node: Node, quant: Quant, limits: Limits, origin: Origin) -> Value | None:
         """Return the integers of an operator that only moves elements or selects the largest."""

@@ -89,7 +89,7 @@ class Products:
             return None
         if bias is not None:
             inputs.append(self._values.constant(summed.astype(np.int32), f"{weights.name}:bias"))
-        return self._values.tried(op.with_activation(activation), inputs, quant, node.origin)
+        return self._values.try_emit(op.with_activation(activation), inputs, quant, node.origin)
 
     def _operands(self, node: Node) -> tuple[Op, Value, Value] | None:
         """Return the integer operator, its int8 input and its constant int8 weights, or None."""

@@ -104,7 +104,7 @@ class StoredValues:
         self.append(node)
         return output
 
-    def tried(
+    def try_emit(
         self, op: Op, inputs: Sequence[Value | None], quant: Quant | None, origin: Origin
     ) -> Value | None:
         """Add a node as `emit` does; return None if the operator rejects these operands."""
