@@ -31,7 +31,7 @@ class ElementTypes:
         """Set a tensor's element type."""
         self._codes[name] = code
 
-    def follow(self, node: onnx.NodeProto) -> None:
+    def infer(self, node: onnx.NodeProto) -> None:
         """Derive the types of an operator's results, unless they are known."""
         code = self._result(node)
         for name in node.output:

@@ -313,7 +313,7 @@ class _GraphScope(Scope):
     def _operator(self, node: onnx.NodeProto, origin: Origin, opsets: Mapping[str, int]) -> None:
         self._shared.converted += 1
         require_size(max(self._shared.converted, len(node.input), len(node.output)))
-        self._types.follow(node)
+        self._types.infer(node)
         operation = Operation(
             attributes={attribute.name: attribute for attribute in node.attribute},
             kind=node.op_type,

@@ -119,7 +119,7 @@ class Operands(Attributes):
             raise self.wrong(f"its {role} '{name}' is {number}, but must be an integer")
         return int(number)
 
-    def truth(self, index: int, role: str) -> bool | None:
+    def boolean(self, index: int, role: str) -> bool | None:
         """Return the bool of a constant operand of one element; None if it is not constant."""
         value = self.value(index)
         if value.type.size != 1 or value.type.dtype is not DType.BOOL:
@@ -133,7 +133,7 @@ class Operands(Attributes):
             raise ModelError(f"{self}: its {role} '{value.name}' contain infinity or NaN")
         return value
 
-    def given(self, attribute: str, index: int) -> tuple[int, ...] | None:
+    def attribute_or_operand(self, attribute: str, index: int) -> tuple[int, ...] | None:
         """Return integers from an attribute (older operator sets) or from a constant operand."""
         if attribute and self.has(attribute):
             return self.integers(attribute)

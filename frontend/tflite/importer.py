@@ -99,7 +99,7 @@ class _Importer(ImportedNetwork):
         inputs = tuple(self.value(tensor) for tensor in self._model.inputs)
         for stored in operators:
             operation = TfliteOperation(stored, self)
-            if shape_arithmetic.settled(operation):
+            if shape_arithmetic.try_compute(operation):
                 continue
             converter = CONVERTERS.get(stored.kind)
             if converter is None:
@@ -155,7 +155,7 @@ class _Importer(ImportedNetwork):
         self._values[tensor] = self._as_float(self._names[tensor], source)
 
     @override
-    def settle(self, tensor: int, array: Array) -> None:
+    def set_constant(self, tensor: int, array: Array) -> None:
         value = self.value(tensor)
         self._values[tensor] = Value.constant(value.name, array, value.type.quant)
 

@@ -40,7 +40,7 @@ class ImportedNetwork(Protocol):
         """Use a constant, converted to float32, as an output tensor's value."""
         ...
 
-    def settle(self, tensor: int, array: Array) -> None:
+    def set_constant(self, tensor: int, array: Array) -> None:
         """Use a constant array as an output tensor's value."""
         ...
 

@@ -159,14 +159,14 @@ class TfliteOperation(TfliteOperands):
         """Compute a node of constants, because later operators may need it as weights."""
         arrays = compute(node, [None if v is None else v.data for v in node.inputs])
         for tensor, array in zip(tensors, arrays, strict=True):
-            self._network.settle(tensor, array)
+            self._network.set_constant(tensor, array)
 
-    def settle(self, array: Array) -> None:
+    def set_constant(self, array: Array) -> None:
         """Use a constant array as the operator's output."""
         made = TensorType(array.shape, DType.of(array))
         tensor = self._tensor(self._stored.outputs, 0, "output")
         self._result(made, self._shaped(tensor, made), same_rows=False)
-        self._network.settle(tensor, array)
+        self._network.set_constant(tensor, array)
 
     def _shaped(self, tensor: int, made: TensorType) -> Value:
         """Return the value of an output; `made` gives the dimensions that the file leaves open."""

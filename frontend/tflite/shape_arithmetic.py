@@ -21,7 +21,7 @@ _MOST_ELEMENTS = 1024
 """Far more elements than a shape has; a larger tensor is data."""
 
 
-def settled(operation: TfliteOperation) -> bool:
+def try_compute(operation: TfliteOperation) -> bool:
     """Compute the operator if it is integer arithmetic on constants, and return whether it was.
 
     Raises:
@@ -45,7 +45,7 @@ def settled(operation: TfliteOperation) -> bool:
         result = fold(operation, operands)
     except (IndexError, OverflowError, ValueError) as error:
         raise ModelError(f"{operation}: its operands are invalid: {error}") from error
-    operation.settle(np.asarray(result, operation.output_type.dtype.numpy))
+    operation.set_constant(np.asarray(result, operation.output_type.dtype.numpy))
     return True
 
 

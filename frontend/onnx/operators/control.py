@@ -32,7 +32,7 @@ _NUMBER = TensorType((), DType.INT64)
 
 def _if(operation: Operation) -> Results:
     """Convert If; with a constant condition, one of its graphs is converted in place."""
-    condition, known = operation.value(0), operation.truth(0, "condition")
+    condition, known = operation.value(0), operation.boolean(0, "condition")
     if known is not None:
         return operation.inline("then_branch" if known else "else_branch")
     branches = [_branch(operation, name, condition) for name in ("then_branch", "else_branch")]
@@ -93,7 +93,7 @@ def _loop(operation: Operation) -> Results:
         stated, limit = operation.whole_number(0, "trip count"), None
         turns = None if stated >= _ENDLESS else max(stated, 0)
     if condition is not None and condition.data is not None:
-        if not operation.truth(1, "condition"):
+        if not operation.boolean(1, "condition"):
             turns, limit = 0, None
         condition = None
     if len(carried) < len(operands):

@@ -155,8 +155,8 @@ def _col2im(operation: Operation) -> Value:
     It is a transposed convolution; each of its taps selects one input.
     """
     x = operation.value(0)
-    size = operation.given("", 1)
-    kernel = operation.given("", 2)
+    size = operation.attribute_or_operand("", 1)
+    kernel = operation.attribute_or_operand("", 2)
     if not size or not kernel or len(size) != len(kernel) or len(x.type.shape) != 3:
         raise operation.wrong(
             f"image_shape {size} and block_shape {kernel} must have equally many entries, and its "

@@ -26,12 +26,14 @@ def _slice(operation: Operation) -> Value:
     """Convert Slice; bounds work as in Python, so that those out of range are clamped."""
     x = operation.value(0)
     shape = x.type.shape
-    bounds = [operation.given(name, i) for i, name in enumerate(("starts", "ends"), 1)]
+    bounds = [
+        operation.attribute_or_operand(name, i) for i, name in enumerate(("starts", "ends"), 1)
+    ]
     starts, ends = bounds
     if starts is None or ends is None:
         raise operation.wrong("it has no starts or no ends")
-    axes = operation.given("axes", 3) or tuple(range(len(starts)))
-    steps = operation.given("steps", 4) or (1,) * len(starts)
+    axes = operation.attribute_or_operand("axes", 3) or tuple(range(len(starts)))
+    steps = operation.attribute_or_operand("steps", 4) or (1,) * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise operation.wrong(
             f"starts {list(starts)}, ends {list(ends)}, axes {list(axes)} and steps {list(steps)} "

@@ -35,8 +35,8 @@ def _pad(operation: Operation) -> Value:
 
 def _pads(operation: Operation, rank: int) -> list[tuple[int, int]]:
     """Return the elements to add before and after each axis; negative numbers remove some."""
-    given = operation.given("pads", 1)
-    axes = operation.given("", 3)
+    given = operation.attribute_or_operand("pads", 1)
+    axes = operation.attribute_or_operand("", 3)
     own = operation.axes(range(rank) if axes is None else axes, rank) if rank else ()
     if given is None or len(given) != 2 * len(own) or len(set(own)) != len(own):
         raise operation.wrong(

@@ -181,7 +181,7 @@ def _max_unpool(operation: Operation) -> Value:
     )
     shape = (*x.type.shape[:2], *size)
     y = operation.emit(MaxUnpool(shape), x, indices)
-    wanted = operation.given("", 2)
+    wanted = operation.attribute_or_operand("", 2)
     if wanted is None or wanted == shape:
         return y
     if len(wanted) != len(shape) or any(w < n for w, n in zip(wanted, shape, strict=True)):

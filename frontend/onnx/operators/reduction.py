@@ -13,7 +13,7 @@ def _reduce(kind: str) -> OnnxConverter:
     def convert(operation: Operation) -> Value:
         x = operation.value(0)
         rank = len(x.type.shape)
-        axes = operation.axes(operation.given("axes", 1) or (), rank)
+        axes = operation.axes(operation.attribute_or_operand("axes", 1) or (), rank)
         if not axes and not operation.flag("noop_with_empty_axes"):
             axes = tuple(range(rank))
         op = Reduce(kind, tuple(sorted(axes)), operation.flag("keepdims", True))

@@ -112,7 +112,7 @@ def _sizes(
     given = operation.optional(scales)
     if given is not None and given.type.size:
         return _scaled(operation, x, axes, operation.constant(scales, "scales"))
-    sizes = operation.given("", scales + 1)
+    sizes = operation.attribute_or_operand("", scales + 1)
     if sizes is None or len(sizes) != len(axes) or min(sizes, default=1) < 1:
         raise operation.wrong(
             f"its sizes {sizes} must be at least 1, one for each of {len(axes)} axes of {x.type}"

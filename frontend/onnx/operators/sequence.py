@@ -119,7 +119,7 @@ def _sizes(operation: Operation, size: int) -> tuple[int, ...]:
 
     The default is 1 for each.
     """
-    given = operation.given("", 1)
+    given = operation.attribute_or_operand("", 1)
     if given is None:
         require_size(size)
         return (1,) * size

@@ -20,7 +20,7 @@ from smelt.ops.tensor.tile import Tile
 
 def _reshape(operation: Operation) -> Value:
     x = operation.value(0)
-    wanted = operation.given("shape", 1)
+    wanted = operation.attribute_or_operand("shape", 1)
     if wanted is None:
         raise operation.wrong("it has no shape")
     return operation.reshape(x, _completed(operation, x, wanted))
@@ -59,7 +59,7 @@ def _flatten(operation: Operation) -> Value:
 def _squeeze(operation: Operation) -> Value:
     x = operation.value(0)
     shape = x.type.shape
-    given = operation.given("axes", 1)
+    given = operation.attribute_or_operand("axes", 1)
     axes = [i for i, n in enumerate(shape) if n == 1] if given is None else given
     dropped = set(operation.axes(axes, len(shape))) if shape else set[int]()
     if any(shape[axis] != 1 for axis in dropped):
@@ -69,7 +69,7 @@ def _squeeze(operation: Operation) -> Value:
 
 def _unsqueeze(operation: Operation) -> Value:
     x = operation.value(0)
-    given = operation.given("axes", 1)
+    given = operation.attribute_or_operand("axes", 1)
     if given is None:
         raise operation.wrong("it has no axes")
     rank = len(x.type.shape) + len(given)
@@ -120,7 +120,7 @@ def _split(operation: Operation) -> list[Value]:
     x = operation.value(0)
     axis = axis_of(operation, x, 0)
     size = x.type.shape[axis]
-    sizes = operation.given("split", 1)
+    sizes = operation.attribute_or_operand("split", 1)
     if sizes is None:
         count = operation.integer("num_outputs", len(operation.outputs))
         if not 0 < count == len(operation.outputs):
@@ -151,7 +151,7 @@ def slice_along(
 
 
 def _expand(operation: Operation) -> Value:
-    shape = operation.given("", 1)
+    shape = operation.attribute_or_operand("", 1)
     if shape is None or min(shape, default=0) < 0:
         raise operation.wrong(f"its shape is {shape}; dimensions must be at least 0")
     return expanded(operation, operation.value(0), shape)
@@ -173,7 +173,7 @@ def expanded(operation: Operation, x: Value, shape: Sequence[int]) -> Value:
 
 def _tile(operation: Operation) -> Value:
     x = operation.value(0)
-    repeats = operation.given("", 1)
+    repeats = operation.attribute_or_operand("", 1)
     if repeats is None or len(repeats) != len(x.type.shape) or min(repeats, default=0) < 0:
         raise operation.wrong(
             f"repeats {repeats} must be at least 0, one for each of the "
@@ -247,7 +247,7 @@ def _center_crop_pad(operation: Operation) -> Value:
     x = operation.value(0)
     rank = len(x.type.shape)
     axes = operation.axes(operation.integers("axes", tuple(range(rank))), rank)
-    wanted = operation.given("", 1)
+    wanted = operation.attribute_or_operand("", 1)
     if wanted is None or len(wanted) != len(axes) or min(wanted, default=0) < 0:
         raise operation.wrong(
             f"shape {wanted} must have a size of at least 0 for each of the axes {list(axes)}"
@@ -265,7 +265,7 @@ def _center_crop_pad(operation: Operation) -> Value:
 
 
 def _constant_of_shape(operation: Operation) -> Value:
-    shape = operation.given("", 0)
+    shape = operation.attribute_or_operand("", 0)
     if shape is None or min(shape, default=0) < 0:
         raise operation.wrong(f"its shape is {shape}; dimensions must be at least 0")
     fill = operation.tensor("value") if operation.has("value") else np.zeros(1, np.float32)

@@ -26,7 +26,7 @@ _EACH = 32
 
 def _affine_grid(operation: Operation) -> Value:
     """Convert AffineGrid: homogeneous positions of pixels times the matrices."""
-    theta, size = operation.value(0), operation.given("", 1)
+    theta, size = operation.value(0), operation.attribute_or_operand("", 1)
     rank = len(size or ()) - 2
     if size is None or rank not in (2, 3) or theta.type.shape != (size[0], rank, rank + 1):
         raise operation.wrong(
