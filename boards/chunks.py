@@ -85,4 +85,4 @@ class Chunks:
             self._piece_bytes = min(self._most, 2 * size)
             return found
 
-        return self._line.insist(sized, failure)
+        return self._line.retry(sized, failure)

@@ -13,7 +13,7 @@ from smelt.boards.board import complaints, computers, read_table
 from smelt.boards.schema import BoardTable, Comment, Identifier
 from smelt.codegen.accelerator import find_profile
 from smelt.errors import ConfigError
-from smelt.targets import Platform, available, get, library
+from smelt.targets import Platform, available, get, library_platform
 
 
 class Computer(BoardTable):
@@ -59,7 +59,7 @@ class Computer(BoardTable):
                 f"board '{self.name}' is a computer with a GPU, for target '{self.target}'; "
                 f"for '{target}', remove --board or give a board of that target"
             )
-        own = library(get(self.target))
+        own = library_platform(get(self.target))
         return replace(own, name=self.name, description=self.description)
 
 

@@ -95,12 +95,12 @@ def _ask(line: Line, doubt: str) -> list[str]:
                 if line.now() > deadline or version != VERSION:
                     break
         except Lost:
-            line.settle(0)
+            line.resynchronize(0)
         if found.get("lines") == f"lines {len(found)}":
             return list(found.values())
         if version != VERSION:
             _refuse_version(version, before)
-            line.settle(0)
+            line.resynchronize(0)
         before = version
     raise DeviceError(
         f"no response from the device in {line.timeout_s:g} s: check that the port is right, that "

@@ -49,7 +49,7 @@ class Pace:
         self._process: Path | None = None
         self.computed_s = 0.0
 
-    def part_of(self, waited_s: float) -> float:
+    def counted_seconds(self, waited_s: float) -> float:
         """Return the seconds that count, of the last `waited_s` seconds without a response."""
         computed_s, busy = self._cpu_time()
         used_s = computed_s - self.computed_s

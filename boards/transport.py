@@ -98,7 +98,7 @@ class Line:
         """Return the device's time in seconds."""
         return time.monotonic() - self._excused_s
 
-    def insist(self, attempt: Callable[[], T], failure: str) -> T:
+    def retry(self, attempt: Callable[[], T], failure: str) -> T:
         """Repeat `attempt` until it succeeds, and return its result.
 
         Raises:
@@ -114,7 +114,7 @@ class Line:
             except (Refused, Lost) as error:
                 problem = str(error)
                 self.retries += 1
-                self.settle()
+                self.resynchronize()
         raise DeviceError(f"{failure}: {problem}")
 
     def send(self, command: str) -> None:
@@ -203,7 +203,7 @@ class Line:
         del self._buffer[:size]
         return data
 
-    def settle(self, timeout_s: float | None = None) -> None:
+    def resynchronize(self, timeout_s: float | None = None) -> None:
         """Recover after an error: end a possibly truncated command, and discard what comes.
 
         The line is settled when the device has replied to a mark, or is silent because the mark was
@@ -264,7 +264,7 @@ class Line:
             if data:
                 return data
             waited_s = time.monotonic() - begin
-            self._excused_s += waited_s - self._pace.part_of(waited_s)
+            self._excused_s += waited_s - self._pace.counted_seconds(waited_s)
             if self.now() >= end:
                 return b""
 

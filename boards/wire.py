@@ -156,7 +156,7 @@ class Device:
                 self.load(index, data)
             self._check_inputs(crc32(b"".join(inputs)))
 
-        self._line.insist(attempt, failure)
+        self._line.retry(attempt, failure)
 
     def _check_inputs(self, expected: int) -> None:
         """Check the CRC of the inputs just before they are used.
@@ -185,7 +185,7 @@ class Device:
             self._line.expect("m-ready")
             return int(found, 16)
 
-        return self._line.insist(attempt, f"the CRC of region {region} cannot be read")
+        return self._line.retry(attempt, f"the CRC of region {region} cannot be read")
 
     def load(self, index: int, data: bytes) -> None:
         """Write input `index` as raw little-endian bytes.
@@ -223,13 +223,13 @@ class Device:
             except Silent:
                 raise
             except (Refused, Lost):  # ask the device whether the inference was started
-                self._line.settle(timeout_s)
+                self._line.resynchronize(timeout_s)
                 found = self._last()
             if found["count"] == self._count:
                 raise Lost("the device did not understand the command")
             return self._counted(found)
 
-        found = self._line.insist(attempt, "an inference cannot be started")
+        found = self._line.retry(attempt, "an inference cannot be started")
         self._slowest_s = max(slowest or 0.0, self._line.now() - start)
         return self._invocation(found)
 
@@ -265,7 +265,7 @@ class Device:
             data = self._pieces.fetch("tap", step.number, step.bytes, self.info.hash, failure)
             yield Tap(step.index, data)
 
-    def laps(self, timeout_s: float = 600) -> Mapping[int, int]:
+    def step_ticks(self, timeout_s: float = 600) -> Mapping[int, int]:
         """Run one inference, and return the timer ticks of each step by its index.
 
         They include the cost of the callback, about ten instructions.
@@ -285,7 +285,7 @@ class Device:
         """Run one inference that waits after each step, and yield the finished steps."""
         self._require_taps()
         number = 0
-        while step := self._line.insist(
+        while step := self._line.retry(
             partial(self._next_step, number, timeout_s), "a step cannot be started"
         ):
             yield step
@@ -303,7 +303,7 @@ class Device:
         except Silent:
             raise
         except (Refused, Lost):  # ask the device whether it was the last step
-            self._line.settle(timeout_s)
+            self._line.resynchronize(timeout_s)
             if self._last()["count"] == self._count:
                 raise
             return None
@@ -328,7 +328,7 @@ class Device:
                 self._line.echo("m-length-[", index, size)
                 self._line.expect("m-ready")
 
-        self._line.insist(attempt, f"lengths cannot be set to {', '.join(map(str, sizes))}")
+        self._line.retry(attempt, f"lengths cannot be set to {', '.join(map(str, sizes))}")
 
     def reset(self) -> None:
         """Reset the network's context, including its state.
@@ -343,7 +343,7 @@ class Device:
             self._line.expect("m-reset-done")
             self._line.expect("m-ready")
 
-        self._line.insist(attempt, "the network cannot be reset")
+        self._line.retry(attempt, "the network cannot be reset")
 
     def command(self, text: str, timeout_s: float = 60) -> list[str]:
         """Send any command once, without its `%`, and return the lines before `m-ready`.
@@ -367,7 +367,7 @@ class Device:
             self._line.expect("m-ready")
             return found
 
-        return self._line.insist(attempt, "the device does not report its last inference")
+        return self._line.retry(attempt, "the device does not report its last inference")
 
     def _counted(self, last: Mapping[str, int]) -> Mapping[str, int]:
         if last["count"] != self._count + 1:

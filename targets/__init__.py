@@ -15,8 +15,8 @@ from smelt.targets.platform import (
     RiscvCore,
     Timer,
     Uart,
-    library,
-    stand_in,
+    host_platform,
+    library_platform,
 )
 from smelt.targets.target import (
     DeviceProfile,
@@ -47,6 +47,6 @@ __all__ = [
     "Uart",
     "available",
     "get",
-    "library",
-    "stand_in",
+    "host_platform",
+    "library_platform",
 ]

@@ -1,7 +1,7 @@
 """Platforms: what code generation needs to know about the machine that runs the code.
 
 A `Platform` is the only form in which `codegen` sees a board. `smelt.boards` creates it from a
-board file; `stand_in` and `library` create the platforms without a board.
+board file; `host_platform` and `library_platform` create the platforms without a board.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Platform:
         return max((number for number in numbers if number is not None), default=-1)
 
     @property
-    def bare(self) -> bool:
+    def is_bare_metal(self) -> bool:
         """Return whether the firmware runs without an operating system."""
         return self.firmware in ("cortexm", "riscv")
 
@@ -149,7 +149,7 @@ class Platform:
         Code optimized for size links newlib-nano, which is smaller but copies memory byte by
         byte.
         """
-        if not self.bare:
+        if not self.is_bare_metal:
             return ("-Wl,--gc-sections",)
         small = optimize == "size" and self.firmware == "cortexm"
         library = ("--specs=nano.specs",) if small else ()
@@ -162,7 +162,7 @@ HOST = Platform(
 """The computer that Smelt runs on."""
 
 
-def stand_in(target: Target) -> Platform:
+def host_platform(target: Target) -> Platform:
     """Return this computer as a platform for `target`'s code, with assembly replaced by C."""
     here = replace(target, arch_flags=(), cross="")
     if target == HOST.target:
@@ -172,7 +172,7 @@ def stand_in(target: Target) -> Platform:
     )
 
 
-def library(target: Target) -> Platform:
+def library_platform(target: Target) -> Platform:
     """Return a platform without a board: the network as a library for `target`.
 
     For the host, and for an accelerator of the host, it is a program that runs on this computer.

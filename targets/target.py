@@ -102,7 +102,7 @@ class ExternalLibrary:
         return self.tag.removeprefix("v")
 
     @property
-    def later(self) -> str:
+    def compatible_versions(self) -> str:
         """Return a pattern of compatible versions."""
         return f"{self.version.partition('.')[0]}.x"
 

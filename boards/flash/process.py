@@ -103,7 +103,7 @@ def _wait(
             continue
         waited_s = time.monotonic() - looked
         looked += waited_s
-        counts_s = waited_s if asked.pace is None else asked.pace.part_of(waited_s)
+        counts_s = waited_s if asked.pace is None else asked.pace.counted_seconds(waited_s)
         silent_s = silent_s + counts_s if last and last[-1].startswith(asked.line) else 0.0
         if silent_s > asked.limit_s:
             return f"was ended: {asked.whom} has not responded for {asked.limit_s:g} s"

@@ -40,7 +40,7 @@ class Firmware:
     @property
     def linker_script(self) -> str:
         """The path of the linker script in the project; empty if the system's default is used."""
-        return f"firmware/{self.platform.name}.ld" if self.platform.bare else ""
+        return f"firmware/{self.platform.name}.ld" if self.platform.is_bare_metal else ""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -63,12 +63,12 @@ class Firmware:
         headers = ["command.h", "port.h", "text.h", "wire.h"]
         if self.mlperf is not None:
             headers.append("mlperf.h")
-        if p.bare:
+        if p.is_bare_metal:
             headers.append("receive.h")
         copied = [(f"emit/project/{name}", f"firmware/{name}") for name in headers]
         copied += [(f"emit/project/{name}", f"firmware/{name}") for name in self._copied_sources()]
         rendered = [("emit/project/main.c.j2", "main.c")]
-        if p.bare:
+        if p.is_bare_metal:
             copied.append((f"emit/project/core_{p.firmware}.h", "firmware/core.h"))
             rendered.append(("emit/project/board.h.j2", "firmware/board.h"))
             rendered.append((f"emit/project/{p.firmware}.ld.j2", self.linker_script))

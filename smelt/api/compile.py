@@ -39,7 +39,7 @@ from smelt.ir import Array, Graph
 from smelt.proof.rig import Rig
 from smelt.proof.run import run
 from smelt.samples import bind_samples, named_outputs
-from smelt.targets import HOST, Platform, Target, get, library, stand_in
+from smelt.targets import HOST, Platform, Target, get, host_platform, library_platform
 
 Observer = Callable[[str, Graph], None]
 
@@ -144,9 +144,9 @@ def _machine(options: Options) -> tuple[Board | Computer | None, Platform]:
     """
     machine: Board | Computer | None = None
     if options.board == HOST.name:
-        platform = stand_in(get(options.target or "host"))
+        platform = host_platform(get(options.target or "host"))
     elif options.board is None:
-        platform = library(get(options.target or "host"))
+        platform = library_platform(get(options.target or "host"))
     else:
         machine = find_computer(options.board) or load_board(options.board)
         platform = machine.platform(options.target)

@@ -111,12 +111,12 @@ def time_layers(artifact: Artifact, sample: Sample, rig: Rig) -> Report:
         warm_up(device, artifact, sample)
         set_sizes(device, artifact.graph, sample)
         device.load_all(device_inputs(artifact.graph, sample))
-        laps = device.laps()
+        ticks_of = device.step_ticks()
         hz, simulated = device.info.timer_hz, device.simulated
     planned: Mapping[str, Any] = artifact.report
     layers: list[Report] = []
     for index, layer in enumerate(planned["layers"]):
-        ticks = laps.get(index)
+        ticks = ticks_of.get(index)
         time = None if ticks is None else ticks / hz
         count = None if time is None else round(time * INSTRUCTIONS_PER_SECOND)
         own = {"instructions": count} if simulated else {"seconds": time}

@@ -280,12 +280,12 @@ def _times(artifacts: Sequence[Artifact], rounds: int, device: int | None) -> Tu
         for number in range(1 + rounds):
             for artifact, board, times in zip(artifacts, boards, found, strict=True):
                 board.load_all(device_inputs(artifact.graph, sample))
-                laps, scale = board.laps(), 1e9 / board.info.timer_hz
+                ticks, scale = board.step_ticks(), 1e9 / board.info.timer_hz
                 together: dict[str, list[float]] = {}
                 for step in artifact.schedule.steps:
-                    if step.index in laps:
+                    if step.index in ticks:
                         kind = layer_key(step.node)
-                        together.setdefault(kind, []).append(laps[step.index] * scale)
+                        together.setdefault(kind, []).append(ticks[step.index] * scale)
                 if number:  # skip the first round, in which the driver compiles shaders
                     for kind, ns in together.items():
                         times.setdefault(kind, []).append(sum(ns) / len(ns))

@@ -16,7 +16,7 @@ from smelt.boards import session
 from smelt.boards.simulate import Simulator
 from smelt.codegen.emit.firmware import Firmware
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError
-from smelt.targets import HOST, FirmwarePlacement, get, library
+from smelt.targets import HOST, FirmwarePlacement, get, library_platform
 from tests.support.board_tools import compilable, simulable
 from tests.support.fake_project import expected_output, inputs, write_project
 from tests.support.shared import ROOT
@@ -126,7 +126,7 @@ def test_cmake_builds_a_working_program(tmp_path: Path, name: str) -> None:
 @pytest.mark.qemu
 @pytest.mark.parametrize("target", ["cortex-m33", "cortex-m7"])
 def test_a_target_alone_gives_a_library(tmp_path: Path, target: str) -> None:
-    write_project(tmp_path, library(get(target)))
+    write_project(tmp_path, library_platform(get(target)))
     result = subprocess.run(["make"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "build/libfake_net.a").stat().st_size > 0

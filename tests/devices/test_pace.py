@@ -48,7 +48,7 @@ def artifact() -> Artifact:
 
 def process_of(port: str) -> int:
     pace = Pace(port)
-    pace.part_of(1)
+    pace.counted_seconds(1)
     assert pace._process is not None
     return int(pace._process.name)
 
@@ -120,7 +120,7 @@ def test_ports_without_simulator_use_real_time() -> None:
         port = f"socket://127.0.0.1:{listener.getsockname()[1]}"
         pace = pace_of(port)
         assert pace is not None
-        assert pace.part_of(3.5) == 3.5
+        assert pace.counted_seconds(3.5) == 3.5
 
 
 def test_time_in_which_the_simulator_is_stopped_does_not_count(artifact: Artifact) -> None:
@@ -132,8 +132,8 @@ def test_time_in_which_the_simulator_is_stopped_does_not_count(artifact: Artifac
         os.kill(number, signal.SIGSTOP)
         while "T" not in Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]:
             time.sleep(0.01)
-        pace.part_of(1000.0)
-        assert pace.part_of(1000.0) == 0.0
+        pace.counted_seconds(1000.0)
+        assert pace.counted_seconds(1000.0) == 0.0
         os.kill(number, signal.SIGCONT)
 
 

@@ -146,7 +146,7 @@ def test_outputs_of_layers_are_transferred_over_a_bad_line(tmp_path: Path) -> No
         device.load(0, data)
         assert list(device.taps()) == expected
         device.load(0, data)
-        assert set(device.laps()) == {tap.step for tap in expected}
+        assert set(device.step_ticks()) == {tap.step for tap in expected}
     assert stream.damaged > 20
     assert device.retries > 10
 

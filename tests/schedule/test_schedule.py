@@ -19,7 +19,7 @@ from smelt.errors import DoesNotFit, UnsupportedError
 from smelt.ir import DType, Graph, Node, verify
 from smelt.ir.text import parse_graph
 from smelt.ops.core.unary import Unary
-from smelt.targets import HOST, get, library
+from smelt.targets import HOST, get, library_platform
 from tests.support.graphs import compile_graph
 from tests.support.tflite_networks import DIGITS
 
@@ -321,4 +321,4 @@ def test_buffers_have_the_alignment_of_the_target() -> None:
     plan = scheduled(CHAIN)
     assert plan.alignment == HOST.target.alignment
     assert all(b.alignment == plan.alignment for b in plan.problem.buffers)
-    assert library(get("cortex-m0")).target.alignment % 4 == 0
+    assert library_platform(get("cortex-m0")).target.alignment % 4 == 0

@@ -79,7 +79,7 @@ def test_features_agree_with_the_compiler(target: Target) -> None:
 
 
 def test_a_target_without_board_is_a_library() -> None:
-    platform = targets.library(targets.get("cortex-m33"))
+    platform = targets.library_platform(targets.get("cortex-m33"))
     assert platform.firmware is None
     assert platform.memory_of("arena") is None
     assert [path for _, path in Firmware(platform).files] == [
@@ -87,7 +87,7 @@ def test_a_target_without_board_is_a_library() -> None:
         "CMakeLists.txt",
         "toolchain.cmake",
     ]
-    assert targets.library(targets.get("host")) == targets.HOST
+    assert targets.library_platform(targets.get("host")) == targets.HOST
 
 
 def test_targets_are_compared_by_value() -> None:
