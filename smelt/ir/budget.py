@@ -1,4 +1,4 @@
-"""Limits how much is computed of a network while Smelt reads and compiles it.
+"""Limits the work of computing constants while Smelt reads and compiles a network.
 
 A small file can demand any amount of work: a constant loop may have 10^9 iterations, and a constant
 may be repeated until it fills the memory. So work is counted before it is done, and refused above a
@@ -24,7 +24,7 @@ converted, transposed and rescaled a few times each."""
 
 
 class Budget:
-    """Elementary operations that may be computed, and those that were.
+    """A limit of elementary operations, and the number of those counted so far.
 
     An elementary operation is about what numpy does to one element. A node counts the elements
     that it reads and writes, its multiply-accumulates, and `OPERATOR` for itself. Since every

@@ -10,8 +10,9 @@
       output %y
     }
 
-White space only separates. Grammar, where `name` is a value's name after `%`, bare or in JSON's
-quotes, and `array` is either `[element, ...]` in row-major order or `@digest`:
+White space separates tokens and has no other meaning. In the grammar, `name` is a value's name
+after `%`, bare or in JSON's quotes, and `array` is either `[element, ...]` in row-major order or
+`@digest`:
 
     text       = "smelt-ir" version graph
     graph      = "graph" string "{" { statement } "}"

@@ -10,7 +10,7 @@ from tests.fuzz.case import Case, Format, made
 from tests.fuzz.forked import Limits, Result, tried
 
 _QUICK, _SLOW = 300, 24
-"""Most files to try; fewer if each of them runs until the time limit."""
+"""Most files to try: `_SLOW` if each of them runs until the time limit, else `_QUICK`."""
 
 
 def shrunk(case: Case, format_: Format, wanted: Result, limits: Limits) -> Case:
@@ -33,7 +33,7 @@ class _Trials:
         self._left = _SLOW if wanted.kind == "hang" else _QUICK
 
     def fail(self, candidates: Sequence[Case]) -> list[bool]:
-        """Return which of them fail in the wanted way; those beyond the budget are not tried."""
+        """Return which candidates fail in the wanted way; those beyond the budget are not tried."""
         chosen = candidates[: self._left]
         self._left -= len(chosen)
         results = tried(chosen, self._formats, self._limits, batch=len(chosen) or 1)
@@ -49,8 +49,8 @@ def _reduced(
 ) -> list[T]:
     """Return fewer items that still fail: remove runs of them, long ones first.
 
-    All runs of one size are tried in one child. Those that can be left out alone are then left out
-    together if the rest still fails; otherwise only the first of them is left out.
+    All runs of one size are tried in one child process, each left out alone. If several can be left
+    out, they are left out together if the rest still fails; otherwise only the first is left out.
     """
     kept, size = list(items), len(items)
     while size:
@@ -70,7 +70,7 @@ def _reduced(
 
 
 def _with_zeros(case: Case, trials: _Trials) -> Case:
-    """Overwrite runs of bytes with zeros, so that others keep their offsets."""
+    """Overwrite bytes with zeros where the case still fails; all bytes keep their offsets."""
     data = case.data or b""
     size = len(data) // 2
     while size >= 8:

@@ -1,6 +1,6 @@
-"""Kinds of networks from users' files that other tests do not contain, against LiteRT.
+"""Networks like some in users' files, of kinds that no other test contains, against LiteRT.
 
-The import or the generated C once failed on a similar network.
+Smelt once failed to import a similar network, or generated wrong C for it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _folded_weights() -> bytes:
 
 
 def _results_everywhere() -> bytes:
-    """Return a network whose outputs are input, constant, a value twice, and one with readers."""
+    """Return a network that outputs an input, a constant, a value twice, and one that is read."""
     tensors = (
         _data("x", 1, 5, 5, 4),
         _data("unused", 1, 7),

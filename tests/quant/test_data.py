@@ -1,4 +1,4 @@
-"""Tests of calibration data: the samples that files become, and files that are refused."""
+"""Tests of calibration data: which samples are read from files, and which files are refused."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_wrong_arrays_are_refused(tmp_path: Path, case: str, message: str) -> No
 
 
 def test_test_samples_are_checked(tmp_path: Path) -> None:
-    """They may be constant, and messages call them test samples."""
+    """Test samples may be constant, and messages call them test samples."""
     constant = saved(tmp_path / "a.npz", **wrong_arrays("constant"))
     assert len(read_samples(constant, network((2, 3)), test=True)) == 5
     path = saved(tmp_path / "b.npz", **wrong_arrays("NaN"))
@@ -342,7 +342,10 @@ def left_out_and_doubtful(
 @pytest.mark.parametrize("count", [8, 12, 15, 40, 128, 500])
 @pytest.mark.parametrize("factor", [3.9, 30.0, 1000.0])
 def test_a_few_loud_samples_are_left_out(count: int, factor: float) -> None:
-    """Fewer than 10 % of the samples are left out, but always one, loud in all elements or one."""
+    """Loud samples are left out if they are fewer than 10 %, or only one.
+
+    It does not matter whether all their elements are loud, or only one.
+    """
     most = max((count - 1) // 10, 1)
     factors = {3 + 7 * i: factor * (1 + i % 3) for i in range(most)}
     assert left_out_and_doubtful(count, factors) == (tuple(factors), ())
@@ -367,7 +370,7 @@ def test_loud_samples_do_not_add_noise(count: int, factor: float) -> None:
 
 
 def test_natural_variation_is_not_left_out() -> None:
-    """Loudness varies as in recordings, half or most samples are silent, or samples are few."""
+    """Samples vary as in recordings, or half or more of them are silent, or they are few."""
     rng = np.random.default_rng(0)
     assert left_out_and_doubtful(4, {1: 30.0}) == ((), ())
     assert left_out_and_doubtful(128, {}) == ((), ())

@@ -26,18 +26,18 @@ class BlockCosts:
         busy: Invocations that keep the device busy.
         sums: Largest number of vectors of four sums per invocation; twice as many if taps share
             inputs.
-        written: Largest number of their products that are unrolled per load of inputs, because
-            drivers' compilers take longer in proportion.
-        halves: Largest number of vectors of four sums that an invocation stores as float16:
-            without an instruction for the conversion, it is inlined for each number.
+        written: Largest number of products of such vectors that are unrolled per load of inputs.
+            Drivers take time to compile in proportion to it.
+        halves: Largest number of vectors of four sums that an invocation stores as float16. On
+            devices without an instruction for the conversion, its code is repeated for each number.
         load: Cycles of a load whose address differs between invocations.
         shared: Cycles of a load whose address is the same for a workgroup.
         word: Cycles of each 32-bit word of a load.
         multiply: Cycles of a scalar multiply-add.
         unpack: Cycles to unpack the four bytes of a word.
         start: Cycles of an invocation besides its products.
-        alike: Largest ratio of a block's cost to the cheapest for which a block that other layers
-            use is preferred, because drivers take long to compile a pipeline.
+        alike: A block that other layers use is preferred to the cheapest one if it costs at most
+            this many times as much, because drivers take long to compile another pipeline.
         reals: Whether int8 values are multiplied as floats if the sums stay exact.
     """
 

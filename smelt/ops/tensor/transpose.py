@@ -58,7 +58,7 @@ class Transpose(Op):
         return True
 
     def axes_rule(self, node: Node) -> Axes:
-        """Return the correspondence of axes; the transpose goes if its operand is permuted."""
+        """Return the correspondence of axes; a layout permutes them, and no operator remains."""
         names = tuple(range(len(node.input(0).type.shape)))
         return Axes(self.permutation, (names,), (self.permutation,), lambda _: None)
 
