@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smelt.codegen.lower.nested_loops import ArrayLoop, total
+from smelt.codegen.text.expressions import times
 from smelt.ir import Node, TensorType
 
 
@@ -21,7 +23,7 @@ class PixelStrides:
 
     def offset(self, y: str, x: str) -> str:
         """Return the C expression of pixel (y, x)'s offset in elements; `y` and `x` are C too."""
-        return f"{y} * {self.row} + {x if self.pixel == 1 else f'{x} * {self.pixel}'}"
+        return total((times(y, self.row), times(x, self.pixel)))
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,26 @@ class Frame:
     def pixels(self) -> int:
         """Pixels of an output image."""
         return self.height * self.width
+
+    @property
+    def row(self) -> str:
+        """The C expression of an output pixel's row: `y`, or 0 if there is one row."""
+        return "y" if self.height > 1 else "0"
+
+    @property
+    def column(self) -> str:
+        """The C expression of an output pixel's column: `x`, or 0 if there is one column."""
+        return "x" if self.width > 1 else "0"
+
+    @property
+    def each_row(self) -> str:
+        """The C line that opens the loop over output rows; empty if there is one row."""
+        return ArrayLoop("y", self.height, ()).head if self.height > 1 else ""
+
+    @property
+    def each_column(self) -> str:
+        """The C line that opens the loop over a row's pixels; empty if there is one column."""
+        return ArrayLoop("x", self.width, ()).head if self.width > 1 else ""
 
     @property
     def images(self) -> ImageLoop:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smelt.codegen.text.expressions import minus, times
 from smelt.ir import Node
 from smelt.ops.core.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
@@ -124,7 +125,7 @@ class Window:
         """
         stride, dilation = self.stride[axis], self.dilation[axis]
         before = self.padding[axis][0]
-        text = output if stride == 1 else f"{output} * {stride}"
+        text = times(output, stride)
         if tap and self.kernel[axis] > 1:
             text += f" + {tap}" if dilation == 1 else f" + {tap} * {dilation}"
-        return f"{text} - {before}" if before else text
+        return minus(text, before)

@@ -7,6 +7,8 @@ def offset(value: str, number: int) -> str:
     """Return the C expression of `value + number`."""
     if number == 0:
         return value
+    if value == "0":
+        return str(number)
     return f"{value} {'+' if number > 0 else '-'} {abs(number)}"
 
 
@@ -17,7 +19,7 @@ def minus(value: str, number: int) -> str:
 
 def times(value: str, number: int) -> str:
     """Return the C expression of `value * number`."""
-    return value if number == 1 else f"{value} * {number}"
+    return value if number == 1 or value == "0" else f"{value} * {number}"
 
 
 def in_parentheses(expression: str) -> str:

@@ -74,7 +74,7 @@ def test_no_expression_has_a_term_without_effect(network: str) -> None:
         assert not found, f"{name}: {found}"
 
 
-@pytest.mark.parametrize("network", ["host", "cortex-m4"])
+@pytest.mark.parametrize("network", ["host", "cortex-m3", "cortex-m4", "cortex-m55"])
 def test_loops_have_several_turns(network: str) -> None:
     for name, text in _sources(network).items():
         found = _ONE_TURN.findall(_without_comments(text))

@@ -13,6 +13,7 @@ import numpy as np
 from smelt.codegen.backends.c.convolution_blocks import fits_pairs
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.nested_loops import total
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
@@ -30,8 +31,7 @@ class DepthwisePairsParameters(Parameters):
         title, notes: text of the function's comment.
         neighbors: `columns` if the two pixels are in one row, else `rows`.
         images: the loop over images.
-        height, width: size of the output.
-        next_y, next_x: increments of the loops over output pixels.
+        each_row, each_column: open the loops over output pixels; empty for a single row or column.
         outside: condition that an input pixel lies outside of the image; empty if none can.
         outputs: output channels.
         multiplier: output channels of an input channel.
@@ -44,23 +44,20 @@ class DepthwisePairsParameters(Parameters):
         sums: for each line, statements that add its products; with a loop, one such entry.
         results: statements that store the outputs.
         taps: input pixels under the windows of both output pixels.
-        each_line: opens the loop over lines of the windows.
+        each_line: opens the loop over lines of the windows; empty if there is one line.
         each_word: opens the loop over inputs of a line; empty if they are not evenly spaced.
         places: row and column of each input of a line, as `y, x`; a single one with that loop.
         top, side: the first row and column under the first window.
-        second: address of the second output pixel.
+        first, second: addresses of the output pixels.
         input_pixel: offset of input pixel (y, x).
-        output_pixel: offset of output pixel (y, x).
     """
 
     title: str
     notes: tuple[str, ...]
     neighbors: str
     images: ImageLoop
-    height: int
-    width: int
-    next_y: str
-    next_x: str
+    each_row: str
+    each_column: str
     outside: str
     outputs: int
     multiplier: int
@@ -77,9 +74,9 @@ class DepthwisePairsParameters(Parameters):
     places: tuple[str, ...]
     top: str
     side: str
+    first: str
     second: str
     input_pixel: str
-    output_pixel: str
 
 
 def serves_pairs(node: Node, target: Target) -> bool:
@@ -148,18 +145,16 @@ def _parameters(
     first, along = ("top", "side") if axis else ("side", "top")
     evenly = used == list(range(0, used[-1] + 1, used[1] - used[0]))
     line_end, line_step = lines * window.dilation[1 - axis], window.dilation[1 - axis]
-    places = [f"line, side + {j}" if axis else f"top + {j}, line" for j in used]
-    if evenly:
-        places = ["line, at" if axis else "at, line"]
+    line = "line" if lines > 1 else first
+    ats = ["at"] if evenly else [f"{along} + {j}" for j in used]
+    places = [f"{line}, {at}" if axis else f"{at}, {line}" for at in ats]
     return DepthwisePairsParameters(
         title=f"{node.op.name}: {x} -> {y}",
         notes=(window.text, *finish.notes),
         neighbors="columns" if axis else "rows",
         images=frame.images,
-        height=frame.height,
-        width=frame.width,
-        next_y="++y" if axis else "y += 2",
-        next_x="x += 2" if axis else "++x",
+        each_row=_each_output("y", frame.height, 1 if axis else 2),
+        each_column=_each_output("x", frame.width, 2 if axis else 1),
         outside=window.outside if guarded else "",
         outputs=window.outputs,
         multiplier=multiplier,
@@ -177,15 +172,23 @@ def _parameters(
             f"a[o] = {finish.output('low_sum((uint64_t)total)')};",
         ),
         taps=lines * len(used),
-        each_line=_loop_head("line", first, line_end, line_step),
+        each_line=_loop_head("line", first, line_end, line_step) if lines > 1 else "",
         each_word=_loop_head("at", along, used[-1] + 1, used[1] - used[0]) if evenly else "",
         places=tuple(places),
-        top=window.origin(0, "y"),
-        side=window.origin(1, "x"),
-        second=_second(frame, y.shape[1 + axis], axis),
+        top=window.origin(0, frame.row),
+        side=window.origin(1, frame.column),
+        first=total(("output", frame.target.offset(frame.row, frame.column))),
+        second=_second(frame, axis),
         input_pixel=frame.source.offset("y", "x"),
-        output_pixel=frame.target.offset("y", "x"),
     )
+
+
+def _each_output(variable: str, size: int, step: int) -> str:
+    """Return the C line that opens a loop over output rows or columns; empty for a single one."""
+    if size == 1:
+        return ""
+    advance = f"++{variable}" if step == 1 else f"{variable} += {step}"
+    return f"for (int32_t {variable} = 0; {variable} < {size}; {advance}) {{"
 
 
 def _loop_head(variable: str, start: str, length: int, step: int) -> str:
@@ -223,15 +226,15 @@ def _cost(window: Window, size: tuple[int, int], axis: int) -> int:
     return -(-size[axis] // 2) * size[1 - axis] * lines * (2 * len(columns) + 3 * run)
 
 
-def _second(frame: Frame, size: int, axis: int) -> str:
+def _second(frame: Frame, axis: int) -> str:
     """Return the C expression of the address of the second output pixel.
 
     If the number of pixels along the axis is odd, the last one has no second pixel; the expression
     is then the first pixel's address.
     """
-    y, x = ("y", "x + 1") if axis else ("y + 1", "x")
-    offset = frame.target.offset(y if axis else f"({y})", f"({x})" if axis else x)
-    if size % 2 == 0:
-        return f"output + {offset}"
-    variable, end = ("x", frame.width) if axis else ("y", frame.height)
-    return f"{variable} + 1 < {end} ? output + {offset} : out"
+    variable, size = ("x", frame.width) if axis else ("y", frame.height)
+    if size == 1:
+        return "out"
+    pixel = (frame.row, "(x + 1)") if axis else ("(y + 1)", frame.column)
+    address = f"output + {frame.target.offset(*pixel)}"
+    return address if size % 2 == 0 else f"{variable} + 1 < {size} ? {address} : out"

@@ -23,7 +23,7 @@ from smelt.codegen.lower.kernel import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.nested_loops import LANES, lane_blocks
+from smelt.codegen.lower.nested_loops import LANES, lane_blocks, total
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.literals import c_float
@@ -57,7 +57,7 @@ class PoolParameters(Parameters):
         next_row: expression that advances to the next row.
         count: lines that declare the divisor of an output if window sizes differ.
         type: type of the elements.
-        output_pixel: offset of output pixel (y, x).
+        output: address of output pixel (y, x).
         blocks: blocks of channels.
     """
 
@@ -69,7 +69,7 @@ class PoolParameters(Parameters):
     next_row: str
     count: tuple[str, ...]
     type: str
-    output_pixel: str
+    output: str
     blocks: tuple[PoolBlock, ...]
 
 
@@ -106,7 +106,7 @@ class PoolKernel(Kernel[Pool2D]):
                 next_row=rows.advance,
                 count=_varying_divisors(varying, division) if counts else (),
                 type=y.dtype.c_name,
-                output_pixel=frame.target.offset("y", "x"),
+                output=total(("output", frame.target.offset(frame.row, frame.column))),
                 blocks=blocks,
             ),
             operands=(Input(0, "input"), Output(0, "output")),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.lower.image_loops import PixelStrides
 from smelt.codegen.lower.nested_loops import ArrayLoop, LaneBlock, nested, total
-from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.expressions import offset, times
 from smelt.codegen.text.helpers import uses_in
 from smelt.ops.core.pool import Pool2D
 
@@ -44,7 +44,7 @@ class PoolSpan:
         (before, _), stride, step = op.padding[axis], op.stride[axis], op.dilation[axis]
         window = (op.window[axis] - 1) * step + 1
         output, name = ("y", "iy") if axis == 0 else ("x", "ix")
-        first = offset(output if stride == 1 else f"{output} * {stride}", -before)
+        first = offset(times(output, stride) if outputs > 1 else "0", -before)
         last = (outputs - 1) * stride - before + window
         clips = before > 0, last > size
         return PoolSpan(f"{name}_begin", f"{name}_end", first, window, step, size, *clips)
