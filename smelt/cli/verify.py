@@ -47,7 +47,8 @@ def verify(
 ) -> None:
     """Check that a device contains the build and computes the same outputs as the model.
 
-    Every byte of weights, tables and code is compared. Outputs must be bit-exact on all samples.
+    Every byte of weights, tables and code is compared. On all samples, integer outputs must be
+    bit-exact, and float outputs within a small tolerance.
 
     `smelt verify model.tflite --board mps2-an386 --samples 4`
 
