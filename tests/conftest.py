@@ -129,3 +129,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         missing = [tool for tool in QEMU_TOOLS if shutil.which(tool) is None]
         if missing:
             pytest.skip(f"not on PATH: {', '.join(missing)}")
+
+
+@pytest.fixture
+def whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile without segments, so that every layer computes whole tensors."""
+
+    def none(graph: object) -> bool:
+        return False
+
+    monkeypatch.setattr("smelt.api.compile.can_have_segments", none)

@@ -17,13 +17,13 @@ _WIDTH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _PartialLayout:
     """Offsets of the live buffers, and the layout that the last one was added to."""
 
     live: dict[int, int]
     buffer: int = -1
     offset: int = 0
-    before: "_Layout | None" = None
+    before: "_PartialLayout | None" = None
 
 
 def layout_within(
@@ -38,21 +38,23 @@ def layout_within(
     """
     buffers = arena.buffers
     order = sorted(range(len(buffers)), key=lambda i: (buffers[i].start, -buffers[i].size))
-    layouts = [_Layout({})]
+    layouts = [_PartialLayout({})]
     for i in order:
         if not buffers[i].size:
             continue
-        found: dict[tuple[tuple[int, int], ...], _Layout] = {}
+        found: dict[tuple[tuple[int, int], ...], _PartialLayout] = {}
         for layout in layouts:
             live = {j: at for j, at in layout.live.items() if buffers[j].end > buffers[i].start}
             for offset in _possible(arena, links, live, i, limit):
                 extended = {**live, i: offset}
-                found.setdefault(tuple(extended.items()), _Layout(extended, i, offset, layout))
+                found.setdefault(
+                    tuple(extended.items()), _PartialLayout(extended, i, offset, layout)
+                )
         layouts = sorted(found.values(), key=lambda x: _looseness(arena, x.live, limit))[:_WIDTH]
     if not layouts:
         return None
     offsets = [b.offset or 0 for b in buffers]
-    layout: _Layout | None = layouts[0]
+    layout: _PartialLayout | None = layouts[0]
     while layout is not None and layout.buffer >= 0:
         offsets[layout.buffer] = layout.offset
         layout = layout.before

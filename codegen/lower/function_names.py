@@ -55,12 +55,13 @@ def details(node: Node, call: KernelCall) -> dict[str, str]:
     activation = getattr(node.op, "activation", None)
     if isinstance(activation, Activation):
         found["clamp"] = "linear" if activation is Activation.NONE else activation.name.lower()
-    if not _shared(call):
-        windows = isinstance(node.op, Conv2D | DepthwiseConv2D | Pool2D)
-        found["size"] = f"out{y.shape[1]}x{y.shape[2]}" if windows else f"n{y.size}"
-        if windows:
-            (top, bottom), (left, right) = node.op.padding
-            found["padding"] = f"pad{top}_{bottom}_{left}_{right}"
+    if _shared(call):
+        return found
+    if isinstance(node.op, Conv2D | DepthwiseConv2D | Pool2D):
+        found["size"] = f"out{y.shape[1]}x{y.shape[2]}"
+        found["padding"] = "_".join(f"{n}" for pair in (("pad",), *node.op.padding) for n in pair)
+    else:
+        found["size"] = f"n{y.size}"
     return found
 
 

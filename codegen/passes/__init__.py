@@ -2,8 +2,8 @@
 
 Each pass is a function that takes a graph and a `PassContext` and returns a graph. Integer results
 keep every bit. Float results may round differently where a pass merges operators.
-May import `ops` and `ir`; `codegen.partition`, `codegen.schedule`, `codegen.backends`, `api`,
-`proof`, `cli` and `bench` may import it.
+May import `ops` and `ir`; `codegen.partition`, `codegen.segments`, `codegen.schedule`,
+`codegen.backends`, `api`, `proof`, `cli` and `bench` may import it.
 """
 
 from __future__ import annotations

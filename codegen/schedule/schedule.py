@@ -134,12 +134,12 @@ def schedule(
     choices = _choices(graph, partitioner, rows, segments)
     linearizer = Linearizer(
         lambda node: choices.get(node) or partitioner.explained(node),
-        functions,
-        constants,
-        lifetimes,
-        rows,
-        segments,
-        None if fallback is None else fallback.choose,
+        functions=functions,
+        constants=constants,
+        lifetimes=lifetimes,
+        rows=rows,
+        segments=segments,
+        fallback=None if fallback is None else fallback.choose,
     )
     actions = linearizer.actions(graph, scope)
     # Values that the caller reads afterwards stay live for one slot after the last step.

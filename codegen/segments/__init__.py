@@ -2,7 +2,8 @@
 
 Between the nodes of a segment, only *bands* of tensors are stored: the rows that the next turn
 still needs, and the rows that a turn adds. `bands` computes which rows each turn makes and which
-rows a band keeps; `choose` decides which nodes become segments; `replay` checks the result by
-following every byte through an inference.
-May import `arena`, `lower`, `partition`, `ir` and `ops`; `schedule` and above may import it.
+rows a band keeps; `turns` groups turns that execute the same calls; `choose` decides which nodes
+become segments.
+May import `codegen.partition`, `codegen.passes` and `ir`; `codegen.schedule` and `api` may import
+it.
 """

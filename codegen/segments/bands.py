@@ -23,7 +23,7 @@ from smelt.ir.row_window import RowsRead, RowWindow
 
 
 @dataclass(frozen=True)
-class Segment:
+class RowSegment:
     """Nodes that can be computed together, a few rows at a time.
 
     Attributes:
@@ -31,8 +31,8 @@ class Segment:
         axis: The axis of the rows; all axes before it have size 1.
         windows: How each node reads the rows of its operands.
         banded: The values that only nodes of the segment read: bands of them are stored.
-        reverse: Whether the last rows are computed first. Then `windows` and everything in `Bands`
-            number rows from the last one.
+        reverse: Whether the last rows are computed first. Then `windows` and everything in
+            `RowBands` number rows from the last one.
     """
 
     nodes: tuple[Node, ...]
@@ -41,7 +41,7 @@ class Segment:
     banded: frozenset[Value]
     reverse: bool = False
 
-    def mirrored(self) -> Segment:
+    def mirrored(self) -> RowSegment:
         """Return the segment in the opposite order of rows."""
         windows = {
             node: window.mirrored(self.height(self.operands(node)[0]), self.height(node.output))
@@ -94,7 +94,7 @@ def operands_with_rows(node: Node, axis: int) -> tuple[Value, ...]:
     )
 
 
-def segment_of(graph: Graph, nodes: Sequence[Node]) -> Segment | None:
+def segment_of(graph: Graph, nodes: Sequence[Node]) -> RowSegment | None:
     """Return the segment of consecutive nodes of a graph, or None if they cannot be one."""
     if any(node.op.is_view or node.op.subgraphs or len(node.outputs) != 1 for node in nodes):
         return None
@@ -118,7 +118,7 @@ def segment_of(graph: Graph, nodes: Sequence[Node]) -> Segment | None:
     by_row = [v for node in nodes for v in operands_with_rows(node, axis)]
     if len(whole) != len([v for v in by_row if v in made]):
         return None  # a node reads all rows of a value that the segment makes
-    return Segment(tuple(nodes), axis, windows, banded)
+    return RowSegment(tuple(nodes), axis, windows, banded)
 
 
 def rows_axis(node: Node) -> int:
@@ -157,7 +157,7 @@ def _varies(value: Value | None, axis: int, rank: int) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Bands:
+class RowBands:
     """The rows that each turn of a segment makes, reads and keeps.
 
     Attributes:
@@ -168,7 +168,7 @@ class Bands:
         turns: The number of turns.
     """
 
-    segment: Segment
+    segment: RowSegment
     made: Mapping[Node, int]
     lags: Mapping[Node, int]
     kept: Mapping[Value, int]
@@ -204,7 +204,7 @@ class Bands:
         )
 
 
-def bands_of(segment: Segment, rows: int) -> Bands | None:
+def bands_of(segment: RowSegment, rows: int) -> RowBands | None:
     """Return the bands of a segment whose last node makes `rows` rows in a turn.
 
     Returns None if the strides do not allow that number.
@@ -235,11 +235,11 @@ def bands_of(segment: Segment, rows: int) -> Bands | None:
     }
     kept = {value: max(0, rows) for value, rows in kept.items()}
     turns = max(-(-(segment.height(n.output) + lags[n]) // made[n]) for n in segment.nodes)
-    bands = Bands(segment, made, lags, kept, turns)
+    bands = RowBands(segment, made, lags, kept, turns)
     return bands if _reads_something(bands) else None
 
 
-def _reads_something(bands: Bands) -> bool:
+def _reads_something(bands: RowBands) -> bool:
     """Return whether no turn makes rows from padding alone."""
     return all(
         bands.read(node, made).rows
@@ -249,7 +249,7 @@ def _reads_something(bands: Bands) -> bool:
     )
 
 
-def _rates(segment: Segment, rows: int) -> dict[Node, int] | None:
+def _rates(segment: RowSegment, rows: int) -> dict[Node, int] | None:
     """Return the rows that each node makes in a turn, or None if they are not whole numbers."""
     found: dict[Node, Fraction] = {segment.nodes[-1]: Fraction(rows)}
     pending = [segment.nodes[-1]]
@@ -281,7 +281,7 @@ class BandNodes:
     def __init__(self) -> None:
         self._known: dict[tuple[Node, int, int, int, int], Node | None] = {}
 
-    def of(self, segment: Segment, node: Node, made: range, read: RowsRead) -> Node | None:
+    def of(self, segment: RowSegment, node: Node, made: range, read: RowsRead) -> Node | None:
         """Return the node for these rows, or None if its operator cannot compute them alone."""
         key = node, segment.axis, len(made), read.before, read.after
         if key not in self._known:
@@ -289,7 +289,7 @@ class BandNodes:
         return self._known[key]
 
 
-def _band_node(segment: Segment, node: Node, made: int, read: RowsRead) -> Node | None:
+def _band_node(segment: RowSegment, node: Node, made: int, read: RowsRead) -> Node | None:
     """Return the node that makes `made` rows of the result."""
     axis, window = segment.axis, segment.windows[node]
     resized: dict[Value, Value] = {}

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes.loops import root_of
-from smelt.codegen.segments.bands import BandNodes, Bands, Segment, bands_of, segment_of
+from smelt.codegen.segments.bands import BandNodes, RowBands, RowSegment, bands_of, segment_of
 from smelt.codegen.segments.turns import Turns
 from smelt.ir import Graph, Node, Value
 
@@ -38,7 +38,7 @@ def can_have_segments(graph: Graph) -> bool:
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class KernelCost:
     """Scratch in bytes and estimated cycles of one call of a node."""
 
     scratch: int
@@ -46,7 +46,7 @@ class _Kernel:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class GraphPart:
     """Nodes from `start` to `end - 1`, as a whole or as a segment.
 
     Attributes:
@@ -63,7 +63,7 @@ class Part:
     end: int
     peaks: tuple[int, ...]
     calls: tuple[tuple[Node, float], ...]
-    bands: Bands | None = None
+    bands: RowBands | None = None
     moved: int = 0
     consumed: frozenset[Value] = frozenset()
 
@@ -78,12 +78,12 @@ class Parts:
         cycles: The estimated cycles of an inference.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[GraphPart, ...]
     limit: int
     cycles: float
 
     @property
-    def segments(self) -> tuple[Part, ...]:
+    def segments(self) -> tuple[GraphPart, ...]:
         """The parts that are segments."""
         return tuple(part for part in self.parts if part.bands is not None)
 
@@ -144,9 +144,9 @@ class SegmentSearch:
         self._word = 1 if "unaligned" in target.features else 4
         self._keep_inputs = keep_inputs
         self.nodes = BandNodes()
-        self._kernels: dict[Node, tuple[_Kernel, ...]] = {}
-        self._parts: dict[tuple[int, int, int], Part | None] = {}
-        self._packed: dict[Part, int] = {}
+        self._kernels: dict[Node, tuple[KernelCost, ...]] = {}
+        self._parts: dict[tuple[int, int, int], GraphPart | None] = {}
+        self._packed: dict[GraphPart, int] = {}
 
     def smallest(self) -> int:
         """Return the fewest bytes for which `fastest` finds parts."""
@@ -160,14 +160,14 @@ class SegmentSearch:
                 high = middle
         return low
 
-    def require(self, part: Part, needed: int) -> None:
+    def require(self, part: GraphPart, needed: int) -> None:
         """Take note that a part needs this many bytes, because of gaps between its buffers."""
         self._packed[part] = needed
 
     def fastest(self, limit: int) -> Parts | None:
         """Return the parts that need at most `limit` bytes and take the fewest cycles, or None."""
         count = len(self.graph.nodes)
-        best: list[tuple[float, tuple[Part, ...]] | None] = [None] * (count + 1)
+        best: list[tuple[float, tuple[GraphPart, ...]] | None] = [None] * (count + 1)
         best[0] = 0.0, ()
         for start in range(count):
             found = best[start]
@@ -185,7 +185,7 @@ class SegmentSearch:
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def _from(self, start: int, limit: int) -> Iterator[Part]:
+    def _from(self, start: int, limit: int) -> Iterator[GraphPart]:
         """Yield the parts that begin at a position; segments only where they save memory."""
         nodes, whole = self.graph.nodes, self._whole[start]
         yield whole
@@ -206,7 +206,7 @@ class SegmentSearch:
                 if found is not None:
                     yield found
 
-    def _segment(self, start: int, end: int) -> Segment | None:
+    def _segment(self, start: int, end: int) -> RowSegment | None:
         nodes = self.graph.nodes[start:end]
         found = segment_of(self.graph, nodes)
         if found is None:
@@ -214,14 +214,14 @@ class SegmentSearch:
         values = (v for n in nodes for v in (*found.operands(n), n.output))
         return None if any(found.row_bytes(v) % self._word for v in values) else found
 
-    def _banded(self, start: int, end: int, rows: int, segment: Segment) -> Part | None:
+    def _banded(self, start: int, end: int, rows: int, segment: RowSegment) -> GraphPart | None:
         key = start, end, rows
         if key not in self._parts:
             bands = bands_of(segment, rows)
             self._parts[key] = None if bands is None else self._part(start, end, bands)
         return self._parts[key]
 
-    def _part(self, start: int, end: int, bands: Bands) -> Part | None:
+    def _part(self, start: int, end: int, bands: RowBands) -> GraphPart | None:
         calls: list[tuple[Node, float]] = []
         for node in bands.segment.nodes:
             turn = next((t for t in (bands.turns // 2, 0) if bands.rows(node, t)), bands.turns - 1)
@@ -242,9 +242,17 @@ class SegmentSearch:
             if self._last[root] >= start and root not in {self._root[v] for v in consumed}
         )
         live = _LiveBytes(bands, other, consumed)
-        return Part(start, end, live.peaks(), tuple(calls), bands, moved, consumed)
+        return GraphPart(
+            start=start,
+            end=end,
+            peaks=live.peaks(),
+            calls=tuple(calls),
+            bands=bands,
+            moved=moved,
+            consumed=consumed,
+        )
 
-    def _consumed(self, end: int, segment: Segment) -> frozenset[Value]:
+    def _consumed(self, end: int, segment: RowSegment) -> frozenset[Value]:
         """Return the whole tensors whose rows may be overwritten once the segment has read them."""
         values = {value for node in segment.nodes for value in segment.operands(node)}
         states = {state.before for state in self.graph.states}
@@ -297,15 +305,15 @@ class SegmentSearch:
         ]
 
     @cached_property
-    def _whole(self) -> Sequence[Part]:
+    def _whole(self) -> Sequence[GraphPart]:
         """The part that each node is on its own."""
-        found: list[Part] = []
+        found: list[GraphPart] = []
         for position, node in enumerate(self.graph.nodes):
             made = [v for v in node.outputs if self._root[v] is v]
             peak = self._live[position] + sum(value.type.bytes for value in made)
             if not node.op.is_view:
                 peak -= self._saved_in_place(node, position)
-            found.append(Part(position, position + 1, (peak,), ((node, 1.0),)))
+            found.append(GraphPart(position, position + 1, (peak,), ((node, 1.0),)))
         return found
 
     def _saved_in_place(self, node: Node, position: int) -> int:
@@ -320,7 +328,7 @@ class SegmentSearch:
 
     # --- costs -----------------------------------------------------------------------------------
 
-    def _cycles(self, part: Part, limit: int) -> float | None:
+    def _cycles(self, part: GraphPart, limit: int) -> float | None:
         """Return the estimated cycles of a part within a number of bytes; None if it needs more."""
         if self._packed.get(part, 0) > limit:
             return None
@@ -336,14 +344,14 @@ class SegmentSearch:
         """Return the scratch of a node's fastest kernel."""
         return min(self._offers(node), key=lambda kernel: kernel.cycles).scratch
 
-    def _offers(self, node: Node) -> tuple[_Kernel, ...]:
+    def _offers(self, node: Node) -> tuple[KernelCost, ...]:
         """Return the kernels of a node, with plenty of scratch and with as little as possible."""
         if node.op.is_view:
-            return (_Kernel(0, 0),)
+            return (KernelCost(0, 0),)
         if node not in self._kernels:
             choices = (self._roomy.choose(node), self._frugal.choose(node))
             self._kernels[node] = tuple(
-                _Kernel(taken.call.scratch_bytes, _estimate(node, taken.cycles))
+                KernelCost(taken.call.scratch_bytes, _estimate(node, taken.cycles))
                 for taken in (choice.taken for choice in choices)
             )
         return self._kernels[node]
@@ -364,7 +372,7 @@ class _LiveBytes:
         consumed: Tensors whose rows are live only until the segment has read them.
     """
 
-    bands: Bands
+    bands: RowBands
     other: int
     consumed: frozenset[Value]
 

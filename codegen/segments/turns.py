@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from smelt.codegen.segments.bands import BandNodes, Bands, Segment
+from smelt.codegen.segments.bands import BandNodes, RowBands, RowSegment
 from smelt.ir import Node, Value
 from smelt.ir.row_window import RowsRead
 
@@ -33,7 +33,7 @@ class LayerTurn:
 class Turns:
     """The turns of a segment."""
 
-    def __init__(self, bands: Bands, nodes: BandNodes, moved: Sequence[Value] = ()) -> None:
+    def __init__(self, bands: RowBands, nodes: BandNodes, moved: Sequence[Value] = ()) -> None:
         """Set up.
 
         Args:
@@ -51,7 +51,7 @@ class Turns:
         self.all = tuple(tuple(self._turn(turn)) for turn in range(bands.turns))
 
     @property
-    def segment(self) -> Segment:
+    def segment(self) -> RowSegment:
         """The nodes that are computed."""
         return self.bands.segment
 

@@ -33,8 +33,8 @@ FAULTS = (
     _of(
         "a value from outside a loop lives for the first turn only",
         "codegen/schedule/lifetimes.py",
-        "self._end[buffer] = max(self._end[buffer], tail + 1)",
-        "self._end[buffer] = max(self._end[buffer], head + 1)",
+        "                self.use(buffer, tail)\n",
+        "                self.use(buffer, head)\n",
         ("tests/schedule/test_control_code.py", "-k", "on_the_host"),
     ),
     _of(

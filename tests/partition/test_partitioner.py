@@ -63,14 +63,16 @@ def test_each_kernel_is_asked_once(
     monkeypatch: pytest.MonkeyPatch, options: Options, model: str
 ) -> None:
     """Kernels that depend on the scratch limit are asked once for each node and limit."""
-    asked: Counter[tuple[int, Node, int]] = Counter()
+    asked: Counter[tuple[int, Node, int, bool]] = Counter()
     path = DIGITS / f"{model}.tflite" if "digits" in model else Network("mlperf_tiny", model).model
 
     def counted(kernel: Kernel) -> Callable[[Node, Request], KernelCall | Refusal]:
         offer = kernel.offer
 
         def counting(node: Node, request: Request) -> KernelCall | Refusal:
-            asked[id(kernel), node, request.scratch_limit if kernel.uses_scratch_limit else 0] += 1
+            uses = kernel.uses_scratch_limit
+            limit = (request.scratch_limit, request.limited) if uses else (0, False)
+            asked[id(kernel), node, *limit] += 1
             return offer(node, request)
 
         return counting
@@ -134,7 +136,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(HOST, target=target)
 
     monkeypatch.setattr("smelt.api.compile.get", get_target)
-    monkeypatch.setattr("smelt.api.compile.library", library)
+    monkeypatch.setattr("smelt.api.compile.library_platform", library)
 
 
 def placed(options: Options) -> list[tuple[str, str]]:
@@ -184,6 +186,7 @@ def test_the_reason_names_the_option_that_selects_a_faster_candidate(optimize: O
             assert cycles == pytest.approx(better.cycles, rel=0.02)
 
 
+@pytest.mark.usefixtures("whole_tensors")
 @pytest.mark.parametrize("optimize", ["speed", "ram"])
 def test_the_reason_names_the_option_that_selects_a_faster_backend(optimize: Optimize) -> None:
     options = Options(target="cortex-m4", backends=("cmsis_nn", "dsp", "c"), optimize=optimize)
@@ -246,6 +249,7 @@ def test_the_reason_says_why_a_faster_form_is_missing(
     assert bool(choice.reason) == bool(why)
 
 
+@pytest.mark.usefixtures("whole_tensors")
 def test_the_reason_names_a_convolution_form_that_ram_rules_out() -> None:
     steps = compile_model(MODEL, Options(target="cortex-m4", backends=("c",), optimize="ram"))
     why = "Packing the inputs of windows would be faster, but enlarges the arena: --optimize speed,"

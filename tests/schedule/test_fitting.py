@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smelt.api import compile as pipeline
 from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from smelt.codegen.schedule import fitting
@@ -22,14 +20,9 @@ from tests.support.graphs import Member, combine, compile_graph
 from tests.support.random_networks import PHASES, members
 from tests.support.shrinking_network import network, with_state
 
+pytestmark = pytest.mark.usefixtures("whole_tensors")
+
 TARGETS = ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55", "host")
-
-
-@pytest.fixture(autouse=True)
-def whole_tensors() -> Iterator[None]:
-    """Compile without segments."""
-    with patch.object(pipeline, "can_have_segments", return_value=False):
-        yield
 
 
 def with_least_scratch(graph: Graph, options: Options) -> Artifact:

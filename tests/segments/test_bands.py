@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smelt.codegen.segments.bands import Bands, bands_of, segment_of
+from smelt.codegen.segments.bands import RowBands, bands_of, segment_of
 from smelt.ir import Node, Value
 from smelt.ir.row_window import RowWindow
 from tests.support.banded_networks import RandomNetwork
@@ -67,7 +67,7 @@ def test_each_row_is_made_once_and_held_until_it_is_read(seed: int) -> None:
     assert found
 
 
-def follow(bands: Bands) -> None:
+def follow(bands: RowBands) -> None:
     """Execute all turns, and check what each band holds."""
     segment = bands.segment
     held: dict[Value, list[int | None]] = {

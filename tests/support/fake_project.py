@@ -59,7 +59,7 @@ NETWORK = FakeNetwork(
     inputs=(fake_tensor("int8", 16, -3), fake_tensor("int32", 2)),
     outputs=(fake_tensor("int8", 16, 1), fake_tensor("float32", 1), fake_tensor("int32", 1)),
     states=(),
-    statements=Statements("", uses_arena=False, copies=False, calls={}),
+    statements=Statements("", uses_arena=False, copies=False, moves_up=False, calls={}),
     comments=(),
     preamble=Preamble((), (), floats=False),
     functions=(),
