@@ -43,25 +43,22 @@ def share(choices: Mapping[Node, Choice], optimize: Optimize) -> dict[Node, Choi
             instructions, or if the lost cycles are negligible for the network. Otherwise all layers
             share that can. In both cases, they share only if that makes the network smaller.
     """
-    slow = _slowed(choices) if optimize != "size" else set[Node]()
     groups: dict[Hashable, list[_Sharer]] = {}
     for node, choice in choices.items():
         body = choice.taken.call.shared
         if body is not None:
             groups.setdefault(body.key, []).append(_Sharer(node, choice, body))
+    several = [sharer for group in groups.values() if len(group) > 1 for sharer in group]
+    slow = _slowed(several, choices) if optimize != "size" else set[Node]()
     found = dict(choices)
     for group in groups.values():
         found |= _decided(group, slow)
     return found
 
 
-def _slowed(choices: Mapping[Node, Choice]) -> set[Node]:
+def _slowed(sharers: Sequence[_Sharer], choices: Mapping[Node, Choice]) -> set[Node]:
     """Return the layers that a shared body would slow down noticeably."""
-    slowdowns = {
-        node: choice.taken.call.shared.slowdown
-        for node, choice in choices.items()
-        if choice.taken.call.shared is not None
-    }
+    slowdowns = {sharer.node: sharer.body.slowdown for sharer in sharers}
     slowed = {node for node, slowdown in slowdowns.items() if slowdown >= MOST_SLOWDOWN}
     cycles = {node: choice.taken.cycles or 0 for node, choice in choices.items()}
     left = NEGLIGIBLE * sum(cycles.values())

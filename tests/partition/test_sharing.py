@@ -92,6 +92,12 @@ def test_a_slower_layer_shares_if_its_cycles_are_negligible() -> None:
     assert shares(several, "speed") == [True, True, False, True]
 
 
+def test_only_layers_with_others_use_up_what_the_network_may_lose() -> None:
+    layers = [layer(4, 9), layer(5, 30, cycles=50), layer(6, 9), layer(7, 30, step=2, cycles=40)]
+    assert shares(layers, "speed") == [True, True, True, False]
+    assert shares([*layers, layer(8, 30, cycles=40)], "speed") == [True, False, True, False, True]
+
+
 def test_all_layers_of_a_family_share_its_longest_body() -> None:
     layers = [layer(4, 0, family="a"), layer(5, 0, family="a", shared_bytes=550)]
     found = share(dict(layers), "speed")
