@@ -71,6 +71,11 @@ class Plane:
         )
 
     @property
+    def name(self) -> str:
+        """The name of axis u: `rows` or `columns`."""
+        return "columns" if self.axis else "rows"
+
+    @property
     def odd(self) -> bool:
         """Whether the number of outputs along u is odd, so that the last one has no partner."""
         return self.outputs[0] % 2 == 1

@@ -67,16 +67,24 @@ def details(node: Node, call: KernelCall) -> dict[str, str]:
 
 def _shared(call: KernelCall) -> bool:
     """Return whether the function reads a layer's numbers from a struct."""
-    return any(isinstance(operand, LayerStruct) for operand in call.operands)
+    return bool(_numbers(call))
+
+
+def _numbers(call: KernelCall) -> set[str]:
+    """Return the names of the numbers that the function reads from a struct."""
+    structs = (operand for operand in call.operands if isinstance(operand, LayerStruct))
+    return {name for struct in structs for name in struct.numbers}
 
 
 def described(node: Node, call: KernelCall) -> str:
     """Return the name of the function that a call needs, for example `conv_3x3_s2_c8_c16`.
 
     The stem is followed by stride and dilation where they are unusual, then by the channels of
-    input and output. A function that reads its channels from a `LayerStruct` has none in its name.
+    input and output. A function that reads its channels from a `LayerStruct` has none in its name,
+    and no stride if it also reads that.
     """
-    return call.stem + _steps(node) + ("" if _shared(call) else _channels(node))
+    steps = "" if "stride" in _numbers(call) else _steps(node)
+    return call.stem + steps + ("" if _shared(call) else _channels(node))
 
 
 def _steps(node: Node) -> str:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from typing_extensions import override
 
+from smelt.codegen.lower.depthwise_any_plane import AnyPlaneParameters
+from smelt.codegen.lower.depthwise_cost import plane_cost
+from smelt.codegen.lower.depthwise_numbers import LayerNumbers
+from smelt.codegen.lower.depthwise_packing import PlanePacking
 from smelt.codegen.lower.depthwise_plane import Plane, input_channel, plane_of
-from smelt.codegen.lower.halfword_pairs import (
-    DepthwiseCore,
-    PlaneWork,
-    pairs_function,
-    shared_pairs,
-)
+from smelt.codegen.lower.depthwise_walk import ANY_PLANE, EQUAL_PLANES, OWN, PlaneWalk
+from smelt.codegen.lower.halfword_pairs import DepthwiseCore, pairs_function
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import (
     Input,
@@ -33,6 +33,7 @@ from smelt.codegen.lower.kernel import (
     Refusal,
     Request,
     Scratch,
+    SharedBody,
 )
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.requantization_32bit import ShortScaling
@@ -46,80 +47,17 @@ _LARGEST_WINDOW = 60
 
 
 @dataclass(frozen=True)
-class PlanePacking:
-    """The packing of a channel's inputs into words; u is the axis of pairs, v the other one.
-
-    Attributes:
-        name: The name of axis u: `rows` or `columns`.
-        stride: Stride along u.
-        size: Size of the image along u.
-        inside: `size` minus `stride`.
-        source: Element offsets of the inputs 0, 1, … positions further along u.
-        pitch: Word offsets 0, 1, … positions further along u.
-        apart: Elements between the two inputs of a word.
-        source_v: Elements from one v of the input to the next.
-        pitch_v: Words from one v to the next.
-        filled: Words along v that contain the image.
-        begin: Offset of the first of these words.
-        outside: The value of inputs outside of the image.
-        outside_upper: The same value in the upper half of a word.
-        outside_both: The same value in both halves.
-        twos: Whether the inputs of two words are loaded together.
-        fours: Whether the inputs of four words are loaded together, for stride 2.
-    """
-
-    name: str
-    stride: int
-    size: int
-    inside: int
-    source: tuple[int, ...]
-    pitch: tuple[int, ...]
-    apart: int
-    source_v: int
-    pitch_v: int
-    filled: int
-    begin: int
-    outside: int
-    outside_upper: int
-    outside_both: int
-    twos: bool
-    fours: bool
-
-    @staticmethod
-    def of(p: Plane, outside: int) -> PlanePacking:
-        """Return the packing of a plane."""
-        return PlanePacking(
-            name="columns" if p.axis else "rows",
-            stride=p.stride[0],
-            size=p.size[0],
-            inside=p.size[0] - p.stride[0],
-            source=tuple(i * p.source[0] for i in range(5)),
-            pitch=tuple(i * p.pitch[0] for i in range(5)),
-            apart=p.stride[0] * p.source[0],
-            source_v=p.source[1],
-            pitch_v=p.pitch[1],
-            filled=p.filled,
-            begin=p.begin * p.pitch[1],
-            outside=outside,
-            outside_upper=outside * 65536,
-            outside_both=outside * 65537,
-            twos=p.stride[0] == 1,
-            fours=p.stride[0] == 2 and p.taps[0] == 3,
-        )
-
-
-@dataclass(frozen=True)
 class HalfwordDepthwiseParameters(Parameters):
     """Variables of `lower/halfword_depthwise.j2`; u is the axis of pairs.
 
     Attributes:
-        title: The operator, types and window, for the comment.
+        title: What the function computes, for the comment.
         images: The loop over images.
         chooser: The index of the last constant in a row, which is nonzero to select the first of
             two functions; None for one function.
-        arguments: C of more arguments of these functions; may be empty.
         fields: Words of a row.
         packing: The packing of inputs.
+        loaded: The numbers that are fields of the layer's struct.
         scratch_words: Words of scratch.
         outputs: Output channels.
         channel: C of the input channel.
@@ -134,14 +72,14 @@ class HalfwordDepthwiseParameters(Parameters):
     title: str
     images: ImageLoop
     chooser: int | None
-    arguments: str
     fields: int
     packing: PlanePacking
+    loaded: tuple[str, ...]
     scratch_words: int
-    outputs: int
+    outputs: int | str
     channel: str
     size: int
-    target: int
+    target: int | str
     band: int
     before: int
     period: int
@@ -170,20 +108,44 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
             return refusal
         scaling = scaling.signed if self._core.saturates else scaling
         channels = ChannelRows.of(node, plane, scaling, self._core, request)
+        own = self._call(node, plane, scaling, channels, OWN)
+        if request.target.is_riscv and request.optimize != "size":
+            return own
+        read = ANY_PLANE if request.optimize == "size" else EQUAL_PLANES
+        shared = self._call(node, plane, scaling, channels, read)
+        batch = node.output.type.shape[0]
+        costs = (
+            plane_cost(self._core, PlaneWalk(plane, n), scaling, channels.counts, batch)
+            for n in (read, OWN)
+        )
+        return replace(own, shared=SharedBody(shared, *costs))
+
+    def _call(
+        self,
+        node: Node[DepthwiseConv2D],
+        plane: Plane,
+        scaling: ShortScaling,
+        channels: ChannelRows,
+        read: int,
+    ) -> KernelCall:
+        """Return the call of a function that reads so many numbers of the walk."""
         (height, width), shape = Window.of(node).kernel, node.output.type.shape
         planes, bands = shape[0] * shape[3], -(-plane.outputs[0] // (2 * plane.pairs))
         count = -(-plane.outputs[0] // 2) * plane.outputs[1] * planes
-        call = KernelCall(
-            template="lower/halfword_depthwise.j2",
+        numbers, any_plane = LayerNumbers.of(node, plane, read), read == ANY_PLANE
+        return KernelCall(
+            template=f"lower/{'depthwise_any_plane' if any_plane else 'halfword_depthwise'}.j2",
             stem=f"depthwise_{height}x{width}",
             details=scaling.details,
-            parameters=_parameters(node, plane, channels, ""),
+            parameters=_parameters(node, channels, numbers),
             operands=(
                 Input(0, "input"),
                 Packed("channels", channels.rows),
+                *numbers.struct,
                 Scratch("words", DType.INT32, plane.words),
                 Output(0, "output"),
             ),
+            uses={"SMELT_NOINLINE"} if any_plane else frozenset[str](),
             summary="two pixels at a time, two products in one multiplication",
             form=self._core.form,
             work={
@@ -195,24 +157,10 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
                 "calls": 1,
             },
             inner=tuple(
-                pairs_function(self._core, plane, scaling, largest, shared=False)
+                pairs_function(self._core, numbers.walk, scaling, largest)
                 for largest in channels.chunks
             ),
         )
-        slow = request.target.is_riscv and request.optimize != "size"
-        if self._core.shared is None or slow:
-            return call
-        across, along = plane.target
-        shared = replace(
-            call,
-            parameters=_parameters(node, plane, channels, f", {across}, {along}"),
-            inner=tuple(
-                pairs_function(self._core, plane, scaling, largest, shared=True)
-                for largest in channels.chunks
-            ),
-        )
-        work = PlaneWork(plane, scaling, channels.counts, shape[0])
-        return replace(call, shared=shared_pairs(self._core, call, shared, work))
 
 
 def _refuse_window(node: Node[DepthwiseConv2D]) -> Refusal | None:
@@ -276,21 +224,34 @@ class ChannelRows:
 
 
 def _parameters(
-    node: Node[DepthwiseConv2D], plane: Plane, channels: ChannelRows, arguments: str
-) -> HalfwordDepthwiseParameters:
-    fields = channels.rows.shape[1]
+    node: Node[DepthwiseConv2D], channels: ChannelRows, numbers: LayerNumbers
+) -> HalfwordDepthwiseParameters | AnyPlaneParameters:
+    plane, fields, window = numbers.walk.plane, channels.rows.shape[1], Window.of(node)
+    if numbers.walk.read == ANY_PLANE:
+        across, along = ("layer->pitch" if i == plane.inner else 1 for i in (1, 0))
+        return AnyPlaneParameters(
+            window="x".join(map(str, window.kernel)),
+            images=Frame.of(node).images,
+            fields=fields,
+            channel=input_channel(node),
+            reach=plane.taps[0],
+            across=across,
+            along=along,
+        )
     return HalfwordDepthwiseParameters(
-        title=Window.of(node).title(node),
+        title=f"Depthwise convolutions, {window.text}, with the numbers in `layer`."
+        if numbers.struct
+        else window.title(node),
         images=Frame.of(node).images,
         chooser=fields - 1 if len(channels.chunks) > 1 else None,
-        arguments=arguments,
         fields=fields,
-        packing=PlanePacking.of(plane, node.input(0).type.zero_point),
+        packing=PlanePacking.of(numbers),
+        loaded=numbers.loaded(("planes", "outside", "across")),
         scratch_words=plane.words,
-        outputs=node.output.type.shape[3],
+        outputs=numbers.text("planes"),
         channel=input_channel(node),
         size=plane.outputs[0],
-        target=plane.target[0],
+        target=numbers.text("across"),
         band=2 * plane.pairs,
         before=plane.before[0],
         period=plane.period,

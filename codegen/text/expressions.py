@@ -1,23 +1,28 @@
-"""C expressions of a variable and a constant, for Python and as filters of templates."""
+"""C expressions of a variable and a number, for Python and as filters of templates.
+
+The number is a constant, or the name of another variable.
+"""
 
 from __future__ import annotations
 
 
-def offset(value: str, number: int) -> str:
+def offset(value: str, number: int | str) -> str:
     """Return the C expression of `value + number`."""
     if number == 0:
         return value
+    if isinstance(number, str):
+        return number if value == "0" else f"{value} + {number}"
     if value == "0":
         return str(number)
     return f"{value} {'+' if number > 0 else '-'} {abs(number)}"
 
 
-def minus(value: str, number: int) -> str:
+def minus(value: str, number: int | str) -> str:
     """Return the C expression of `value - number`."""
-    return offset(value, -number)
+    return f"{value} - {number}" if isinstance(number, str) else offset(value, -number)
 
 
-def times(value: str, number: int) -> str:
+def times(value: str, number: int | str) -> str:
     """Return the C expression of `value * number`."""
     return value if number == 1 or value == "0" else f"{value} * {number}"
 

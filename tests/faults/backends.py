@@ -32,6 +32,13 @@ FAULTS = (
         _kernels("armv6m", _QEMU),
     ),
     _of(
+        "inputs before the image are read for lines of outputs that see only padding",
+        "templates/lower/depthwise_any_plane.j2",
+        "behind > 0 ? (uint32_t)behind : 0;",
+        "(uint32_t)behind;",
+        _kernels("armv6m", _HOST),
+    ),
+    _of(
         "a correction of dense weights multiplies an input by its offset, not by a weight",
         "codegen/backends/armv7m/dense_assembly.py",
         ".mla(total, R2, R7, total)",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from smelt.codegen.backends.armv6m.assembly import load_row, requantize
 from smelt.codegen.backends.armv6m.instructions import SAVED_BYTES, Armv6m
 from smelt.codegen.lower.assembly_builder import Label
-from smelt.codegen.lower.depthwise_plane import Plane
-from smelt.codegen.lower.registers import R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R11, R12, SP
+from smelt.codegen.lower.depthwise_walk import PlaneWalk, WalkCode
+from smelt.codegen.lower.registers import R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R11, R12, SP, Low
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 
-_PAIRS, _APART, _LOWER, _OUTPUTS, _NEXT, _ROOM = range(0, 24, 4)
-_ACROSS, _ALONG = _ROOM + SAVED_BYTES, _ROOM + SAVED_BYTES + 4
+_PAIRS, _APART, _LOWER, _OUTPUTS, _WALK = range(0, 20, 4)
 """Offsets on the stack."""
 
 _REGISTERS = """\
@@ -23,77 +20,52 @@ Stack: pairs of outputs left in this row, %s,
 outputs left along the other axis%s"""
 
 
-@dataclass
-class _MarkedCode:
-    """The code of a function, and the instructions before a row, a pair, their ends, and in all."""
-
-    a: Armv6m
-    marks: list[int]
-
-    def mark(self) -> None:
-        self.marks.append(len(self.a.instructions))
-
-
-def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv6m:
+def pairs(walk: PlaneWalk, s: ShortScaling, chunks: tuple[int, ...]) -> WalkCode:
     """Return the code of the function; `chunks` are the sizes of the groups of taps, by line."""
-    return _code(p, s, chunks, shared=False).a
-
-
-def pairs_with_arguments(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv6m:
-    """Return the same with two more arguments: the elements between outputs along each axis."""
-    return _code(p, s, chunks, shared=True).a
-
-
-def executed(p: Plane, s: ShortScaling, chunks: tuple[int, ...], rows: int, shared: bool) -> int:
-    """Return the instructions of one of these functions for a number of rows of pairs."""
-    code = _code(p, s, chunks, shared=shared)
-    row, pair, end_of_pair, end_of_row, end = code.marks
-    in_row = end_of_row - row + (p.outputs[1] - 1) * (end_of_pair - pair)
-    return row + end - end_of_row + rows * in_row
-
-
-def _code(p: Plane, s: ShortScaling, chunks: tuple[int, ...], *, shared: bool) -> _MarkedCode:
-    a, line = Armv6m(), chunks[: len(chunks) // p.lines]
-    code = _MarkedCode(a, [])
+    a, p = Armv6m(), walk.plane
+    code, line = WalkCode(a, walk), chunks[: len(chunks) // p.lines]
     odd = "distance between the outputs of a pair (0 for a last single one), lower sum"
-    arguments = ", distance to the next\nrow of pairs, `across`, `along`" if shared else ""
-    a.describe(_REGISTERS % (odd if p.odd else "2 unused words", arguments))
-    with a.function(_ROOM, arguments=2 * shared):
+    a.describe(
+        _REGISTERS
+        % (odd if walk.odd else "2 unused words", ", numbers of `layer`" if walk.read else "")
+    )
+    with a.function(_WALK + 4 * walk.read, arguments=1 if walk.read else 0):
         a.str_(R3, SP, _OUTPUTS)
         a.mov(R11, R2)
-        if shared:
-            a.ldr(R2, SP, _ACROSS).lsls(R2, R2, 1)
-            a.ldr(R3, SP, _ALONG).constant(R4, p.outputs[1]).muls(R3, R4)
-            a.subs(R2, R2, R3).str_(R2, SP, _NEXT)
+        if walk.read:
+            _copy_numbers(a, walk.read)
         a.constant(R2, 1 << 15).mov(R12, R2)
         code.mark()
         row, no_more_rows = a.here(1), Label(4)
-        if p.odd:
-            _check_partner(a, p, shared=shared)
-        a.constant(R2, p.outputs[1]).str_(R2, SP, _PAIRS)
+        if walk.odd:
+            _check_partner(a, walk)
+        _load(a, walk, R2, "outputs")
+        a.str_(R2, SP, _PAIRS)
         a.comment("Next pair of outputs.")
         code.mark()
         pair, no_more_pairs = a.here(2), Label(3)
         for number in range(p.lines):
             if number:
-                a.advance(R0, p.to_next_line, R2)
+                _advance(a, walk, R0, "to_taps", R2)
             for i, count in enumerate(line):
                 _chunk(a, count, first=number == i == 0)
         _sums(a, s, len(chunks))
         a.advance(R1, -4 * p.taps[0] * p.taps[1], R2)
-        _outputs(a, p, s, shared=shared)
-        _advance_outputs(a, p.target[1], _ALONG if shared else None)
+        _outputs(a, walk, s)
+        _advance(a, walk, R2, "along", R3)
+        a.mov(R11, R2)
         if s.nudges is not None:
             a.mov(R0, R8)
-        a.advance(R0, p.to_next_pair, R2)
+        _advance(a, walk, R0, "to_window", R2)
         a.ldr(R2, SP, _PAIRS).subs(R2, 1).str_(R2, SP, _PAIRS)
         a.b(no_more_pairs, "eq")
         a.b(pair)
         code.mark()
         a.place(no_more_pairs)
-        a.advance(R0, p.to_next_row, R2)
+        _advance(a, walk, R0, "to_windows", R2)
         a.mov(R2, R11)
-        _advance_outputs(a, p.to_next_outputs, _NEXT if shared else None)
+        _advance(a, walk, R2, "to_outputs", R3)
+        a.mov(R11, R2)
         a.ldr(R2, SP, _OUTPUTS).subs(R2, 2).str_(R2, SP, _OUTPUTS)
         a.b(no_more_rows, "le")
         a.b(row)
@@ -103,31 +75,41 @@ def _code(p: Plane, s: ShortScaling, chunks: tuple[int, ...], *, shared: bool) -
     return code
 
 
-def _check_partner(a: Armv6m, p: Plane, *, shared: bool) -> None:
+def _copy_numbers(a: Armv6m, count: int) -> None:
+    """Copy the first numbers of the struct to the stack."""
+    registers = (R2, R3, R5, R6)
+    a.ldr(R4, SP, _WALK + 4 * count + SAVED_BYTES).mov(R7, SP).adds(R7, _WALK)
+    for begin in range(0, count, len(registers)):
+        some = registers[: count - begin]
+        a.ldmia(R4, some).stmia(R7, some)
+
+
+def _check_partner(a: Armv6m, walk: PlaneWalk) -> None:
     """Store the distance between the outputs of the row's pairs, or 0 if there is one output."""
     two = Label(6)
-    _load_across(a, p, shared=shared)
+    _load(a, walk, R4, "across")
     a.ldr(R2, SP, _OUTPUTS).cmp(R2, 1).b(two, "ne")
     a.movs(R4, 0)
     a.place(two)
     a.str_(R4, SP, _APART)
 
 
-def _advance_outputs(a: Armv6m, distance: int, at: int | None) -> None:
-    """Advance the address of outputs in r2 by a distance, or by a number on the stack."""
+def _load(a: Armv6m, walk: PlaneWalk, d: Low, name: str) -> None:
+    """Load a number of the walk."""
+    at = walk.at(name)
     if at is None:
-        a.advance(R2, distance, R3)
+        a.constant(d, walk.numbers[name])
     else:
-        a.ldr(R3, SP, at).adds(R2, R2, R3)
-    a.mov(R11, R2)
+        a.ldr(d, SP, _WALK + at)
 
 
-def _load_across(a: Armv6m, p: Plane, *, shared: bool) -> None:
-    """Load the distance to the next output along the axis of pairs to r4."""
-    if shared:
-        a.ldr(R4, SP, _ACROSS)
+def _advance(a: Armv6m, walk: PlaneWalk, d: Low, name: str, spare: Low) -> None:
+    """Advance an address by a number of the walk; `spare` may change."""
+    if walk.at(name) is None:
+        a.advance(d, walk.numbers[name], spare)
     else:
-        a.constant(R4, p.target[0])
+        _load(a, walk, spare, name)
+        a.adds(d, d, spare)
 
 
 def _chunk(a: Armv6m, count: int, *, first: bool) -> None:
@@ -159,13 +141,13 @@ def _sums(a: Armv6m, s: ShortScaling, chunks: int) -> None:
     load_row(a, s, [R9])
 
 
-def _outputs(a: Armv6m, p: Plane, s: ShortScaling, *, shared: bool) -> None:
+def _outputs(a: Armv6m, walk: PlaneWalk, s: ShortScaling) -> None:
     """Store both outputs; leaves the address of the first one in r2.
 
     If the last output can be single, the second output of a pair is stored first: for a single
     output, both have the same address.
     """
-    if p.odd:
+    if walk.odd:
         a.str_(R4, SP, _LOWER)
         a.mov(R4, R9)
         requantize(a, s)
@@ -174,8 +156,8 @@ def _outputs(a: Armv6m, p: Plane, s: ShortScaling, *, shared: bool) -> None:
         a.ldr(R4, SP, _LOWER)
     requantize(a, s)
     a.mov(R2, R11).strb(R3, R2)
-    if not p.odd:
+    if not walk.odd:
         a.mov(R4, R9)
         requantize(a, s)
-        _load_across(a, p, shared=shared)
+        _load(a, walk, R4, "across")
         a.mov(R2, R11).strb(R3, R2, R4)

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from smelt.codegen.backends.armv7m.assembly import load_row, requantize
 from smelt.codegen.backends.armv7m.instructions import Armv7m, asr, lsl
-from smelt.codegen.lower.depthwise_plane import Plane
+from smelt.codegen.lower.depthwise_walk import OWN, PlaneWalk, WalkCode
 from smelt.codegen.lower.registers import (
     LR,
     R0,
@@ -23,64 +23,99 @@ from smelt.codegen.lower.registers import (
     R11,
     R12,
     SP,
+    Register,
 )
 from smelt.codegen.lower.requantization_32bit import ShortScaling
+
+_LEFT, _APART, _WALK = 0, 4, 8
+"""Offsets on the stack."""
 
 _REGISTERS = """\
 r0: words under the window; r1: weights, then requantization constants
 r2-r4: words; r5-r7: weights
 r8: total of words; r9: total of upper halves; r10: sum of a group of taps
 r11: outputs; r12: 2^15 (rounding); lr: pairs of outputs left in this row
-Stack: outputs left along the other axis%s"""
+Stack: outputs left along the other axis%s%s"""
 
 
-def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv7m:
+def pairs(walk: PlaneWalk, s: ShortScaling, chunks: tuple[int, ...]) -> WalkCode:
     """Return the code of the function; `chunks` are the sizes of the groups of taps."""
-    a, row_of_constants = Armv7m(), p.taps[0] * p.taps[1] + s.rows.shape[1]
-    odd = ", distance between the outputs of a pair (0 for a last single one)"
-    a.describe(_REGISTERS % (odd if p.odd else ""))
-    with a.function(12):
-        a.str_(R3, SP)
-        a.mov(R11, R2).mov(R12, 1 << 15)
+    a, p, row_of_constants = Armv7m(), walk.plane, walk.plane.taps[0] * walk.plane.taps[1]
+    row_of_constants += s.rows.shape[1]
+    code = WalkCode(a, walk)
+    odd = ",\ndistance between the outputs of a pair (0 for a last single one)"
+    a.describe(_REGISTERS % (odd if walk.odd else "", ", numbers of `layer`" if walk.read else ""))
+    with a.function(_WALK + 4 * walk.read, fifth=R12 if walk.read else None):
+        a.str_(R3, SP, _LEFT)
+        a.mov(R11, R2)
+        if walk.read:
+            numbers = (R4, R5, R6, R7, R8, R9, R10)[: walk.read]
+            a.ldm(R12, numbers).add(R3, SP, _WALK).stm(R3, numbers)
+        a.mov(R12, 1 << 15)
+        code.mark()
         row = a.here(1)
-        if p.odd:
-            a.movw(R3, p.target[0])
-            a.ldr(R2, SP).cmp(R2, 1).it("eq").moveq(R3, 0).str_(R3, SP, 4)
-        a.movw(LR, p.outputs[1])
+        if walk.odd:
+            _load(a, walk, R3, "across")
+            a.ldr(R2, SP, _LEFT).cmp(R2, 1).it("eq").moveq(R3, 0).str_(R3, SP, _APART)
+        _load(a, walk, LR, "outputs")
         a.comment("Next pair of outputs.")
+        code.mark()
         pair = a.here(2)
-        _products(a, p, chunks)
+        _products(a, walk, chunks)
         a.comment("r10, r9: sums of the two outputs.")
         a.sub(R10, R8, lsl(R9, 16))
         load_row(a, s, [R10, R9], R1)
         a.advance(R1, -4 * row_of_constants, R2)
         requantize(a, s, R9)
-        if p.odd:
-            a.ldr(R2, SP, 4).strb(R3, R11, R2)
-        elif p.target[0] < 4096:
+        if walk.odd:
+            a.ldr(R2, SP, _APART).strb(R3, R11, R2)
+        elif walk.read == OWN and p.target[0] < 4096:
             a.strb(R3, R11, p.target[0])
         else:
-            a.movw(R2, p.target[0]).strb(R3, R11, R2)
+            _load(a, walk, R2, "across")
+            a.strb(R3, R11, R2)
         requantize(a, s, R10)
         a.strb(R3, R11)
-        a.advance(R11, p.target[1], R2)
-        a.advance(R0, p.to_next_pair, R2)
+        _advance(a, walk, R11, "along")
+        _advance(a, walk, R0, "to_window")
         a.subs(LR, LR, 1).b(pair, "ne")
-        a.advance(R0, p.to_next_row, R2)
-        a.advance(R11, p.to_next_outputs, R2)
-        a.ldr(R2, SP).subs(R2, R2, 2).str_(R2, SP)
+        code.mark()
+        _advance(a, walk, R0, "to_windows")
+        _advance(a, walk, R11, "to_outputs")
+        a.ldr(R2, SP, _LEFT).subs(R2, R2, 2).str_(R2, SP, _LEFT)
         a.b(row, "gt")
-    return a
+        code.mark()
+    code.mark()
+    return code
 
 
-def _products(a: Armv7m, p: Plane, chunks: tuple[int, ...]) -> None:
+def _load(a: Armv7m, walk: PlaneWalk, d: Register, name: str) -> None:
+    """Load a number of the walk."""
+    at = walk.at(name)
+    if at is None:
+        a.movw(d, walk.numbers[name])
+    else:
+        a.ldr(d, SP, _WALK + at)
+
+
+def _advance(a: Armv7m, walk: PlaneWalk, d: Register, name: str) -> None:
+    """Advance an address by a number of the walk; r2 changes."""
+    if walk.at(name) is None:
+        a.advance(d, walk.numbers[name], R2)
+    else:
+        _load(a, walk, R2, name)
+        a.add(d, d, R2)
+
+
+def _products(a: Armv7m, walk: PlaneWalk, chunks: tuple[int, ...]) -> None:
     """Sum the products of a window: groups of taps in r10, then added to the totals r8 and r9."""
+    p = walk.plane
     ends = list(accumulate(chunks))
     for tap in range(p.lines * p.run):
         i = tap % p.run
         words, weights = (R2, R3, R4)[: p.run - i], (R5, R6, R7)[: p.run - i]
         if tap and not i:
-            a.advance(R0, p.to_next_line, R2)
+            _advance(a, walk, R0, "to_taps")
         if i % 3 == 0:
             a.ldmia(R0, words)
             a.ldmia(R1, weights)

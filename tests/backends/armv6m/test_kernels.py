@@ -47,6 +47,28 @@ from tests.support.library_nodes import random_graph, samples_of
 SCRATCH_LIMIT = 4096
 
 
+def planes(optimize: Optimize) -> tuple[Case, ...]:
+    """Return depthwise convolutions with planes of many sizes."""
+    return (
+        *(depthwise((1, h, w, 3), optimize=optimize)
+          for h, w in ((1, 1), (1, 6), (5, 1), (2, 2), (7, 6), (6, 7))),
+        *(depthwise((1, h, w, 5), (3, 3), (2, 2), AFTER, optimize=optimize)
+          for h, w in ((8, 6), (9, 7), (12, 12))),
+        depthwise((1, 7, 5, 4), (3, 3), (2, 1), SAME, FREE, points=(7, -20), optimize=optimize),
+        depthwise((1, 46, 47, 2), points=(5, -128), optimize=optimize),
+        depthwise((1, 50, 50, 2), (3, 3), (2, 2), AFTER, points=(5, -128), optimize=optimize),
+        depthwise((1, 28, 1, 4), (3, 1), (1, 1), NONE, FREE, points=(1, -3), optimize=optimize),
+        depthwise((1, 27, 1, 3), (10, 1), (1, 1), NONE, FREE, points=(1, -3), optimize=optimize),
+        depthwise((1, 15, 1, 3), (15, 1), (1, 1), NONE, points=(1, -128), optimize=optimize),
+        depthwise((1, 2, 23, 3), (1, 7), (1, 2), ((0, 0), (3, 3)), NARROW, optimize=optimize),
+        depthwise((2, 5, 5, 3), (5, 5), (3, 2), ((2, 2), (1, 4)), multiplier=2, optimize=optimize),
+        depthwise((1, 4, 5, 3), (2, 2), (1, 1), ((0, 4), (3, 0)), points=(-9, -128),
+                  optimize=optimize),
+        depthwise((1, 6, 6, 4), extreme=True, optimize=optimize),
+        depthwise((1, 6, 6, 4), extreme=True, activation=FREE, points=(2, 4), optimize=optimize),
+    )  # fmt: skip
+
+
 @cache
 def cases() -> tuple[Case, ...]:
     """Return cases with shapes around the kernels' block sizes, and extreme weights and scales."""
@@ -79,19 +101,11 @@ def cases() -> tuple[Case, ...]:
         convolution((1, 9, 5, 4), 3, (3, 1), (1, 1), ((1, 1), (0, 0)), dilation=(2, 1)),
         convolution((1, 5, 1, 6), 4, (3, 4), (1, 1), ((1, 1), (2, 2)), points=(3, -4)),
         convolution((1, 4, 2, 5), 4, (2, 5), (1, 1), ((0, 1), (2, 2)), FREE, points=(-3, 9)),
-        *(depthwise((1, h, w, 3)) for h, w in ((1, 1), (1, 6), (5, 1), (2, 2), (7, 6), (6, 7))),
-        *(depthwise((1, h, w, 5), (3, 3), (2, 2), AFTER) for h, w in ((8, 6), (9, 7), (12, 12))),
-        depthwise((1, 7, 5, 4), (3, 3), (2, 1), SAME, FREE, points=(7, -20)),
-        depthwise((1, 46, 47, 2), points=(5, -128)),
-        depthwise((1, 50, 50, 2), (3, 3), (2, 2), AFTER, points=(5, -128)),
-        depthwise((1, 28, 1, 4), (3, 1), (1, 1), NONE, FREE, points=(1, -3)),
-        depthwise((1, 27, 1, 3), (10, 1), (1, 1), NONE, FREE, points=(1, -3)),
-        depthwise((1, 15, 1, 3), (15, 1), (1, 1), NONE, points=(1, -128)),
-        depthwise((1, 2, 23, 3), (1, 7), (1, 2), ((0, 0), (3, 3)), NARROW),
-        depthwise((2, 5, 5, 3), (5, 5), (3, 2), ((2, 2), (1, 4)), multiplier=2),
-        depthwise((1, 4, 5, 3), (2, 2), (1, 1), ((0, 4), (3, 0)), points=(-9, -128)),
-        depthwise((1, 6, 6, 4), extreme=True),
-        depthwise((1, 6, 6, 4), optimize="size", extreme=True, activation=FREE, points=(2, 4)),
+        *planes("speed"),
+        *planes("size"),
+        depthwise((1, 4, 5, 3), (3, 3), (2, 1), ((7, 5), (4, 4)), optimize="size"),
+        depthwise((1, 4, 5, 3), (1, 3), (2, 1), optimize="size", points=(9, -128)),
+        depthwise((1, 4, 120, 2), (3, 3), (1, 1), ((20, 4), (1, 1)), optimize="size"),
         *(dense(1, k, n) for k in (1, 2, 7, 8, 33, 130) for n in (1, 3, 4, 10)),
         dense(1, 400, 6, FREE, points=(3, 96)),
         dense(1, 64, 12, FREE, points=(-128, 14), optimize="size"),
@@ -155,6 +169,23 @@ def test_planes_of_equal_size_share_their_functions(channels: tuple[int, int]) -
     assert len({call.shared.key for call in calls if call is not None and call.shared}) == 1
 
 
+@pytest.mark.parametrize("target", BACKENDS)
+def test_planes_of_any_size_share_a_body_for_size(target: str) -> None:
+    cases = [
+        depthwise(shape, (3, 3), stride, SAME, optimize="size", largest=120)
+        for shape, stride in (
+            ((1, 6, 6, 19), (1, 1)),
+            ((1, 24, 23, 8), (1, 1)),
+            ((1, 12, 12, 9), (2, 2)),
+            ((1, 48, 46, 5), (2, 1)),
+        )
+    ]
+    calls = [case.call(target) for case in cases]
+    bodies = [call.shared for call in calls if call is not None]
+    assert len(bodies) == len(cases)
+    assert len({body.key for body in bodies if body is not None}) == 1
+
+
 def test_risc_v_keeps_groups_of_constant_size_for_speed() -> None:
     node = convolution((1, 6, 6, 8), 13, largest=60).node
     for target, shares in (("cortex-m0", True), ("rv32imac", False)):
@@ -172,8 +203,10 @@ def test_risc_v_keeps_groups_of_constant_size_for_speed() -> None:
         (convolution((1, 5, 5, 30), 9, optimize="size", largest=120), 0.02),
         (depthwise((1, 6, 6, 57), (3, 3), (1, 1), SAME), 0.03),
         (depthwise((1, 25, 23, 9), (3, 3), (2, 2), SAME), 0.08),
+        (depthwise((1, 6, 6, 57), (3, 3), (1, 1), SAME, optimize="size"), 0.04),
+        (depthwise((1, 12, 12, 31), (3, 3), (2, 2), AFTER, optimize="size"), 0.08),
     ],
-    ids=["speed", "size", "planes", "odd planes"],
+    ids=["speed", "size", "planes", "odd planes", "any plane", "any plane with stride"],
 )
 def test_instructions_of_bodies_are_counted(
     case: Case, within: float, monkeypatch: pytest.MonkeyPatch, *, alone: bool

@@ -1,0 +1,89 @@
+"""How a function walks over the plane of a depthwise convolution: by constants, or by a struct.
+
+A layer's own function contains all distances as constants. A function that layers share reads some
+of them from a `LayerStruct`: those between outputs if the planes of its layers have equal sizes,
+and all of them if planes may have any size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from smelt.codegen.lower.assembly_builder import Assembler
+from smelt.codegen.lower.depthwise_plane import Plane
+
+WALK = {
+    "across": "elements from an output to the same one in the next line",
+    "along": "elements from an output to the next in its line",
+    "to_outputs": "elements from the end of a line of outputs to the line after the next",
+    "outputs": "in a line",
+    "to_taps": "bytes from the end of a line of taps to the next one",
+    "to_window": "bytes from the end of a window to the next one in its line",
+    "to_windows": "bytes from the end of the windows of two lines of outputs to the next ones",
+}
+"""The numbers and their meanings; in a struct they come first, in this order."""
+
+OWN, EQUAL_PLANES, ANY_PLANE = 0, 3, len(WALK)
+"""Numbers that functions read: of one layer, of layers with equal planes, of any layers."""
+
+LAYERS = {OWN: "", EQUAL_PLANES: "depthwise_plane", ANY_PLANE: "depthwise"}
+"""Kinds of the structs of these functions."""
+
+
+@dataclass(frozen=True)
+class PlaneWalk:
+    """The walk of a function.
+
+    Attributes:
+        plane: The plane of a layer.
+        read: How many of the numbers `WALK` the function reads from a struct.
+    """
+
+    plane: Plane
+    read: int = OWN
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The layer's numbers by name."""
+        p = self.plane
+        values = (
+            *(*p.target, p.to_next_outputs, p.outputs[1]),
+            *(p.to_next_line, p.to_next_pair, p.to_next_row),
+        )
+        return dict(zip(WALK, values, strict=True))
+
+    @property
+    def odd(self) -> bool:
+        """Whether the last output along u may have no partner."""
+        return self.plane.odd or self.read == ANY_PLANE
+
+    def at(self, name: str) -> int | None:
+        """Return the offset in bytes of a number in the struct; None if it is a constant."""
+        index = list(WALK).index(name)
+        return 4 * index if index < self.read else None
+
+
+@dataclass(frozen=True)
+class WalkCode:
+    """The assembly of a function that walks over a plane.
+
+    Attributes:
+        assembly: The code.
+        walk: The walk.
+        marks: The instructions before a row of pairs, before a pair, to the end of the pair, to the
+            end of the row, and in all.
+    """
+
+    assembly: Assembler
+    walk: PlaneWalk
+    marks: list[int] = field(default_factory=list[int])
+
+    def mark(self) -> None:
+        """Add the number of instructions so far to the marks."""
+        self.marks.append(len(self.assembly.instructions))
+
+    def executed(self, rows: int) -> int:
+        """Return the instructions that are executed for a number of rows of pairs."""
+        row, pair, end_of_pair, end_of_row, end = self.marks
+        in_row = end_of_row - row + (self.walk.plane.outputs[1] - 1) * (end_of_pair - pair)
+        return row + end - end_of_row + rows * in_row
