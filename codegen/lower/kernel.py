@@ -16,6 +16,7 @@ from typing import ClassVar, Generic, Protocol, cast
 
 import numpy as np
 
+from smelt.codegen.text.layer_number import LayerNumber
 from smelt.codegen.text.parameters import Parameters
 from smelt.ir import Array, DType, Node, Op
 from smelt.ir.channels import OpT_contra
@@ -140,6 +141,8 @@ def _key(value: object) -> Hashable:
         return type(items), tuple(map(_key, items))
     if isinstance(value, float):
         return value.hex()  # 0.0 == -0.0, but their C texts differ
+    if isinstance(value, LayerNumber):
+        return type(value), str(value)
     return type(value), cast("Hashable", value)
 
 
@@ -287,8 +290,11 @@ class SharedBody:
     def joined(self, bodies: Sequence[SharedBody]) -> JointBody:
         """Return one body for all layers of bodies with this key: by default, the largest one."""
         largest = max(bodies, key=lambda body: body.cost.bytes)
-        parameters = largest.call.parameters
-        calls = tuple(replace(body.call, parameters=parameters) for body in bodies)
+        own = largest.call
+        calls = tuple(
+            replace(body.call, parameters=own.parameters, uses=own.uses, inner=own.inner)
+            for body in bodies
+        )
         return JointBody(calls, largest.cost.bytes)
 
     @property

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from smelt.codegen.lower.c_expressions import Store, stored
 from smelt.codegen.lower.kernel import Operand, Packed
-from smelt.codegen.lower.requantization import Requantization, fits_int32
+from smelt.codegen.lower.requantization import Requantization, Scaling, fits_int32
 from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import uses_in
 from smelt.codegen.text.literals import c_float, c_int
@@ -28,7 +28,10 @@ class OutputStage:
         rows: `[o, fields]` constants, int32 or float32; None if there are none.
         note: How results are rounded, for the function's comment; empty for floats.
         wide: Whether sums need 64 bits.
-        shift: The right shift of products; 0 if it is a constant of each channel.
+        shift: The right shift of products; 0 if it is not a literal.
+        numbers: The numbers that `text` reads from the layer's struct, by field.
+        shared: The same stage for layers that share a body: numbers of all channels are in the
+            struct. None if all its numbers are literals.
     """
 
     text: str
@@ -36,6 +39,8 @@ class OutputStage:
     note: str = ""
     wide: bool = False
     shift: int = 0
+    numbers: Mapping[str, int] = field(default_factory=dict[str, int])
+    shared: OutputStage | None = None
 
     @staticmethod
     def of(
@@ -126,40 +131,65 @@ def _quantized(
     node: Node, activation: Activation, bias: Array, requantization: Requantization
 ) -> OutputStage:
     """Return the int8 stage: one multiply-add and shift if proved exact, else the model's steps."""
+    # For 16-bit outputs the proof would take too long: 2^16 outputs in every channel.
+    narrow = node.output.type.dtype.size == 1
+    scaling = requantization.scaling if narrow else None
+    if scaling is None and requantization.reals is not None:
+        return _rounded(node.output.type, bias, requantization, requantization.reals)
     store = stored(activation, node.output.type, saturate=True, rounding=node.rounding)
     raised = 0
     if (requantization.low, requantization.high) == (-128, 127):
         store, raised = Store("saturated(%s)"), 128
-    columns = _Columns()
-    column = columns.add
-    # For 16-bit outputs the proof would take too long: 2^16 outputs in every channel.
-    narrow = node.output.type.dtype.size == 1
-    scaling = requantization.scaling if narrow else None
-    reals = requantization.reals
-    note, shift = "gemmlowp's two roundings", 0
-    if scaling is not None:
-        note = f"one rounding, proved equal to {'gemmlowp' if reals is None else 'ONNX'}'s"
-        multiplier, shift = column(scaling.multipliers), scaling.shift
-        offsets = scaling.offsets + (raised << scaling.shift)
-        if (offsets == offsets[0]).all():
-            total, start = _plus(column(bias)), f"INT64_C({offsets[0]})"
+
+    def stage(columns: _Columns) -> OutputStage:
+        note, shift = "gemmlowp's two roundings", 0
+        if scaling is None:
+            result = _in_two_roundings(columns, bias, requantization, raised)
         else:
-            words = offsets + bias * scaling.multipliers
-            total, start = "%s", f"wide({column(words >> 32)}, {column(_low_word(words))})"
-        result = f"scale({total}, {multiplier}, {start}, {scaling.shift})"
-    elif reals is not None:
-        return _rounded(node.output.type, bias, requantization, reals)
+            result, shift = _in_one_rounding(columns, bias, scaling, raised), scaling.shift
+            model = "gemmlowp" if requantization.reals is None else "ONNX"
+            note = f"one rounding, proved equal to {model}'s"
+        if columns.in_struct:
+            shift = 0
+        text = store.text % result
+        return OutputStage(text, columns.rows, note, shift=shift, numbers=columns.numbers)
+
+    return replace(stage(_Columns()), shared=stage(_Columns(in_struct=True)))
+
+
+def _in_one_rounding(columns: _Columns, bias: Array, scaling: Scaling, raised: int) -> str:
+    """Return the C of an output plus `raised`: one multiply-add and shift."""
+    multiplier = columns.add(scaling.multipliers, "multiplier")
+    offsets = scaling.offsets + (raised << scaling.shift)
+    if (offsets == offsets[0]).all():
+        total, start = _plus(columns.add(bias, "bias")), columns.start(int(offsets[0]))
     else:
-        total, multiplier = _plus(column(bias)), column(requantization.multipliers)
-        if requantization.shifts_right:
-            shifts = np.where(requantization.multipliers == 0, 1, -requantization.shifts)
-            result = f"scale_twice({total}, {multiplier}, {column(shifts)})"
-        else:
-            result = f"requantize({total}, {multiplier}, {column(requantization.shifts)})"
-            if requantization.zero_point_may_overflow:
-                result = f"clamp({result}, -0x40000000, 0x3fffffff)"
-        result = offset(result, requantization.zero_point + raised)
-    return OutputStage(store.text % result, columns.rows, note, shift=shift)
+        words = offsets + bias * scaling.multipliers
+        total, start = "%s", f"wide({columns.add(words >> 32)}, {columns.add(_low_word(words))})"
+    if columns.in_struct and scaling.shift >= _WORD:
+        shift = columns.field("shift", scaling.shift - _WORD)
+        return f"scale_high({total}, {multiplier}, {start}, {shift})"
+    return f"scale({total}, {multiplier}, {start}, {scaling.shift})"
+
+
+def _in_two_roundings(
+    columns: _Columns, bias: Array, requantization: Requantization, raised: int
+) -> str:
+    """Return the C of an output plus `raised`: the steps of gemmlowp."""
+    total = _plus(columns.add(bias, "bias"))
+    multiplier = columns.add(requantization.multipliers, "multiplier")
+    if requantization.shifts_right:
+        shifts = np.where(requantization.multipliers == 0, 1, -requantization.shifts)
+        result = f"scale_twice({total}, {multiplier}, {columns.add(shifts, 'shift')})"
+    else:
+        shift = columns.add(requantization.shifts, "shift")
+        result = f"requantize({total}, {multiplier}, {shift})"
+        if requantization.zero_point_may_overflow:
+            result = f"clamp({result}, -0x40000000, 0x3fffffff)"
+    zero_point = requantization.zero_point + raised
+    if columns.in_struct:
+        return f"{result} + {columns.field('zero_point', zero_point)}"
+    return offset(result, zero_point)
 
 
 def _reduced(
@@ -188,17 +218,36 @@ def _reduced(
 
 
 class _Columns:
-    """Constants that differ among channels; equal ones are literals in the C text."""
+    """Constants that differ among channels.
 
-    def __init__(self) -> None:
+    Equal ones are literals in the C text or, if `in_struct`, fields of the layer's struct.
+    """
+
+    def __init__(self, *, in_struct: bool = False) -> None:
+        self.in_struct = in_struct
+        self.numbers: dict[str, int] = {}
         self._columns: list[Array] = []
 
-    def add(self, values: Array) -> str:
-        """Return the C expression of a channel's int32."""
+    def add(self, values: Array, field: str = "") -> str:
+        """Return the C expression of a channel's int32; `field` is its name in a struct."""
         if (values == values[0]).all():
-            return c_int(int(values[0]))
+            value = int(values[0])
+            return self.field(field, value) if self.in_struct and field and value else c_int(value)
         self._columns.append(values)
         return f"channel[{len(self._columns) - 1}]"
+
+    def field(self, name: str, value: int) -> str:
+        """Return the C expression of a number in the layer's struct."""
+        self.numbers[name] = value
+        return f"layer->{name}"
+
+    def start(self, value: int) -> str:
+        """Return the C expression of an int64 that is equal for all channels."""
+        if not self.in_struct:
+            return f"INT64_C({value})"
+        high = self.field("high", value >> _WORD)
+        low = self.field("low", int(_low_word(np.array(value))))
+        return f"wide({high}, {low})"
 
     def add_wide(self, values: Array) -> str:
         """Return the C expression of a channel's int64."""
@@ -247,6 +296,9 @@ def _rounded(
 def _plus(bias: str) -> str:
     return "%s" if bias == "0" else f"%s + {bias}"
 
+
+_WORD = 32
+"""Bits of a word."""
 
 _REDUCED_BITS = 15
 """Bits of a multiplier, and the largest number of times that one can be doubled."""

@@ -28,6 +28,7 @@ class BlockTiling:
         length: inputs that the innermost loop runs over.
         unrolled: inputs in one iteration of that loop.
         step: channels of a pixel that are packed without a loop.
+        singly: whether channels after the whole blocks are computed one by one.
     """
 
     form: InputForm
@@ -37,6 +38,7 @@ class BlockTiling:
     length: int
     unrolled: int
     step: int
+    singly: bool
 
     @property
     def wide(self) -> bool:
@@ -51,12 +53,14 @@ class BlockTiling:
     @property
     def whole(self) -> int:
         """Output channels in whole blocks."""
-        return self.channels - self.channels % self.outputs
+        return self.channels // self.outputs * self.outputs
 
     @property
     def looped(self) -> int:
         """Inputs that the loop covers; 0 if all inputs are unrolled without a loop."""
-        return 0 if self.length <= self.unrolled else self.length - self.length % self.unrolled
+        if self.length <= self.unrolled:
+            return 0
+        return self.length // self.unrolled * self.unrolled
 
     def suffixes(self, count: int) -> list[str]:
         """Return the suffixes of the C names of the accumulators of `count` channels."""
@@ -97,7 +101,7 @@ class ChannelSums:
 
     Attributes:
         count: channels of a block.
-        loop: C line that opens the loop over whole blocks; empty for an incomplete last block.
+        loop: C line that opens the loop over blocks; empty for a single last block.
         first: first channel of the last block, if it is incomplete; else 0.
         accumulators: C lines that declare the accumulators.
         turn: C lines of one iteration over inputs; empty if all inputs are unrolled.
@@ -118,26 +122,25 @@ class ChannelSums:
     stores: tuple[tuple[str, ...], ...]
 
     @staticmethod
-    def of(
-        tiling: BlockTiling, count: int, finish: OutputStage, products: int, *, whole: bool
-    ) -> ChannelSums:
-        """Return the channels of whole blocks, or of an incomplete last block.
+    def of(tiling: BlockTiling, finish: OutputStage, products: int, *, whole: bool) -> ChannelSums:
+        """Return the channels of whole blocks, or those after them.
 
         Args:
             tiling: the blocks.
-            count: channels of a block.
             finish: output stage.
             products: products of a sum.
             whole: whether the blocks are whole.
         """
+        first, end = (0, tiling.whole) if whole else (tiling.whole, tiling.channels)
+        count = tiling.outputs if whole else 1 if tiling.singly else end - first
         accumulator = "uint64_t total" if tiling.wide else "int32_t sum"
         pairs = [(i, j) for i in range(tiling.pixels) for j in range(count)]
         rest = tiling.length - tiling.looped
-        loop = f"for (int32_t o = 0; o < {tiling.whole}; o += {tiling.outputs}) {{"
+        loop = f"for (int32_t o = {first}; o < {end}; o += {count}) {{"
         return ChannelSums(
             count=count,
-            loop=loop if whole else "",
-            first=0 if whole else tiling.whole,
+            loop=loop if whole or tiling.singly else "",
+            first=first,
             accumulators=tuple(f"{accumulator}{suffix} = 0;" for suffix in tiling.suffixes(count)),
             turn=_stretch(tiling, tiling.unrolled, count) if tiling.looped else (),
             last=_stretch(tiling, rest, count) if rest else (),

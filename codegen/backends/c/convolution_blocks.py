@@ -19,6 +19,7 @@ import numpy as np
 from smelt.codegen.backends.c.block_sums import BlockTiling, ChannelSums, InputForm
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import (
+    BodyCost,
     InnerFunction,
     Input,
     KernelCall,
@@ -28,12 +29,15 @@ from smelt.codegen.lower.kernel import (
     Parameters,
     Request,
     Scratch,
+    SharedBody,
     missed_for_ram,
 )
+from smelt.codegen.lower.layer_sizes import LayerSizes
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.requantization import sum_range
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import when
+from smelt.codegen.text.layer_number import LayerNumber
 from smelt.ir import Array, DType, Node
 
 PATCH_BYTES = 512
@@ -55,6 +59,7 @@ class BlockSumsParameters(Parameters):
         pixels: pixels of a block.
         count: channels of a block.
         products: products of a sum.
+        takes_length: whether the number of inputs is an argument, `length`.
         gathers: whether the inputs are packed, two in a word.
         taps: taps of a window; 0 if it is gathered.
         depth: products of a tap; 0 if the window is gathered.
@@ -69,6 +74,7 @@ class BlockSumsParameters(Parameters):
     pixels: int
     count: int
     products: int
+    takes_length: bool
     gathers: bool
     taps: int
     depth: int
@@ -99,6 +105,7 @@ class BlocksParameters(Parameters):
         gathered: lines that pack inputs of two pixels into words.
         depth: inputs of a pixel, if a loop packs them; else 0.
         step: inputs that `gathered` packs in such a loop; 0 without a loop.
+        length: number of inputs, if it is an argument of the functions for sums; else empty.
         channels: the output channels of whole blocks, then those of an incomplete last block.
         top, side: the first row and column under a window.
         input_pixel: offset of input pixel (y, x).
@@ -122,6 +129,7 @@ class BlocksParameters(Parameters):
     gathered: tuple[str, ...]
     depth: int
     step: int
+    length: str
     channels: tuple[ChannelSums, ...]
     top: str
     side: str
@@ -141,7 +149,7 @@ def choose(
         pixels: number of output pixels.
         request: target and `--optimize` preference.
     """
-    products = window.taps * window.depth
+    products, small = window.taps * window.depth, request.optimize == "size"
     form: InputForm = "single"
     if dtype is DType.INT8 and "long_multiply" in request.target.features and fits_pairs(weights):
         packs = products * 4 <= PATCH_BYTES and request.allows(products * 4)
@@ -158,9 +166,10 @@ def choose(
         pixels=count,
         outputs=min(outputs, window.outputs),
         channels=window.outputs,
-        length=length,
-        unrolled=1 if request.optimize == "size" else max(min(length // 2, unrolled), 1),
-        step=window.depth if window.depth <= 4 else 4 if window.depth % 4 == 0 else 1,
+        length=LayerNumber(length, "length") if small and length > 1 else length,
+        unrolled=1 if small else max(min(length // 2, unrolled), 1),
+        step=window.depth if window.depth <= 4 else 4 if window.depth % 4 == 0 and not small else 1,
+        singly=small,
     )
 
 
@@ -202,23 +211,37 @@ def blocks(
     if window.padded:
         zero = 0 if x.quant is None else x.zero_point
         operands.append(Packed("padding", np.full(window.depth, zero, x.dtype.numpy)))
-    operands += [Packed("weights", _ordered(weights, tiling.outputs)), *finish.operands]
+    operands += [Packed("weights", _ordered(weights, tiling)), *finish.operands]
     if tiling.form == "packed":
-        operands.append(Scratch("patch", DType.INT32, tiling.length * tiling.columns))
+        operands.append(Scratch("patch", DType.INT32, int(tiling.length) * tiling.columns))
     parameters = _parameters(node, window, frame, finish, tiling)
-    return KernelCall(
+    call = KernelCall(
         template="backends/c/convolution_blocks.j2",
         stem=stem,
         details=finish.details,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
         uses=finish.uses | {"SMELT_ARRAY"},
-        inner=tuple(
-            _sums(parameters, sums, tiling, window, x.dtype) for sums in parameters.channels
-        ),
+        inner=_sums(node, parameters, window, tiling),
         summary=f"{tiling.form} inputs, {tiling.pixels} pixels x {tiling.outputs} channels",
         missed=missed_for_ram("Packing the inputs of windows") if differs else "",
     )
+    if request.optimize != "size":
+        return call
+    return replace(call, shared=_shared(call, node, tiling, LayerSizes.of(window, frame, finish)))
+
+
+def _shared(own: KernelCall, node: Node, tiling: BlockTiling, sizes: LayerSizes) -> SharedBody:
+    """Return the body that reads the layer's sizes; its bytes are those on Cortex-M0 and M3."""
+    tiling = replace(tiling, channels=sizes.window.outputs)
+    parameters = replace(
+        _parameters(node, sizes.window, sizes.frame, sizes.finish, tiling), title=sizes.title(node)
+    )
+    outputs = sum(len(sums.results) for sums in parameters.channels)
+    cost = BodyCost(3 * node.macs, 250 + 25 * outputs)
+    own = replace(own, details={**own.details, "form": f"{tiling.pixels}x{tiling.outputs}"})
+    family = replace(parameters, channels=parameters.channels[:1])
+    return sizes.shared(own, parameters, cost, family)
 
 
 def _parameters(
@@ -227,6 +250,7 @@ def _parameters(
     """Return the template's variables."""
     x, y = node.input(0).type, node.output.type
     gathers = tiling.form == "packed"
+    length = window.depth * (window.taps if gathers else 1)
     step = tiling.step if gathers and tiling.step < window.depth else 0
     return BlocksParameters(
         title=f"{node.op.name}: {x} -> {y}, {window.text}",
@@ -236,7 +260,7 @@ def _parameters(
         outside=window.outside if window.padded else "",
         c_type=x.dtype.c_name,
         pixels=tiling.pixels,
-        all_pixels=y.size // window.outputs // frame.batch,
+        all_pixels=frame.pixels,
         gathers=gathers,
         pointers=0 if gathers else window.taps * tiling.pixels,
         down=window.loop(0, "dy") if window.kernel[0] > 1 else "",
@@ -246,6 +270,7 @@ def _parameters(
         gathered=_gathered(tiling) if gathers else (),
         depth=window.depth if step else 0,
         step=step,
+        length=str(length) if tiling.singly and tiling.looped else "",
         channels=tuple(_channels(window, finish, tiling)),
         top=window.origin(0, "y"),
         side=window.origin(1, "x"),
@@ -255,42 +280,43 @@ def _parameters(
 
 
 def _sums(
-    blocks: BlocksParameters,
-    sums: ChannelSums,
-    tiling: BlockTiling,
-    window: Window,
-    dtype: DType,
-) -> InnerFunction:
-    """Return the function that computes the sums of a block."""
-    products = window.taps * window.depth
-    return InnerFunction(
-        template="backends/c/block_sums.j2",
-        stem=f"sums_{sums.count}x{blocks.pixels}_of_{products}",
-        details={"taps": f"taps{window.taps}", "form": tiling.form, "type": dtype.value},
-        parameters=BlockSumsParameters(
-            c_type=blocks.c_type,
-            pixels=blocks.pixels,
-            count=sums.count,
-            products=products,
-            gathers=blocks.gathers,
-            taps=0 if blocks.gathers else window.taps,
-            depth=0 if blocks.gathers else window.depth,
-            run_end=tiling.looped * (tiling.columns if blocks.gathers else 1),
-            accumulators=sums.accumulators,
-            turn=sums.turn,
-            last=sums.last,
-            results=sums.results,
-        ),
-        uses={"SMELT_NOINLINE"} | when(tiling.wide, *HALVES),
+    node: Node, blocks: BlocksParameters, window: Window, tiling: BlockTiling
+) -> tuple[InnerFunction, ...]:
+    """Return the functions that compute the sums of blocks."""
+    dtype, taps = node.input(0).type.dtype, 1 if blocks.gathers else window.taps
+    products = tiling.length * taps
+    return tuple(
+        InnerFunction(
+            template="backends/c/block_sums.j2",
+            stem=f"sums_{sums.count}x{blocks.pixels}" + f"_of_{products}" * (not blocks.length),
+            details={"taps": f"taps{window.taps}", "form": tiling.form, "type": dtype.value},
+            parameters=BlockSumsParameters(
+                c_type=blocks.c_type,
+                pixels=blocks.pixels,
+                count=sums.count,
+                products=products,
+                takes_length=bool(blocks.length),
+                gathers=blocks.gathers,
+                taps=0 if blocks.gathers else taps,
+                depth=0 if blocks.gathers else tiling.length,
+                run_end=tiling.looped * (tiling.columns if blocks.gathers else 1),
+                accumulators=sums.accumulators,
+                turn=sums.turn,
+                last=sums.last,
+                results=sums.results,
+            ),
+            uses={"SMELT_NOINLINE"} | when(tiling.wide, *HALVES),
+        )
+        for sums in blocks.channels
     )
 
 
 def _channels(window: Window, finish: OutputStage, tiling: BlockTiling) -> Iterator[ChannelSums]:
     """Yield the output channels of whole blocks, then those of an incomplete last block."""
-    products, rest = window.taps * window.depth, window.outputs - tiling.whole
-    yield ChannelSums.of(tiling, tiling.outputs, finish, products, whole=True)
-    if rest:
-        yield ChannelSums.of(tiling, rest, finish, products, whole=False)
+    products = window.taps * window.depth
+    yield ChannelSums.of(tiling, finish, products, whole=True)
+    if tiling.whole < window.outputs:
+        yield ChannelSums.of(tiling, finish, products, whole=False)
 
 
 def _position(window: Window, pixel: str) -> str:
@@ -308,8 +334,9 @@ def _gathered(tiling: BlockTiling) -> tuple[str, ...]:
     )
 
 
-def _ordered(weights: Array, outputs: int) -> Array:
-    """Return `[o, k]` weights, flat, in the order of their use by blocks of `outputs` channels."""
-    whole = len(weights) - len(weights) % outputs
-    first = weights[:whole].reshape(-1, outputs, weights.shape[1]).transpose(0, 2, 1)
-    return np.concatenate([first.ravel(), weights[whole:].T.ravel()])
+def _ordered(weights: Array, tiling: BlockTiling) -> Array:
+    """Return `[o, k]` weights, flat, in the order of their use."""
+    whole = tiling.whole
+    first = weights[:whole].reshape(-1, tiling.outputs, weights.shape[1]).transpose(0, 2, 1)
+    last = weights[whole:] if tiling.singly else weights[whole:].T
+    return np.concatenate([first.ravel(), last.ravel()])
