@@ -56,8 +56,8 @@ class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
         if x.shape[3] == 1:  # all outputs read the single channel, as in a Conv2D
             return blocks(node, window, frame, finish, array, request, stem=stem)
         if pairs:
-            return depthwise_pairs(node, window, frame, finish, array, stem=stem)
-        return depthwise_lanes(node, window, frame, finish, array, stem=stem)
+            return depthwise_pairs(node, window, frame, finish, array, request, stem=stem)
+        return depthwise_lanes(node, window, frame, finish, array, request, stem=stem)
 
 
 def _float(

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
-from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.kernel import (
+    BodyCost,
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Request,
+)
+from smelt.codegen.lower.layer_sizes import LayerSizes
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, Node
@@ -24,7 +33,7 @@ class LaneChannels:
     """Channels of a pixel that are computed together.
 
     Attributes:
-        loop: C line that opens the loop over whole blocks; empty for an incomplete last block.
+        loop: C line that opens the loop over blocks; empty for a single last block.
         first: first channel of the last block, if it is incomplete; else 0.
         count: channels of a block.
         begin: C lines that declare the sums.
@@ -105,7 +114,14 @@ class DepthwiseLanesParameters(Parameters):
 
 
 def depthwise_lanes(
-    node: Node, window: Window, frame: Frame, finish: OutputStage, weights: Array, *, stem: str
+    node: Node,
+    window: Window,
+    frame: Frame,
+    finish: OutputStage,
+    weights: Array,
+    request: Request,
+    *,
+    stem: str,
 ) -> KernelCall:
     """Return the call that computes a depthwise convolution with as many outputs as inputs.
 
@@ -115,21 +131,66 @@ def depthwise_lanes(
         frame: the output pixels to compute.
         finish: output stage; its bias includes the input's zero point.
         weights: `[o, kh, kw]`, as stored.
+        request: `--optimize` preference.
         stem: stem of the function's name.
     """
-    x, y = node.input(0).type, node.output.type
-    channels = window.outputs
-    lanes = min(_LANES, channels)
-    whole = channels - channels % lanes
-    flat = weights.reshape(channels, -1)
+    x, channels = node.input(0).type, window.outputs
+    lanes, singly = min(_LANES, channels), request.optimize == "size"
+    flat, whole = weights.reshape(channels, -1), channels // lanes * lanes
     first = flat[:whole].reshape(-1, lanes, window.taps).transpose(0, 2, 1)
-    rest = channels - whole
+    last = flat[whole:] if singly else flat[whole:].T
+    padding = np.full(channels, x.zero_point, x.dtype.numpy)
+    call = KernelCall(
+        template="backends/c/depthwise_lanes.j2",
+        stem=stem,
+        details=finish.details,
+        parameters=_parameters(node, window, frame, finish, lanes, singly=singly),
+        operands=(
+            Input(0, "input"),
+            *((Packed("padding", padding),) if window.padded else ()),
+            Packed("weights", np.concatenate([first.ravel(), last.ravel()])),
+            *finish.operands,
+            Output(0, "output"),
+        ),
+        uses=finish.uses | {"SMELT_ARRAY"},
+        summary=f"1 pixel x {lanes} channels",
+    )
+    if request.optimize != "size":
+        return call
+    sizes = LayerSizes.of(window, frame, finish)
+    parameters = replace(
+        _parameters(node, sizes.window, sizes.frame, sizes.finish, lanes, singly=True),
+        title=sizes.title(node),
+    )
+    sums = sum(block.count * len(block.taps) for block in parameters.channels)
+    cost = BodyCost(5 * node.macs, 200 + 22 * sums)
+    family = replace(parameters, channels=parameters.channels[:1])
+    return replace(call, shared=sizes.shared(call, parameters, cost, family))
+
+
+def _parameters(
+    node: Node, window: Window, frame: Frame, finish: OutputStage, lanes: int, *, singly: bool
+) -> DepthwiseLanesParameters:
+    """Return the template's variables.
+
+    Args:
+        node: the convolution.
+        window: its geometry.
+        frame: the output pixels to compute.
+        finish: output stage.
+        lanes: channels of a block.
+        singly: whether channels after the whole blocks are computed one by one.
+    """
+    x, channels = node.input(0).type, window.outputs
+    whole = channels // lanes * lanes
     head = f"for (int32_t c = 0; c < {whole}; c += {lanes}) {{"
     blocks = (LaneChannels.of(lanes, window, finish, head),)
-    if rest:
-        blocks = (*blocks, LaneChannels.of(rest, window, finish, "", whole))
-    parameters = DepthwiseLanesParameters(
-        title=f"{node.op.name}: {x} -> {y}, {window.text}",
+    if whole < channels:
+        rest = f"for (int32_t c = {whole}; c < {channels}; c += 1) {{" if singly else ""
+        count = 1 if singly else channels - whole
+        blocks = (*blocks, LaneChannels.of(count, window, finish, rest, whole))
+    return DepthwiseLanesParameters(
+        title=f"{node.op.name}: {x} -> {node.output.type}, {window.text}",
         notes=finish.notes,
         images=frame.images,
         height=frame.height,
@@ -146,21 +207,4 @@ def depthwise_lanes(
         tap=f"{window.tap(0, 'y', 'ky')}, {window.tap(1, 'x', 'kx')}",
         input_pixel=frame.source.offset("y", "x"),
         output_pixel=frame.target.offset("y", "x"),
-    )
-    operands = [
-        Input(0, "input"),
-        Packed("weights", np.concatenate([first.ravel(), flat[whole:].T.ravel()])),
-        *finish.operands,
-        Output(0, "output"),
-    ]
-    if window.padded:
-        operands.insert(1, Packed("padding", np.full(channels, x.zero_point, x.dtype.numpy)))
-    return KernelCall(
-        template="backends/c/depthwise_lanes.j2",
-        stem=stem,
-        details=finish.details,
-        parameters=parameters,
-        operands=tuple(operands),
-        uses=finish.uses | {"SMELT_ARRAY"},
-        summary=f"1 pixel x {lanes} channels",
     )

@@ -6,13 +6,22 @@ the window along that axis.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smelt.codegen.backends.c.convolution_blocks import fits_pairs
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
-from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.kernel import (
+    BodyCost,
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Request,
+)
+from smelt.codegen.lower.layer_sizes import LayerSizes
 from smelt.codegen.lower.nested_loops import total
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.window import Window
@@ -87,7 +96,14 @@ def serves_pairs(node: Node, target: Target) -> bool:
 
 
 def depthwise_pairs(
-    node: Node, window: Window, frame: Frame, finish: OutputStage, weights: Array, *, stem: str
+    node: Node,
+    window: Window,
+    frame: Frame,
+    finish: OutputStage,
+    weights: Array,
+    request: Request,
+    *,
+    stem: str,
 ) -> KernelCall:
     """Return the call that computes an int8 depthwise convolution.
 
@@ -97,6 +113,7 @@ def depthwise_pairs(
         frame: the output pixels to compute.
         finish: output stage; its bias includes the input's zero point.
         weights: int8 `[o, kh, kw]`.
+        request: `--optimize` preference.
         stem: stem of the function's name.
     """
     x, y = node.input(0).type, node.output.type
@@ -104,7 +121,7 @@ def depthwise_pairs(
     guarded = window.padded or y.shape[1 + axis] % 2 == 1
     ordered = weights if axis else weights.transpose(0, 2, 1)
     padding = np.full(x.shape[3], x.zero_point, np.int8)
-    return KernelCall(
+    call = KernelCall(
         template="backends/c/depthwise_pairs.j2",
         stem=stem,
         details=finish.details,
@@ -119,6 +136,17 @@ def depthwise_pairs(
         uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE", "low_sum", "high_sum"},
         summary="pairs of pixels in one multiply-add",
     )
+    if request.optimize != "size":
+        return call
+    sizes = LayerSizes.of(window, frame, finish)
+    parameters = replace(
+        _parameters(node, sizes.window, sizes.frame, sizes.finish, axis, guarded=guarded),
+        title=sizes.title(node),
+        notes=sizes.finish.notes,
+        second=_second(sizes.frame, axis, odd=guarded),
+    )
+    cost = BodyCost(5 * node.macs, 300 + 10 * window.taps)
+    return replace(call, shared=sizes.shared(call, parameters, cost, parameters))
 
 
 def _parameters(
@@ -140,7 +168,7 @@ def _parameters(
     words = [(k * dilation, k * dilation + stride) for k in range(run)]
     used = sorted({column for word in words for column in word})
     looped = lines > 1 and lines * run > _UNROLLED
-    multiplier = window.outputs // x.shape[3]
+    multiplier = y.shape[3] // x.shape[3]
     taps, channel = "tap" if looped else "taps", "c" if multiplier > 1 else "o"
     first, along = ("top", "side") if axis else ("side", "top")
     evenly = used == list(range(0, used[-1] + 1, used[1] - used[0]))
@@ -229,8 +257,8 @@ def _cost(window: Window, size: tuple[int, int], axis: int) -> int:
 def _second(frame: Frame, axis: int) -> str:
     """Return the C expression of the address of the second output pixel.
 
-    If the number of pixels along the axis is odd, the last one has no second pixel; the expression
-    is then the first pixel's address.
+    If the number of pixels along the axis may be odd, the last one may have no second pixel; the
+    expression is then the first pixel's address.
     """
     variable, size = ("x", frame.width) if axis else ("y", frame.height)
     if size == 1:

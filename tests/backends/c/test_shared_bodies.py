@@ -13,7 +13,7 @@ from smelt.api.options import Options
 from smelt.codegen.schedule.steps import Call
 from smelt.ir import DType, evaluate
 from smelt.ops.case import Bias, Case, Data, Weights, build
-from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.samples import random_samples
 from tests.support.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together
@@ -31,6 +31,14 @@ def convolution(image: tuple[int, ...], outputs: int, kernel: int, stride: int =
     return Case("conv", op, (Data((1, *image)), weights, Bias(outputs)))
 
 
+def depthwise(image: tuple[int, ...], kernel: int = 3, stride: int = 1) -> Case:
+    """Return a padded depthwise convolution of an image `[h, w, c]`."""
+    before = kernel // 2
+    op = DepthwiseConv2D((stride, stride), ((before, before), (before, before)))
+    weights = Weights((1, kernel, kernel, image[2]), 3)
+    return Case("own", op, (Data((1, *image)), weights, Bias(image[2])))
+
+
 def dense(rows: int, depth: int, outputs: int, axis: int | None = 0) -> Case:
     """Return a dense layer; with `axis` None, all its weights have one scale."""
     weights = Weights((outputs, depth), axis)
@@ -42,6 +50,9 @@ FAMILIES = {
     "conv_1x1": [convolution(image, 20 + i, 1) for i, image in enumerate(IMAGES)],
     "conv_3x3": [convolution(image, 8 + i, 3) for i, image in enumerate(IMAGES)],
     "conv_3x3_s2": [convolution(image, 14 - i, 3, 2) for i, image in enumerate(IMAGES)],
+    "depthwise_3x3": [depthwise(image) for image in IMAGES],
+    "depthwise_3x3_s2": [depthwise(image, stride=2) for image in IMAGES],
+    "depthwise_5x5": [depthwise(image, 5) for image in IMAGES],
     "fully_connected": [dense(rows, 8 * rows, 21 + rows) for rows in range(2, 7)],
 }
 """Cases whose functions have one name, by that name."""
