@@ -13,13 +13,24 @@ sums therefore start at -128 times the sum of all inputs, which is computed once
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import (
+    BodyCost,
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Request,
+)
+from smelt.codegen.lower.layer_sizes import LayerSizes
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.requantization import sum_range
+from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.targets import Target
@@ -52,8 +63,8 @@ def four_sums(elements: str, weights: str, start: str, depth: int) -> tuple[str,
         start: name of the initial value of the lower sums: -128 times the sum of the elements.
         depth: number of elements.
     """
-    unrolled = max(min(depth // 2, 8), 1)
-    looped = depth - depth % unrolled if depth > unrolled else 0
+    unrolled = max(min(int(depth) // 2, 8), 1)
+    looped = depth // unrolled * unrolled if depth > unrolled else 0
     lines = [
         f"const int8_t *x = {elements};",
         f"uint64_t total_ad = (uint64_t){start};",
@@ -135,34 +146,26 @@ class DenseWordsParameters(Parameters):
     outputs: tuple[WordOutputs, ...]
 
 
-def dense_words(node: Node, finish: OutputStage, weights: Array, *, stem: str) -> KernelCall:
+def dense_words(
+    node: Node, finish: OutputStage, weights: Array, request: Request, *, stem: str
+) -> KernelCall:
     """Return the call that computes a dense layer of one row.
 
     Args:
         node: the dense layer; its input is one row.
         finish: output stage; its bias includes the input's zero point.
         weights: int8 `[o, k]`.
+        request: `--optimize` preference.
         stem: stem of the function's name.
     """
     outputs, depth = weights.shape
-    rest = outputs % 4
-    whole = outputs - rest
-    head = f"for (int32_t o = 0; o < {whole}; o += 4) {{"
-    parts = [WordOutputs.of(4, finish, head, 0)] if whole else []
-    if rest:
-        parts.append(WordOutputs.of(rest, finish, "", whole))
-    parameters = DenseWordsParameters(
-        title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
-        depth=depth,
-        inputs=("i", "i + 1", "i + 2", "i + 3") if depth % 4 == 0 else ("i",),
-        sums=four_sums("input", "weights", "start", depth),
-        outputs=tuple(parts),
-    )
-    return KernelCall(
+    small = request.optimize == "size"
+    title = f"{node.op.name}: {node.input(0).type} -> {node.output.type}"
+    call = KernelCall(
         template="backends/c/dense_words.j2",
         stem=stem,
         details=finish.details,
-        parameters=parameters,
+        parameters=_parameters(title, depth, outputs, finish, small=small),
         operands=(
             Input(0, "input"),
             Packed("weights", words_of(weights)),
@@ -171,6 +174,31 @@ def dense_words(node: Node, finish: OutputStage, weights: Array, *, stem: str) -
         ),
         uses=finish.uses | {"lower_sum"} | when(len(weights) > 1, "upper_sum"),
         summary="two outputs in one multiply-add, 4 outputs at a time",
+    )
+    if not small:
+        return call
+    sizes = LayerSizes.of(Window.dense(1, depth, outputs), Frame.of_rows(node), finish)
+    depth, outputs = sizes.window.depth, sizes.window.outputs
+    parameters = _parameters(sizes.title(node), depth, outputs, sizes.finish, small=True)
+    cost = BodyCost(3 * node.macs, 200 * len(parameters.outputs))
+    return replace(call, shared=sizes.shared(call, parameters, cost, parameters))
+
+
+def _parameters(
+    title: str, depth: int, outputs: int, finish: OutputStage, *, small: bool
+) -> DenseWordsParameters:
+    """Return the template's variables; `small` if the code is optimized for size."""
+    whole, rest = outputs // 4 * 4, int(outputs) % 4
+    head = f"for (int32_t o = 0; o < {whole}; o += 4) {{"
+    parts = [WordOutputs.of(4, finish, head, 0)] if whole else []
+    if rest:
+        parts.append(WordOutputs.of(rest, finish, "", whole))
+    return DenseWordsParameters(
+        title=title,
+        depth=depth,
+        inputs=("i", "i + 1", "i + 2", "i + 3") if depth % 4 == 0 and not small else ("i",),
+        sums=four_sums("input", "weights", "start", depth),
+        outputs=tuple(parts),
     )
 
 

@@ -49,7 +49,7 @@ class FullyConnectedKernel(Kernel[FullyConnected]):
         array = node.input(1).array
         finish = OutputStage.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)
         if rows == 1 and serves_words(node, request.target):
-            return dense_words(node, finish, array, stem=stem)
+            return dense_words(node, finish, array, request, stem=stem)
         return blocks(node, window, frame, finish, array, request, stem=stem)
 
 

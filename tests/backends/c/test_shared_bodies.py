@@ -53,7 +53,8 @@ FAMILIES = {
     "depthwise_3x3": [depthwise(image) for image in IMAGES],
     "depthwise_3x3_s2": [depthwise(image, stride=2) for image in IMAGES],
     "depthwise_5x5": [depthwise(image, 5) for image in IMAGES],
-    "fully_connected": [dense(rows, 8 * rows, 21 + rows) for rows in range(2, 7)],
+    "fully_connected": [dense(rows, 8 * rows, 21 + rows) for rows in range(2, 7)]
+    + [dense(1, 8 * i, 4 * i + 8, None) for i in range(2, 7)],
 }
 """Cases whose functions have one name, by that name."""
 
