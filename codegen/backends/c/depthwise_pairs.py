@@ -206,7 +206,7 @@ def _parameters(
         top=window.origin(0, frame.row),
         side=window.origin(1, frame.column),
         first=total(("output", frame.target.offset(frame.row, frame.column))),
-        second=_second(frame, axis),
+        second=_second(frame, axis, odd=y.shape[1 + axis] % 2 == 1),
         input_pixel=frame.source.offset("y", "x"),
     )
 
@@ -254,7 +254,7 @@ def _cost(window: Window, size: tuple[int, int], axis: int) -> int:
     return -(-size[axis] // 2) * size[1 - axis] * lines * (2 * len(columns) + 3 * run)
 
 
-def _second(frame: Frame, axis: int) -> str:
+def _second(frame: Frame, axis: int, *, odd: bool) -> str:
     """Return the C expression of the address of the second output pixel.
 
     If the number of pixels along the axis may be odd, the last one may have no second pixel; the
@@ -265,4 +265,4 @@ def _second(frame: Frame, axis: int) -> str:
         return "out"
     pixel = (frame.row, "(x + 1)") if axis else ("(y + 1)", frame.column)
     address = f"output + {frame.target.offset(*pixel)}"
-    return address if size % 2 == 0 else f"{variable} + 1 < {size} ? {address} : out"
+    return f"{variable} + 1 < {size} ? {address} : out" if odd else address
