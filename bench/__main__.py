@@ -13,6 +13,7 @@ from bench import (
     prices,
     quantization,
     quantized,
+    ram,
     report,
     tour,
     vulkan,
@@ -25,6 +26,7 @@ app.command("conformance")(conformance.main)
 app.command("float")(floats.main)
 app.command("quantized")(quantized.main)
 app.command("quantization")(quantization.main)
+app.command("ram")(ram.main)
 app.command("prices")(prices.main)
 app.command("build-time")(build_time.main)
 app.command("vulkan")(vulkan.main)

@@ -12,6 +12,7 @@ from bench.float import CountedFloatInference, TimedFloatInference
 from bench.peers import CYCLES_AN_INSTRUCTION, ONNX2C
 from bench.quantization import QuantizedAccuracy
 from bench.quantized import DifferingOutputs, share
+from bench.ram import InferenceInRam
 from bench.records import BenchmarkRun
 from bench.vulkan_figures import GpuFloat16, GpuLatency, GpuStart
 from smelt.cli.show.tables import TextTable
@@ -48,6 +49,7 @@ def every() -> dict[str, PageTable]:
     return {
         **{core: _cortexm(inferences(core)) for core in CORES},
         "size": _cortexm(inferences("m4", "size")),
+        "ram": _ram(),
         "expanded": _cortexm(inferences("m4", expand=True)),
         "cmsis_nn_m4": _cortexm(inferences("m4", kernels=("cmsis_nn,c",))),
         "cmsis_nn_m55": _cortexm(inferences("m55", kernels=("cmsis_nn,c",))),
@@ -188,6 +190,27 @@ def _vulkan_start() -> PageTable:
     columns = (
         *("network", "build, s", "program, KB", "weights, KB", "arena, KB"),
         *("first inference, ms", "ratio to ncnn", "with caches, ms", "ratio to first"),
+    )
+    return _page_table(record.run, columns, lines)
+
+
+def _ram() -> PageTable:
+    record = records.read("ram_m4", InferenceInRam)
+    whole = {row.network: row for row in record.rows if row.limit == "none"}
+    lines = (
+        (
+            row.network,
+            row.limit if not row.limit.isdigit() else int(row.limit),
+            row.layers,
+            *(row.arena, f"{row.arena / whole[row.network].arena:.2f}"),
+            *(row.instructions, f"{row.instructions / whole[row.network].instructions:.3f}"),
+            *(row.flash, f"{row.flash / whole[row.network].flash:.2f}", row.stack),
+        )
+        for row in record.rows
+    )
+    columns = (
+        *("network", "limit", "layers in bands", "arena", "ratio", "instructions", "ratio "),
+        *("flash", "ratio  ", "stack"),
     )
     return _page_table(record.run, columns, lines)
 

@@ -91,7 +91,9 @@ def test_random_segments_compute_the_network(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("setup", ["m0", "m3", "m4", "m33", "m55"])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_segments_compute_the_network_on_a_core(setup: str, seed: int) -> None:
-    graph = RandomNetwork(100 + seed, channels=4).graph(7)
+    """Half of the networks have rows that are no multiple of a word."""
+    channels = 4 if seed % 2 or setup == "m0" else 1
+    graph = RandomNetwork(100 + seed, channels=channels).graph(7)
     artifact = in_random_segments(graph, SETUPS[setup], seed)
     assert artifact.schedule.segments
     samples, wanted = expected(artifact, 2)
