@@ -14,6 +14,7 @@ from smelt.cli.boards import boards
 from smelt.cli.build import build
 from smelt.cli.commands import Commands
 from smelt.cli.deploy import deploy
+from smelt.cli.explore import explore
 from smelt.cli.export import export
 from smelt.cli.flash import flash
 from smelt.cli.inspect import inspect
@@ -56,6 +57,7 @@ app.command("mlperf-tiny")(grouped(mlperf_tiny))
 app.command()(grouped(run))
 app.command()(grouped(profile))
 app.command()(grouped(partition))
+app.command()(grouped(explore))
 app.command()(grouped(inspect))
 app.command()(ops)
 app.command()(boards)
