@@ -159,7 +159,8 @@ class _Writer:
 
     def _segment(self, segment: BandedSegment, pad: str) -> list[str]:
         """Return the turns of a segment: a loop for each phase of several turns."""
-        lines = [
+        lines = [comment(_how(segment.layers), pad)]
+        lines += [
             comment(f"{layer.index}: {c_comment(comment_of(layer))}", pad)
             for layer in segment.layers
         ]
@@ -172,7 +173,9 @@ class _Writer:
             inner = pad
             if phase.turns > 1:
                 i, inner = phase.counter, pad + _INDENT
-                lines.append(f"{pad}for (int32_t {i} = 0; {i} < {phase.turns}; ++{i}) {{")
+                up = f"{i} = 0; {i} < {phase.turns}; ++{i}"
+                down = f"{i} = {phase.turns - 1}; {i} >= 0; --{i}"
+                lines.append(f"{pad}for (int32_t {down if phase.reverse else up}) {{")
             for action in phase.actions:
                 lines += self._band_action(action, inner)
             if phase.turns > 1:
@@ -257,7 +260,8 @@ class _Writer:
         else:
             distance = self._addresses.distance(move.source, move.target)
             copied = self._moved(target, source, move.bytes, distance)
-        return [f"{pad}{copied} /* '{c_comment(move.comment)}' */"]
+        why = "" if move.apart else ": makes room for the results of the next step"
+        return [f"{pad}{copied} /* '{c_comment(move.comment)}'{why} */"]
 
     def _moved(self, target: str, source: str, count: int, distance: int) -> str:
         """Return the statement that moves bytes up by a distance, or down if it is negative.
@@ -289,6 +293,19 @@ class _Writer:
         if isinstance(argument, InBuffer) and self._addresses.in_arena(argument.buffer):
             self.uses_arena = True
         return self._addresses.of(argument)
+
+
+def _how(layers: Sequence[Call]) -> str:
+    """Return how the layers of a segment are computed."""
+    work = [layer.bands for layer in layers if layer.bands is not None]
+    rows, turns = [part.rows for part in work], work[0].turns
+    count = f"{rows[0]} row{'s' if rows[0] > 1 else ''}"
+    if len(layers) == 1:
+        return f"Step {layers[0].index} is computed {count} at a time, in {turns} turns."
+    if len(set(rows)) > 1:
+        count = f"{', '.join(map(str, rows[:-1]))} and {rows[-1]} rows"
+    steps = f"Steps {layers[0].index} to {layers[-1].index}"
+    return f"{steps} are computed together, {count} at a time, in {turns} turns."
 
 
 def comment_of(step: Step) -> str:

@@ -30,7 +30,7 @@ _MEANINGS = {
 }
 
 _SLOWER = 1.12
-"""Instructions of a shared body, relative to those of a layer's own body.
+"""Assumed instructions of a shared body, relative to those of a layer's own body.
 
 Measured for all layers of MLPerf Tiny's vww together on Cortex-M3; layers differ, 1.08 to 1.31.
 """

@@ -176,7 +176,7 @@ class SegmentLinearizer:
                 actions.append(Shift(str(seen[value].place), *ends, kept))
             if node in layers:
                 actions.append(self._call(layers[node], turns, seen, scratch))
-        return Phase(_COUNTER, len(turns), tuple(actions))
+        return Phase(_COUNTER, len(turns), segment.reverse, tuple(actions))
 
     def _call(
         self,
@@ -222,11 +222,8 @@ class SegmentLinearizer:
                 start = self._turns.position(value, rows, turns.start)
                 views[value] = ValueView(place, (), start * elements)
                 continue
-            start, last = rows.start, None
-            if segment.reverse:
-                last = len(turns) - 1
-                start -= last * step
-            offsets = (IterationOffset(_COUNTER, step * elements, last),) if len(turns) > 1 else ()
+            start = rows.start - (len(turns) - 1) * step if segment.reverse else rows.start
+            offsets = (IterationOffset(_COUNTER, step * elements),) if len(turns) > 1 else ()
             views[value] = ValueView(place, offsets, start * elements)
         return views
 

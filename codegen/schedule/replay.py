@@ -112,14 +112,15 @@ class _Replay:
                         moved = self._bytes(action.buffer, action.source, action.bytes).copy()
                         self._bytes(action.buffer, action.target, action.bytes)[:] = moved
                     else:
-                        self._band_call(nodes[action.step], action, turn)
+                        counter = phase.turns - 1 - turn if phase.reverse else turn
+                        self._band_call(nodes[action.step], action, counter)
         for node in nodes.values():
             height = node.output.type.shape[rows_axis(node)]
             made = self._made.get(node, 0)
             if made != height:
                 raise GraphError(f"{node.name} has {made} of {height} rows")
 
-    def _band_call(self, node: Node, call: BandCall, turn: int) -> None:
+    def _band_call(self, node: Node, call: BandCall, counter: int) -> None:
         axis, band_node = rows_axis(node), call.node
         height, made = node.output.type.shape[axis], band_node.output.type.shape[axis]
         done = self._made.get(node, 0)
@@ -141,7 +142,7 @@ class _Replay:
                     f"{node.name} gets rows {got} of {value.name}, not {start} to {end}"
                 )
             parts[value] = self._bytes_of_rows(value, axis, got)
-        self._execute(node, call.choice.taken.call, call.arguments, turn, parts, in_place=False)
+        self._execute(node, call.choice.taken.call, call.arguments, counter, parts, in_place=False)
 
     @staticmethod
     def _bytes_of_rows(value: Value, axis: int, rows: range) -> tuple[int, int]:
@@ -153,7 +154,7 @@ class _Replay:
         node: Node,
         call: KernelCall,
         arguments: Sequence[Argument],
-        turn: int,
+        counter: int,
         parts: Mapping[Value, tuple[int, int]],
         *,
         in_place: bool,
@@ -164,7 +165,7 @@ class _Replay:
             node: The layer.
             call: The kernel.
             arguments: The kernel's arguments.
-            turn: The turn of the phase.
+            counter: The value of the loop's counter.
             parts: The first and the end byte of each tensor that are read or made.
             in_place: Whether results may overwrite operands as `call.in_place` says.
         """
@@ -178,14 +179,14 @@ class _Replay:
                 case Input(index):
                     value = node.input(index)
                     labels = self._labels.of(value)[slice(*parts[value])]
-                    found = self._argument(argument, turn, len(labels))
+                    found = self._argument(argument, counter, len(labels))
                     read.append((found, labels, f"{node.name} reads {value.name}"))
                 case Output(index):
                     value = node.outputs[index]
                     labels = self._labels.of(value)[slice(*parts[value])]
-                    written.append((self._argument(argument, turn, len(labels)), labels))
+                    written.append((self._argument(argument, counter, len(labels)), labels))
                 case Scratch(_, dtype, count):
-                    scratch.append(self._argument(argument, turn, count * dtype.size))
+                    scratch.append(self._argument(argument, counter, count * dtype.size))
                 case _:
                     pass
         for found, labels, where in read:
@@ -199,11 +200,10 @@ class _Replay:
             if not (in_place and any(_same(found, target) for target in same)):
                 self._require(found, labels, f"{where} after it has written its results")
 
-    def _argument(self, argument: InBuffer, turn: int, count: int) -> Array:
+    def _argument(self, argument: InBuffer, counter: int, count: int) -> Array:
         elements = argument.start
         for offset in argument.offsets:
-            index = turn if offset.last is None else offset.last - turn
-            elements += index * offset.elements
+            elements += counter * offset.elements
         return self._bytes(argument.buffer, elements * argument.dtype.size, count)
 
 

@@ -324,13 +324,15 @@ class Phase:
     """Consecutive turns of a segment that execute the same calls.
 
     Attributes:
-        counter: The C variable that counts the turns from 0.
+        counter: The C variable that counts the turns, from 0 upwards or down to 0.
         turns: The number of turns.
+        reverse: Whether the turns are counted downwards, because the last rows are made first.
         actions: The actions of each turn, in order.
     """
 
     counter: str
     turns: int
+    reverse: bool
     actions: tuple[BandCall | Shift, ...]
 
 

@@ -19,12 +19,16 @@ Lines with text between quotes, and those without a place to break, may be longe
 """
 
 _INDENT = "    "
+_SHORT = 12
+"""Brackets around fewer characters are not broken."""
 _BRACKETS = {"(": ")", "{": "}", "[": "]"}
 _OPERATORS = (" || ", " && ", " ? ", " : ", " | ", " & ", " + ", " - ", " = ", " << ", " >> ")
 """Operators at which an expression may be broken, preferred (loosely binding) ones first."""
 _TRAILING = re.compile(r"^(?P<code>.*\S) +(?P<comment>/\* .* \*/)$")
 _CALLED = re.compile(r"\w$|\b(?:for|if|while|switch) $|^typedef .*\)$")
 """Matches code before a bracket that a line may end with: a name, `for`, `if`, …"""
+_DECLARED = re.compile(r"^(?P<type>(?:static )?const \w+) (?P<name>\w+.* = \{)$")
+"""Matches the first line of the definition of a constant."""
 _ARRAY_TYPE = re.compile(r"^(?P<element>typedef \w+) (?P<name>\w+)(?P<size>\[.*\];)$")
 _SENTENCE = re.compile(r"[A-Z`'-]")
 """Matches the beginning of a sentence, or of an item, of a comment."""
@@ -131,10 +135,14 @@ def _broken(code: str, pad: str, inner: str | None = None) -> list[str]:
         if len(inner) + len(name) + len(size) <= COLUMNS:
             return [pad + array["element"], f"{inner}{name}{size}"]
         return [f"{pad}{array['element']} {name}", *_broken(size, inner)]
+    if declared := _DECLARED.match(code):
+        return [pad + declared["type"], inner + declared["name"]]
     groups = (group for group in _groups(code) if _may_break(code, group[0]))
     begin, end = max(groups, key=lambda g: g[1] - g[0], default=(0, 0))
-    if end - begin < 12 or len(pad) + begin >= COLUMNS:
+    if end - begin < _SHORT or len(pad) + begin >= COLUMNS:
         return _at_operators(code, pad, inner)
+    while len(inner) + len(code) - begin - 1 > COLUMNS and (call := _only_call(code, begin, end)):
+        begin, end = call
     head, body, tail = code[: begin + 1], code[begin + 1 : end], code[end:]
     if code[begin] == "{":
         filled = _wrapped(body.strip(), COLUMNS - len(inner))
@@ -146,6 +154,16 @@ def _broken(code: str, pad: str, inner: str | None = None) -> list[str]:
         return [pad + head, *_at_operators(body + tail, inner, inner)]
     items[-1] += tail
     return [pad + head, *(line for row in _filled(items, inner) for line in _broken(row, inner))]
+
+
+def _only_call(code: str, begin: int, end: int) -> tuple[int, int] | None:
+    """Return the brackets of the call that is all that some brackets contain, or None."""
+    opened = re.match(r"\w+\(", code[begin + 1 : end])
+    if opened is None:
+        return None
+    first = begin + opened.end()
+    groups = [(b, e) for b, e in _groups(code[first:end])]
+    return (first, end - 1) if groups[:1] == [(0, end - 1 - first)] else None
 
 
 def _filled(items: Iterable[str], pad: str) -> Iterator[str]:
@@ -176,16 +194,47 @@ def _at_operators(code: str, pad: str, inner: str) -> list[str]:
     """
     if len(pad) + len(code) <= COLUMNS:
         return [pad + code]
-    for level in (0, 1):
-        for operator in _OPERATORS:
-            places = [at for at in _at_level(code, operator, level) if len(pad) + at < COLUMNS - 2]
-            if places:
-                at, leads = places[-1], operator in (" ? ", " : ")
-                first = code[:at] if leads else code[: at + len(operator)].rstrip()
-                rest = code[len(first) :].lstrip()
-                further = inner if level == 0 else pad + _INDENT
-                return [pad + first, *_at_operators(rest, further, further)]
-    return [pad + code]
+    at = _last_operator(code, pad, 0)
+    if at is not None:
+        first, rest = _parted(code, *at)
+        return [pad + first, *_at_operators(rest, inner, inner)]
+    if any(end - begin >= _SHORT and _may_break(code, begin) for begin, end in _groups(code)):
+        return _broken(code, pad, inner)
+    at = _last_operator(code, pad, 1)
+    if at is None:
+        return [pad + code]
+    first, rest = _parted(code, *at)
+    aligned = " " * (len(pad) + _unclosed(first) + 1)
+    return [pad + first, *_at_operators(rest, aligned, aligned)]
+
+
+def _last_operator(code: str, pad: str, level: int) -> tuple[int, str] | None:
+    """Return the last operator, with its index, after which the first line is short enough.
+
+    Loosely binding operators go before others. `level` counts the brackets around the operator.
+    """
+    for operator in _OPERATORS:
+        places = [at for at in _at_level(code, operator, level) if len(pad) + at < COLUMNS - 2]
+        if places:
+            return places[-1], operator
+    return None
+
+
+def _parted(code: str, at: int, operator: str) -> tuple[str, str]:
+    """Return the code up to an operator, and the rest, which begins with `?` and `:`."""
+    end = at if operator in (" ? ", " : ") else at + len(operator)
+    return code[:end].rstrip(), code[end:].lstrip()
+
+
+def _unclosed(code: str) -> int:
+    """Return the index of the last bracket that is not closed."""
+    opened: list[int] = []
+    for i, c in enumerate(code):
+        if c in _BRACKETS:
+            opened.append(i)
+        elif c in ")}]":
+            opened.pop()
+    return opened[-1]
 
 
 def _split(text: str, separator: str) -> Iterator[str]:

@@ -13,6 +13,8 @@ import pytest
 
 from smelt.api.artifact import Artifact
 from smelt.api.options import Options
+from tests.support.banded_networks import RandomNetwork
+from tests.support.graphs import compile_graph
 from tests.support.projects import digits
 
 COLUMNS = 100
@@ -39,6 +41,10 @@ NETWORKS: dict[str, Callable[[], Artifact]] = {
         for target in ("host", "cortex-m0", "cortex-m3", "cortex-m4", "cortex-m23", "cortex-m55")
     },
     "float32": lambda: digits(model="digits_float32"),
+    "size in plain C": lambda: digits(Options("cortex-m3", optimize="size", backends=("c",))),
+    "few rows at a time": lambda: compile_graph(
+        RandomNetwork(0).chain(4), Options("cortex-m4", optimize="ram")
+    ),
 }
 
 FIRMWARE: dict[str, Callable[[], Artifact]] = {
