@@ -37,7 +37,7 @@ _STEPS = sorted(product(range(-2, 3), repeat=2), key=lambda step: abs(step[0]) +
 """Differences from the nearest two factors, in the order in which they are tried."""
 
 _UNROLLED = {"speed": 4, "size": 1, "ram": 4}
-"""Words of four outputs in one turn of the loop."""
+"""Words of four outputs in one iteration of the loop."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class SumScaling:
     high: int
 
     def constants(self, count: int, unrolled: int) -> Array:
-        """Return int32 `[5]`: the factors, the addend, the turns of the loop, and `count`.
+        """Return int32 `[5]`: the factors, the addend, the iterations of the loop, and `count`.
 
         Args:
             count: Outputs of the layer.
-            unrolled: Words of four outputs in a turn.
+            unrolled: Words of four outputs in an iteration.
         """
         numbers = *self.factors, self.addend, count // 4 // unrolled, count
         return np.array(numbers, np.int64).astype(np.int32)
@@ -69,7 +69,7 @@ class SumScaling:
         """Return instructions that compute so many words of four outputs.
 
         r0, r1: inputs; r2: constants; r3: outputs. Then r2, r4: factors; r5: addend; r6: mask; lr:
-        turns.
+        iterations.
         """
         turns, rest = divmod(words, unrolled)
         lines = ["push {r4-r11, lr}", "ldm r2, {r2, r4, r5, lr}", f"mov r6, #{_MASK}"]

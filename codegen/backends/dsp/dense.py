@@ -56,7 +56,7 @@ _PATCH_END = 64
 """Offset of the fifth C argument from the stack pointer: behind 28 bytes and nine registers."""
 
 _LOOPED = {"speed": 8, "size": 1, "ram": 8}
-"""Steps of four words in one turn of a loop."""
+"""Steps of four words in one iteration of a loop."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ class FourOutputs:
 
     @property
     def unrolled(self) -> int:
-        """Steps of four words in a turn of the loop."""
+        """Steps of four words in an iteration of the loop."""
         return _LOOPED[self.tile.optimize]
 
     @property
     def turns(self) -> int:
-        """Turns of the loop; 0 if all steps are written out."""
+        """Iterations of the loop; 0 if all steps are written out."""
         if self.tile.words <= _STRAIGHT[self.tile.optimize]:
             return 0
         turns = (self.tile.words - self.first) // 4 // self.unrolled

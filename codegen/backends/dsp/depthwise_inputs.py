@@ -23,7 +23,7 @@ FIELDS = {
     "top": "rows of padding",
     "output_width": "columns of the output",
     "output_height": "rows of the output",
-    "band": "rows of the output whose inputs are in scratch at once",
+    "rows_at_once": "rows of the output whose inputs are in scratch at once",
     "padding": "zero point of the input, times 256",
 }
 """The fields of these structs and their meanings; assembly reads the first five."""
@@ -64,7 +64,7 @@ def input_pairs(*, vertical: bool, unrolled: bool) -> InnerFunction:
 
     Args:
         vertical: whether columns are two rows of the image apart; see `ChannelCode`.
-        unrolled: whether to widen two columns per turn.
+        unrolled: whether to widen two columns per iteration.
     """
     return InnerFunction(
         template="backends/dsp/depthwise_inputs.j2",
@@ -81,13 +81,13 @@ def widening(*, vertical: bool, unrolled: bool) -> tuple[str, ...]:
     """Return the instructions of the function that widens pairs of rows.
 
     r0: inputs; r1: pairs; r2: bytes from an input to the one below; r3: pairs of rows left
-    r9: turns left; r10: bytes from a column of inputs to the next; r12: columns; lr: mask
+    r9: iterations left; r10: bytes from a column of inputs to the next; r12: columns; lr: mask
     r11, r8: bytes from a channel's pairs to those of the next channel and of the third next one
     Stack: bytes from the end of a pair of rows to the next pair, of inputs and of pairs
 
     Args:
         vertical: whether columns are two rows of the image apart; see `ChannelCode`.
-        unrolled: whether to widen two columns per turn.
+        unrolled: whether to widen two columns per iteration.
     """
     turn = ["subs r9, r9, #1", "bne 2b"]
     columns = ["mov r9, r12", "2:", *_COLUMN, *turn]

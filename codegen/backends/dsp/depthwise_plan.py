@@ -134,7 +134,7 @@ class DepthwisePlan:
             "top": w.padding[0][0],
             "output_width": self.size[1],
             "output_height": self.size[0],
-            "band": self.rows * self.strips,
+            "rows_at_once": self.rows * self.strips,
             "padding": self.zero_point * (1 << INPUT_SHIFT),
         }
 

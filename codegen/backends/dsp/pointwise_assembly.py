@@ -32,7 +32,7 @@ _LONGEST = 20
 """Upper limit of the groups of three words that are written out without a loop."""
 
 _LOOPED = {"speed": 6, "size": 1, "ram": 6}
-"""Groups of three words in a turn of the loop: of longer sums, and without `speed` of all sums."""
+"""Groups of three words in an iteration of the loop: of longer sums; without `speed`, of all."""
 
 _WIDENED = {"speed": 3, "size": 0, "ram": 3}
 """Values of `PointwiseBody.log_widened`."""
@@ -103,7 +103,7 @@ class PointwiseBody:
 
     @property
     def log_widened(self) -> int:
-        """Binary logarithm of the words of inputs that one turn of the widening loop reads."""
+        """Binary logarithm of the words of inputs that an iteration of the widening loop reads."""
         return _WIDENED[self.tile.optimize]
 
     @property

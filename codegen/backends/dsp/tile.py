@@ -32,7 +32,7 @@ _STRAIGHT = {"speed": 48, "size": 9, "ram": 48}
 """Sums of up to this many words are written out without a loop."""
 
 _LOOPED = {"speed": 6, "size": 1, "ram": 6}
-"""Steps of three words in one turn of a loop."""
+"""Steps of three words in one iteration of a loop."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class DspTile:
 
     @property
     def unrolled(self) -> int:
-        """Steps of three words in a turn of the loop."""
+        """Steps of three words in an iteration of the loop."""
         return _LOOPED[self.optimize]
 
     @property
     def turns(self) -> int:
-        """Turns of the loop; 0 if all steps are written out."""
+        """Iterations of the loop; 0 if all steps are written out."""
         triples = self.words // 3 - (self.first == 3)
         return 0 if self.words <= _STRAIGHT[self.optimize] else triples // self.unrolled
 
@@ -128,13 +128,13 @@ class DspTile:
 
     @property
     def widen_unrolled(self) -> int:
-        """Groups of four inputs in a turn of the widening loop; 0 if a run has no whole group."""
+        """Groups of four inputs per iteration of the widening loop; 0 if no group is whole."""
         most = min(self.quads, 4 if self.optimize != "size" else 1)
         return max((n for n in range(1, most + 1) if self.quads % n == 0), default=0)
 
     @property
     def widen_turns(self) -> int:
-        """Turns of the widening loop."""
+        """Iterations of the widening loop."""
         return self.quads // self.widen_unrolled if self.quads else 0
 
     def packed(self, weights: Array) -> Array:

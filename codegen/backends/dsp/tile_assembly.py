@@ -23,7 +23,7 @@ class TileParameters(Parameters):
     """Variables of `backends/dsp/tile.j2`: the function that computes a tile's channels.
 
     The function gets the sizes of weights and patch as pointers to their ends, so that layers with
-    different numbers of channels, or of turns of the loop over a sum, share it.
+    different numbers of channels, or of iterations of the loop over a sum, share it.
 
     Attributes:
         pixels: Pixels of the tile.
@@ -176,9 +176,9 @@ class WideningParameters(Parameters):
         parameters: C parameters of the function.
         registers: registers of the addresses of inputs.
         patch: register of the address of the widened inputs.
-        turns: register of the number of turns left.
+        turns: register of the number of iterations left.
         lines: instructions of the function.
-        turn: inputs of a pixel in a turn of the loop; 0 without a loop.
+        turn: inputs of a pixel in an iteration of the loop; 0 without a loop.
         tail: inputs of a pixel after the loop.
         count: C expression of the number of inputs of a pixel.
     """
@@ -227,7 +227,7 @@ def widening(tile: DspTile) -> InnerFunction:
 
 
 def _turns(pixels: int) -> str:
-    """Return the register of the turns left while `pixels` pixels are widened."""
+    """Return the register of the iterations left while `pixels` pixels are widened."""
     return "r12" if pixels == 3 else f"r{pixels + 1}"
 
 

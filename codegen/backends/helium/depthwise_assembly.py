@@ -60,7 +60,7 @@ def sums_assembly(p: Patches) -> HeliumAssembly:
     asm.note(f"q7: addresses of the 4 words of a patch, minus {step}; r3: weights; r5: their end")
     asm.note("r7: sums; r11: bytes from a channel's last patch to the first one of the next")
     if p.turns:
-        asm.note("r1: turns of the loop over patches; r9: turns left")
+        asm.note("r1: iterations of the loop over patches; r9: iterations left")
     asm(f"adds r0, #{_TURNS}", "ldm r0, {r1-r4, r7, r11}", f"movs r5, #{4 * p.record}")
     asm("mla r5, r4, r5, r3", "movs r4, #0", "vidup.u32 q7, r4, #8", "vshl.i32 q7, q7, #3")
     asm(f"subs r2, #{step}", "vadd.i32 q7, q7, r2")

@@ -44,7 +44,7 @@ class StripSumsParameters(Parameters):
         body: the assembly.
         starts: for each output of a patch the offset of its shifted weights, in bytes.
         record: words of a channel's weights.
-        unrolled: patches in a turn of the loop.
+        unrolled: patches in an iteration of the loop.
         left: patches after the loop.
         outputs: outputs of a patch.
         step: bytes of the strip from one patch to the next.
@@ -63,7 +63,7 @@ class StripSumsParameters(Parameters):
 
 @dataclass(frozen=True)
 class StripPart:
-    """Channels that are stored together, in plain C.
+    """A group of channels that the plain C form stores together.
 
     Attributes:
         first: its first channel.
@@ -148,14 +148,14 @@ def sums_function(p: Patches) -> InnerFunction:
 
 
 def _order(p: Patches) -> str:
-    """Return what the numbers in the name of the function for sums mean."""
+    """Return sentences that explain the numbers in the function's name."""
     rows = f"{p.advance} row{'s' if p.advance > 1 else ''}"
     apart = f"Patches are {rows} of the strip apart (a{p.advance})."
     if not p.turns:
         return f"{apart} A channel has {p.left} (left{p.left}), without a loop (once)."
     verb = "is" if p.left == 1 else "are"
     after = f" After it, {p.left} {verb} left (left{p.left})." if p.left else ""
-    return f"{apart} A turn of the loop over patches computes {p.unrolled}.{after}"
+    return f"{apart} An iteration of the loop over patches computes {p.unrolled}.{after}"
 
 
 def outputs_function(p: Patches, scaling: HeliumScaling, lanes: int) -> InnerFunction:

@@ -51,12 +51,12 @@ class Patches:
 
     @property
     def unrolled(self) -> int:
-        """Patches in a turn of the loop over patches."""
+        """Patches in an iteration of the loop over patches."""
         return len(ACCUMULATORS) // self.outputs
 
     @property
     def turns(self) -> int:
-        """Turns of the loop over patches; 0 if there is no loop."""
+        """Iterations of the loop over patches; 0 if there is no loop."""
         return self.patches // self.unrolled
 
     @property
