@@ -110,9 +110,9 @@ class Plan:
         return tuple(sorted(here, key=lambda p: (p.offset, p.start, p.name)))
 
     def step_name(self, step: int) -> str:
-        """Return the name of a step for messages: its index, and its own name if it has one."""
+        """Return the name of a step for messages, or its number if it has none."""
         name = self.steps[step] if step < len(self.steps) else ""
-        return f"step {step} ({name})" if name else f"step {step}"
+        return name or f"slot {step}"
 
     def to_dict(self) -> dict[str, object]:
         """Return the plan as a dictionary for JSON."""

@@ -377,7 +377,7 @@ def test_table_and_json_of_a_plan() -> None:
         "memory  buffer  offset   size    end  steps",
         "sram    image        0  1,024  1,024    0-1",
         "sram    conv     1,024    512  1,536    1-1",
-        "sram: 1,536 bytes, lower bound 1,536, optimal, peak at step 1 (conv_1)",
+        "sram: 1,536 bytes, lower bound 1,536, optimal, peak at conv_1",
     ]
     data = json.loads(json.dumps(result.to_dict()))
     assert data["map"][1] == {

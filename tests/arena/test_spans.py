@@ -92,7 +92,7 @@ def test_validator_rejects_a_diagonal_that_is_one_granule_too_close(
     placements = (
         replace(p, offset=move(p.offset)) if p.name == name else p for p in legal.placements
     )
-    with pytest.raises(GraphError, match=r"'x' .* and 'y' .* share bytes .* at step 100"):
+    with pytest.raises(GraphError, match=r"'x' .* and 'y' .* share bytes .* at slot 100"):
         validate(problem, replace(legal, placements=tuple(placements)))
 
 
