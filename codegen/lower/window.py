@@ -71,7 +71,7 @@ class Window:
 
     @property
     def end(self) -> Pair:
-        """Rows and columns from the window's first tap to just after its last tap and dilation."""
+        """Upper bounds of loops over the taps that step by the dilation."""
         return self.kernel[0] * self.dilation[0], self.kernel[1] * self.dilation[1]
 
     @property

@@ -26,7 +26,7 @@ class NonInt8Cost:
         macs: their share of the network's multiply-accumulates, 0 to 1.
         arena_bytes: size of the arena, with portable C for the host.
         arena_bytes_int8: size of the arena with these layers in int8; None if int8 is impossible.
-        brought_db: rise of the outputs' signal-to-quantization-noise ratio in dB; None if int8 is
+        gain_db: rise of the outputs' signal-to-quantization-noise ratio in dB; None if int8 is
             impossible.
     """
 
@@ -35,7 +35,7 @@ class NonInt8Cost:
     macs: float
     arena_bytes: int
     arena_bytes_int8: int | None = None
-    brought_db: float | None = None
+    gain_db: float | None = None
 
     def __str__(self) -> str:
         layers, have, bring = (
@@ -45,14 +45,14 @@ class NonInt8Cost:
             f"{self.layers} {layers} of {self.dtype} with {self.macs:.0%} of the "
             "multiply-accumulates"
         )
-        if self.arena_bytes_int8 is None or self.brought_db is None:
+        if self.arena_bytes_int8 is None or self.gain_db is None:
             return (
                 f"{what} {have} no int8 kernel; the arena takes {self.arena_bytes} bytes (portable "
                 "C)"
             )
         more = self.arena_bytes - self.arena_bytes_int8
         return (
-            f"{what} {bring} {self.brought_db:+.1f} dB for {more:+} bytes of arena "
+            f"{what} {bring} {self.gain_db:+.1f} dB for {more:+} bytes of arena "
             f"({self.arena_bytes} instead of {self.arena_bytes_int8}, portable C)"
         )
 

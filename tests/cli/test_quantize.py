@@ -156,7 +156,7 @@ def test_layers_without_an_int8_form_can_stay_float(smelt: Smelt) -> None:
     assert (layer["dtype"], layer["chosen"]) == ("float32", False)
     assert layer["op"] == "Binary(pow)"
     (cost,) = ran.json["costs"]
-    assert (cost["dtype"], cost["layers"], cost["brought_db"]) == ("float32", 1, None)
+    assert (cost["dtype"], cost["layers"], cost["gain_db"]) == ("float32", 1, None)
     assert cost["arena_bytes"] >= 2 * 4 * 4 * 8
     page = Path("net.html").read_text(encoding="utf-8")
     assert cost["text"] in page
@@ -182,7 +182,7 @@ def test_16_bit_layers_are_reported(smelt: Smelt) -> None:
     assert cost["arena_bytes"] > cost["arena_bytes_int8"]
     assert 0 < cost["macs"] <= 1
     *_, before, after = ran.json["steps"]
-    assert (after["name"], after["sqnr_db"] - before["sqnr_db"]) == ("int16", cost["brought_db"])
+    assert (after["name"], after["sqnr_db"] - before["sqnr_db"]) == ("int16", cost["gain_db"])
     types = {layer["name"]: layer["type"] for layer in ran.json["layers"]}
     assert {types[name] for name in layers} == {"i16"}
     assert {value["type"] for value in ran.json["inputs"] + ran.json["outputs"]} == {"int8"}

@@ -69,11 +69,11 @@ def test_the_cost_of_an_int16_layer_is_reported() -> None:
     graph, make = network_with_outlier(100.0)
     found = quantize(graph, make.samples(64), _RECIPE, _INT16, measure=False)
     (cost,) = non_int8_costs(found)
-    assert cost.brought_db is not None
+    assert cost.gain_db is not None
     assert (cost.layers, cost.macs) == (2, 0.5)
     # A layer's input and output of 24 elements each; buffers begin at multiples of 16 bytes.
     assert (cost.arena_bytes_int8, cost.arena_bytes) == (2 * 32, 2 * 48)
-    assert cost.brought_db == found.steps[-1].sqnr - found.steps[-2].sqnr > 10.0
+    assert cost.gain_db == found.steps[-1].sqnr - found.steps[-2].sqnr > 10.0
     assert "2 layers of int16 with 50% of the multiply-accumulates" in str(cost)
 
 

@@ -45,7 +45,7 @@ def test_the_layers_around_an_outlier_become_float() -> None:
     # Two tensors of 24 floats instead of 24 bytes; buffers begin at multiples of 16 bytes.
     assert cost.arena_bytes_int8 == 2 * 32
     assert cost.arena_bytes == 2 * 96
-    assert cost.brought_db == found.steps[-1].sqnr - plain.sqnr > 10.0
+    assert cost.gain_db == found.steps[-1].sqnr - plain.sqnr > 10.0
     assert str(cost).startswith("2 layers of float32 with 50% of the multiply-accumulates bring +")
 
 

@@ -28,9 +28,9 @@ from tests.support.sanitized import run_sanitized
 
 VECTOR = TensorType((4,), DType.FLOAT32)
 NUMBER = TensorType((), DType.INT64)
-TRUTH = TensorType((), DType.BOOL)
+CONDITION = TensorType((), DType.BOOL)
 FEW = (-1, 0, 1, 2, 3, 5)
-"""Numbers in random samples: loops that run as often as an input says read them."""
+"""Values of integer inputs in random samples; some loops use them as number of iterations."""
 
 
 # --- random graphs ---------------------------------------------------------------------------
@@ -44,7 +44,7 @@ class Builder:
         rng: the source of all random choices.
         depth: how many levels of branches and loops the graph may still contain.
         vectors: values of type `VECTOR` that later nodes can read.
-        truths: values of type `TRUTH` that later nodes can read.
+        conditions: values of type `CONDITION` that later nodes can read.
         numbers: values of type `NUMBER` that later nodes can read.
         inputs: the inputs of the graph.
         nodes: the nodes so far.
@@ -54,7 +54,7 @@ class Builder:
     rng: np.random.Generator
     depth: int
     vectors: list[Value] = field(default_factory=list[Value])
-    truths: list[Value] = field(default_factory=list[Value])
+    conditions: list[Value] = field(default_factory=list[Value])
     numbers: list[Value] = field(default_factory=list[Value])
     inputs: list[Value] = field(default_factory=list[Value])
     nodes: list[Node] = field(default_factory=list[Node])
@@ -71,7 +71,7 @@ class Builder:
         return value
 
     def record(self, value: Value) -> None:
-        kinds = {VECTOR: self.vectors, TRUTH: self.truths, NUMBER: self.numbers}
+        kinds = {VECTOR: self.vectors, CONDITION: self.conditions, NUMBER: self.numbers}
         if value.type in kinds:
             kinds[value.type].append(value)
 
@@ -93,10 +93,10 @@ class Builder:
             return Value.constant(self.name(), data)
         return self.pick(self.vectors)
 
-    def truth(self) -> Value:
-        if not self.truths or self.rng.random() < 0.1:
+    def condition(self) -> Value:
+        if not self.conditions or self.rng.random() < 0.1:
             return Value.constant(self.name(), np.array(self.rng.random() < 0.5))
-        return self.pick(self.truths)
+        return self.pick(self.conditions)
 
     def add_random_node(self) -> None:
         kinds = ["unary", "binary", "reshape"]
@@ -117,10 +117,10 @@ class Builder:
 
     def _if(self) -> None:
         count, taken = self.rng.integers(1, 4), self.rng.integers(1, 4)
-        types = [TRUTH, *[VECTOR] * taken]
+        types = [CONDITION, *[VECTOR] * taken]
         graphs = [random_subgraph(self, types, [VECTOR] * count) for _ in range(2)]
-        operands = [self.truth(), *(self.vector() for _ in range(taken))]
-        self.apply(If(*graphs), self.truth(), *operands)
+        operands = [self.condition(), *(self.vector() for _ in range(taken))]
+        self.apply(If(*graphs), self.condition(), *operands)
 
     def _loop(self) -> None:
         carried, scanned, fixed = (int(self.rng.integers(n)) for n in (4, 3, 3))
@@ -131,16 +131,16 @@ class Builder:
         stacks = self._orders(int(self.rng.integers(3)) if bounded and not stops else 0)
         if not carried and not stacks:
             carried = 1
-        types = [NUMBER, *[VECTOR] * (carried + len(scans) + fixed), TRUTH]
-        results = [*[TRUTH] * stops, *[VECTOR] * (carried + len(stacks))]
+        types = [NUMBER, *[VECTOR] * (carried + len(scans) + fixed), CONDITION]
+        results = [*[CONDITION] * stops, *[VECTOR] * (carried + len(stacks))]
         body = random_subgraph(self, types, results)
         limit = None if bounded else self.pick(self.numbers)
-        start = self.truth() if self.rng.random() < 0.3 and not stacks else None
+        start = self.condition() if self.rng.random() < 0.3 and not stacks else None
         operands = [self.vector() for _ in range(carried)]
         operands += [self._table(turns or 0) for _ in scans]
         operands += [self.vector() for _ in range(fixed)]
         op = Loop(body, carried, turns, stops, scans, stacks)
-        outputs = self.apply(op, limit, start, *operands, self.truth())
+        outputs = self.apply(op, limit, start, *operands, self.condition())
         for value in outputs[carried:]:
             if turns:
                 (flat,) = self.apply(Reshape((turns * 4,)), value)
@@ -148,13 +148,14 @@ class Builder:
 
     def _while(self) -> None:
         """Add a loop of at most three turns: each shifts three conditions and appends a false."""
-        types = [*[TRUTH] * 3, VECTOR, VECTOR]
-        condition, body = random_subgraph(self, types, [TRUTH]), random_subgraph(self, types, types)
+        types = [*[CONDITION] * 3, VECTOR, VECTOR]
+        condition = random_subgraph(self, types, [CONDITION])
+        body = random_subgraph(self, types, types)
         never = Value.constant("never", np.array(False))
         up = body.inputs[1], body.inputs[2], never
         body = replace(body, outputs=(*up, *body.outputs[3:]))
         condition = replace(condition, outputs=condition.inputs[:1])
-        operands = *(self.truth() for _ in range(3)), self.vector(), self.vector()
+        operands = *(self.condition() for _ in range(3)), self.vector(), self.vector()
         self.apply(While(condition, body), *operands)
 
     def _orders(self, count: int) -> tuple[Order, ...]:
@@ -186,13 +187,13 @@ def random_subgraph(
         builder.add_input(type_)
     for _ in range(int(outer.rng.integers(4))):
         builder.add_random_node()
-    outputs = tuple(builder.truth() if t == TRUTH else builder.vector() for t in results)
+    outputs = tuple(builder.condition() if t == CONDITION else builder.vector() for t in results)
     return Graph(f"inside{outer.names}", tuple(builder.inputs), outputs, tuple(builder.nodes))
 
 
 def random_graph(seed: int) -> Graph:
     builder = Builder(np.random.default_rng(seed), OUTERMOST)
-    for type_ in (VECTOR, VECTOR, TRUTH, TRUTH, NUMBER, NUMBER):
+    for type_ in (VECTOR, VECTOR, CONDITION, CONDITION, NUMBER, NUMBER):
         builder.add_input(type_)
     while not any(node.op.subgraphs for node in builder.nodes):
         for _ in range(4):
@@ -391,7 +392,7 @@ def test_a_while_loop_breaks_when_its_condition_is_false() -> None:
 
 
 def test_steps_inside_control_flow_are_not_compared() -> None:
-    """Such a step runs any number of times: the results of the branch or loop are compared."""
+    """Such a step may run any number of times: only the branch or loop's result is compared."""
     graph = random_graph(7)
     artifact = compile_graph(graph)
     assert any(step.inside is not None for step in artifact.schedule.steps)

@@ -28,7 +28,13 @@ _UNROLLED = 16
 """Windows of up to this many taps are fully unrolled; larger ones have a loop over rows."""
 
 _PIXELS = 6
+"""Most pixels of a block without vectors, since the code of each pixel is written out."""
+
 _REGISTERS = 31
+"""Registers for a block's sums, a row of its weights and an input.
+
+A Cortex-M4 has 32 for floats; the last one holds the product that is added to a sum.
+"""
 
 
 @dataclass(frozen=True)
@@ -290,7 +296,8 @@ def _looped(window: Window) -> bool:
 def _other_output(frame: Frame, number: int, *, whole: bool) -> str:
     """Return the C address of a block's output pixel `number`.
 
-    Past the end of a row, that is the address of the first pixel, which is stored last.
+    For a pixel beyond the end of the row, return the address of the block's first pixel, whose
+    result is stored last and overwrites it.
     """
     found = f"output + {frame.target.offset('y', f'(x + {number})')}"
     return found if whole else f"x + {number} < {frame.width} ? {found} : first"

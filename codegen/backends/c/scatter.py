@@ -95,7 +95,7 @@ class CircularAxis:
     Attributes:
         size: size of the axis.
         count: length of a run along the axis.
-        last: runs that begin before this index are in one piece.
+        last: runs that begin up to this index are in one piece.
         bytes: bytes of one position along the axis.
     """
 
@@ -118,7 +118,7 @@ class TensorScatterParameters(Parameters):
         rows: runs of a batch entry.
         inner: elements of one position along the axis.
         run: elements of a run.
-        row: elements of the axis into which a run is written.
+        row: elements from one row of the tensor to the next.
         copied: bytes of a run; None if the axis is circular.
         circle: the axis if it is circular, else None.
     """
@@ -227,9 +227,10 @@ def _operands(node: Node) -> tuple[Operand, ...]:
 
 
 def _in_place(node: Node) -> tuple[tuple[int, int], ...]:
-    """Return `KernelCall.in_place`: the output may overwrite the data.
+    """Return `KernelCall.in_place`.
 
-    It may not if another operand has as many bytes as the data: it may be a view of the data.
+    The output may overwrite the data, unless another operand has as many bytes and may therefore be
+    a view of the data.
     """
     bytes_ = node.input(0).type.bytes
     if any(v is not None and v.type.bytes == bytes_ for v in node.inputs[1:]):

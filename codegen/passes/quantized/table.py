@@ -16,16 +16,17 @@ _LARGEST = 64
 
 
 def tabulate(values: StoredValues, value: Value, quant: Quant, limits: Limits) -> Value | None:
-    """Return the int8 integers that store a real value as a table lookup, or None.
+    """Return a table lookup that computes the stored int8 integers of `value`.
 
     A table works if elementwise operators compute the value from one dequantized int8 tensor and
-    one-element constants. The operators' references compute the table.
+    one-element constants. The operators' references compute the table. None if there is no such
+    table.
 
     Args:
         values: The known values.
         value: A float32 value.
         quant: The quantization of the result.
-        limits: Smallest and largest real number.
+        limits: The range to which the real result is clamped.
     """
     region = _region(values, value)
     if region is None:
@@ -62,7 +63,10 @@ def _operand(
 
 
 def _region(values: StoredValues, value: Value) -> tuple[Value, list[Node]] | None:
-    """Return the one source tensor of a value, and the operators between in order, or None."""
+    """Return the only tensor that `value` is computed from, and the nodes between them.
+
+    The nodes are in execution order. None if there is not exactly one such tensor.
+    """
     sources: dict[Value, None] = {}
     nodes: dict[Node, None] = {}
 

@@ -174,12 +174,12 @@ class Pool2D(Op):
         return self.kind == "sum"
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
-        """Return that each channel keeps its factor, as channels are pooled separately."""
+        """Return the rule: a channel's factor moves through, as channels are pooled separately."""
         return (Homogeneity(in_place(node)),) if self.activation.is_homogeneous else ()
 
     @override
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
-        """Return whether windows are one element high, or wide, along the axis of rows."""
+        """Return whether each output row depends on the input row of the same index alone."""
         return is_pointwise(axes[0], self.window, self.stride, self.padding)
 
     @override
