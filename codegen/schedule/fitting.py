@@ -20,6 +20,8 @@ Scheduling = Callable[[Partitioner, Sequence[Turns]], Schedule]
 _MOST_PLANS = 12
 """How many times segments are searched for and planned until they fit into a limit."""
 
+_OTHERS = "others are used that"
+
 _STEPS = 64
 """A limit that no segments fit into grows by this fraction of itself."""
 
@@ -49,18 +51,22 @@ class Fitting:
         cycles = [step.cycles for step in self.schedule.calls]
         return None if None in cycles else sum(filter(None, cycles))
 
+    @property
+    def constants(self) -> int:
+        """The bytes of all constants."""
+        return sum(array.nbytes for array in self.schedule.constants.values())
+
     def notes(self) -> Iterator[str]:
         """Yield what it costs that the preferred kernels do not fit."""
         if self.preferred is not None:
             ours, theirs = self.cycles, self.preferred.cycles
             more = ours / theirs - 1 if ours and theirs else 0
-            cost = f": an estimated {more:.1%} more cycles" if more >= 0.001 else ""
+            costs = [f"an estimated {more:.1%} more cycles"] if more >= 0.001 else []
+            copied = self.constants - self.preferred.constants
+            costs += [f"{copied:,} more bytes of constants"] if copied > 0 else []
+            cost = f": {' and '.join(costs)}" if costs else ""
             banded = sum(step.bands is not None for step in self.schedule.calls)
-            way = (
-                f"{banded} layers are computed in bands of rows, which"
-                if banded
-                else "others are used that"
-            )
+            way = f"{banded} layers are computed a few rows at a time, which" if banded else _OTHERS
             yield (
                 f"the preferred kernels need an arena of {self.preferred.bytes:,} bytes; {way} "
                 f"need {self.bytes:,}{cost}"

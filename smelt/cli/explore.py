@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +42,6 @@ def explore(
         write_files({svg: show.drawing(found).encode()})
         say(console, f"wrote {svg}")
     if json_:
-        print_json(show.table(found).records())
+        print_json([asdict(point) for point in found])
     else:
         show.table(found).print(Console())

@@ -124,7 +124,7 @@ MaxRamOption = Annotated[
     typer.Option(
         "--max-ram",
         help="Bytes that arena and states may take, as 20000 or 32K: choose the fastest way that "
-        "fits, in bands of rows if need be.",
+        "fits, a few rows at a time if need be.",
     ),
 ]
 MaxArena = Annotated[

@@ -12,6 +12,7 @@ import pytest
 from jinja2 import nodes
 
 from smelt.boards.skeleton import SkeletonParameters
+from smelt.cli.show.explore import DrawingParameters
 from smelt.cli.show.profile import ProfileParameters
 from smelt.cli.show.quantize import QuantizeParameters
 from smelt.cli.show.verify import VerifyParameters
@@ -57,6 +58,7 @@ GIVEN: dict[str, tuple[type[Parameters], ...]] = {
     "emit/network/": (NetworkParameters,),
     "emit/project/": (ProjectParameters,),
     "emit/project/devices.": (DevicesParameters,),
+    "report/explore.": (DrawingParameters,),
     "report/profile.": (ProfileParameters,),
     "report/quantize.": (QuantizeParameters,),
     "report/verify.": (VerifyParameters,),

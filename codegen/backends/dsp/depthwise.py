@@ -148,7 +148,7 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
         return KernelCall(
             template="backends/dsp/depthwise.j2",
             stem=f"depthwise_{w.kernel[0]}x{w.kernel[1]}",
-            details={"rows": "row" if output.shape[1] == 1 else "", **found.scaling.details},
+            details={"rows": "row" if output.shape[1] == 1 else "rows", **found.scaling.details},
             parameters=_parameters(node, plan),
             operands=(
                 Input(0, "input"),
