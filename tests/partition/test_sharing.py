@@ -134,10 +134,12 @@ def test_the_choice_says_what_sharing_costs() -> None:
     assert (
         reasons[::2]
         == [
-            "Nothing else serves it. Shares its code with 1 other, at an estimated 0.4% more instructions."
+            "Nothing else serves it. Shares its code with 1 other, "
+            "at an estimated 0.4% more instructions."
         ]
         * 2
     )
     assert reasons[1] == (
-        "Nothing else serves it. Code shared with others would take an estimated 3.0% more instructions."
+        "Nothing else serves it. "
+        "Code shared with others would take an estimated 3.0% more instructions."
     )
