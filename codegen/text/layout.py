@@ -137,10 +137,10 @@ def _broken(code: str, pad: str, inner: str | None = None) -> list[str]:
         return [f"{pad}{array['element']} {name}", *_broken(size, inner)]
     if declared := _DECLARED.match(code):
         return [pad + declared["type"], inner + declared["name"]]
-    groups = (group for group in _groups(code) if _may_break(code, group[0]))
-    begin, end = max(groups, key=lambda g: g[1] - g[0], default=(0, 0))
-    if end - begin < _SHORT or len(pad) + begin >= COLUMNS:
+    group = _group_to_break(code, pad)
+    if group is None:
         return _at_operators(code, pad, inner)
+    begin, end = group
     while len(inner) + len(code) - begin - 1 > COLUMNS and (call := _only_call(code, begin, end)):
         begin, end = call
     head, body, tail = code[: begin + 1], code[begin + 1 : end], code[end:]
@@ -154,6 +154,13 @@ def _broken(code: str, pad: str, inner: str | None = None) -> list[str]:
         return [pad + head, *_at_operators(body + tail, inner, inner)]
     items[-1] += tail
     return [pad + head, *(line for row in _filled(items, inner) for line in _broken(row, inner))]
+
+
+def _group_to_break(code: str, pad: str) -> tuple[int, int] | None:
+    """Return the longest brackets that a line may be broken in, or None if that is no use."""
+    groups = (group for group in _groups(code) if _may_break(code, group[0]))
+    begin, end = max(groups, key=lambda g: g[1] - g[0], default=(0, 0))
+    return None if end - begin < _SHORT or len(pad) + begin >= COLUMNS else (begin, end)
 
 
 def _only_call(code: str, begin: int, end: int) -> tuple[int, int] | None:
@@ -198,7 +205,7 @@ def _at_operators(code: str, pad: str, inner: str) -> list[str]:
     if at is not None:
         first, rest = _parted(code, *at)
         return [pad + first, *_at_operators(rest, inner, inner)]
-    if any(end - begin >= _SHORT and _may_break(code, begin) for begin, end in _groups(code)):
+    if _group_to_break(code, pad) is not None:
         return _broken(code, pad, inner)
     at = _last_operator(code, pad, 1)
     if at is None:

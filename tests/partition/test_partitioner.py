@@ -158,6 +158,7 @@ def test_layers_that_a_backend_refuses_go_to_the_fallback() -> None:
     assert why["Softmax"] == "backend 'toy' has no kernel for Softmax on host."
 
 
+@pytest.mark.usefixtures("whole_tensors")
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize("optimize", get_args(Optimize))
 def test_the_reason_names_the_option_that_selects_a_faster_candidate(optimize: Optimize) -> None:
