@@ -175,7 +175,7 @@ class _Writer:
                 i, inner = phase.counter, pad + _INDENT
                 up = f"{i} = 0; {i} < {phase.turns}; ++{i}"
                 down = f"{i} = {phase.turns - 1}; {i} >= 0; --{i}"
-                lines.append(f"{pad}for (int32_t {down if phase.reverse else up}) {{")
+                lines.append(f"{pad}for (int32_t {down if segment.reverse else up}) {{")
             for action in phase.actions:
                 lines += self._band_action(action, inner)
             if phase.turns > 1:

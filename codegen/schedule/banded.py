@@ -89,7 +89,7 @@ class SegmentLinearizer:
         scratch = self._scratch()
         phases = tuple(self._phase(turns, seen, scratch) for turns in self._turns.phases())
         layers = tuple(self._layer(node, phases, seen) for node in segment.nodes)
-        return BandedSegment(layers, phases)
+        return BandedSegment(layers, phases, segment.axis, segment.reverse)
 
     # --- lifetimes -------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class SegmentLinearizer:
                 actions.append(Shift(str(seen[value].place), *ends, kept))
             if node in layers:
                 actions.append(self._call(layers[node], turns, seen, scratch))
-        return Phase(_COUNTER, len(turns), segment.reverse, tuple(actions))
+        return Phase(_COUNTER, len(turns), tuple(actions))
 
     def _call(
         self,
@@ -206,7 +206,6 @@ class SegmentLinearizer:
             result=self._places.target(views[node.output], node.output.type),
             bytes=len(layer.made) * self._turns.segment.row_bytes(node.output),
             slots=tuple(self._slots[turn][node] for turn in turns),
-            reverse=self._turns.segment.reverse,
         )
 
     def _views(self, layer: LayerTurn, turns: range, seen: ValueViews) -> ValueViews:

@@ -20,8 +20,6 @@ Scheduling = Callable[[Partitioner, Sequence[Turns]], Schedule]
 _MOST_PLANS = 12
 """How many times segments are searched for and planned until they fit into a limit."""
 
-_OTHERS = "others are used that"
-
 _STEPS = 64
 """A limit that no segments fit into grows by this fraction of itself."""
 
@@ -66,11 +64,16 @@ class Fitting:
             costs += [f"{copied:,} more bytes of constants"] if copied > 0 else []
             cost = f": {' and '.join(costs)}" if costs else ""
             banded = sum(step.bands is not None for step in self.schedule.calls)
-            way = f"{banded} layers are computed a few rows at a time, which" if banded else _OTHERS
+            rows = f", and {banded} layers computed a few rows at a time" if banded else ""
             yield (
-                f"the preferred kernels need an arena of {self.preferred.bytes:,} bytes; {way} "
-                f"need {self.bytes:,}{cost}"
+                f"the preferred kernels need an arena of {self.preferred.bytes:,} bytes; others"
+                f"{rows} need {self.bytes:,}{cost}"
             )
+
+    def faster_than(self, other: Fitting) -> bool:
+        """Return whether both have estimates and this one takes fewer cycles."""
+        ours, theirs = self.cycles, other.cycles
+        return ours is not None and theirs is not None and ours < theirs
 
     def highest(self, slots: range) -> int:
         """Return the end of the highest buffer that is live in some slots, in bytes."""
@@ -79,13 +82,6 @@ class Fitting:
             for placed in self.plan.placements
             if placed.memory == ARENA and placed.start < slots.stop and slots.start < placed.end
         )
-
-    def better_than(self, other: Fitting, limit: int) -> bool:
-        """Return whether this fits and the other does not, or is faster, or is smaller."""
-        return self._rank(limit) < other._rank(limit)
-
-    def _rank(self, limit: int) -> tuple[int, int, int]:
-        return max(self.bytes - limit, 0), self.cycles or 0, self.bytes
 
 
 def kernels_that_fit(
@@ -117,17 +113,26 @@ def kernels_for_smallest_arena(
 def _within(
     scheduled: Scheduling, partitioner: Partitioner, search: SegmentSearch | None, limit: int
 ) -> Fitting:
-    """Return kernels, in segments if need be, that fit into `limit` bytes or the smallest arena."""
+    """Return kernels, in segments if need be, that fit into `limit` bytes or the smallest arena.
+
+    If whole tensors fit too, the result is what takes fewer cycles. The search may find nothing for
+    a limit although it does for a smaller one: then limits from the smallest on are tried.
+    """
     whole = _kernels_within(scheduled, partitioner, limit)
     if search is None:
         return whole
-    limit = max(limit, search.smallest())
-    banded: Fitting | None = None
-    while limit < whole.bytes and banded is None:
+    if limit >= search.smallest():
         banded = _segments_within(scheduled, partitioner, search, limit)
-        limit += max(limit // _STEPS, 1)
-    if banded is not None and banded.better_than(whole, limit):
-        return banded
+        if whole.bytes <= limit:
+            return whole if banded is None or not banded.faster_than(whole) else banded
+        if banded is not None:
+            return banded
+    budget = search.smallest()
+    while budget < whole.bytes:
+        banded = _segments_within(scheduled, partitioner, search, budget)
+        if banded is not None:
+            return banded
+        budget += max(budget // _STEPS, 1)
     return whole
 
 

@@ -2,8 +2,8 @@
 
 Each byte of memory holds a label: the tensor and the byte of it that was written there last. A call
 must find the labels that the operator needs, with the padding that its node has; then its scratch
-and its results overwrite labels. This shares no code with the computation of bands or the planner:
-rows are counted as they are made, and what a row needs follows from the operator's window.
+and its results overwrite labels. Neither the computation of bands nor the planner is used: rows are
+counted as they are made, and which rows they need follows from the operator's window.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from smelt.codegen.schedule.steps import (
     Move,
     Shift,
 )
-from smelt.codegen.segments.bands import operands_with_rows, rows_axis
+from smelt.codegen.segments.bands import operands_with_rows
 from smelt.errors import GraphError
 from smelt.ir import Array, Graph, Node, Value
 
@@ -112,21 +112,21 @@ class _Replay:
                         moved = self._bytes(action.buffer, action.source, action.bytes).copy()
                         self._bytes(action.buffer, action.target, action.bytes)[:] = moved
                     else:
-                        counter = phase.turns - 1 - turn if phase.reverse else turn
-                        self._band_call(nodes[action.step], action, counter)
+                        counter = phase.turns - 1 - turn if segment.reverse else turn
+                        self._band_call(nodes[action.step], action, segment, counter)
         for node in nodes.values():
-            height = node.output.type.shape[rows_axis(node)]
+            height = node.output.type.shape[segment.axis]
             made = self._made.get(node, 0)
             if made != height:
                 raise GraphError(f"{node.name} has {made} of {height} rows")
 
-    def _band_call(self, node: Node, call: BandCall, counter: int) -> None:
-        axis, band_node = rows_axis(node), call.node
+    def _band_call(self, node: Node, call: BandCall, segment: BandedSegment, counter: int) -> None:
+        axis, band_node = segment.axis, call.node
         height, made = node.output.type.shape[axis], band_node.output.type.shape[axis]
         done = self._made.get(node, 0)
         self._made[node] = done + made
         window, own = node.op.row_window(node, axis), band_node.op.row_window(band_node, axis)
-        first = height - done - made if call.reverse else done
+        first = height - done - made if segment.reverse else done
         if window is None or own is None or first < 0:
             raise GraphError(f"{node.name} makes {done + made} of {height} rows")
         parts = {v: (0, v.type.bytes) for v in node.inputs if v is not None}

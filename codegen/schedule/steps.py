@@ -295,7 +295,6 @@ class BandCall:
         arguments: The arguments of the function.
         result: The rows that the call makes, and their size in bytes.
         slots: The slot of time of each turn.
-        reverse: Whether the calls of a layer make its last rows first.
     """
 
     step: int
@@ -306,7 +305,6 @@ class BandCall:
     result: InBuffer
     bytes: int
     slots: tuple[int, ...]
-    reverse: bool
 
 
 @dataclass(frozen=True)
@@ -324,15 +322,14 @@ class Phase:
     """Consecutive turns of a segment that execute the same calls.
 
     Attributes:
-        counter: The C variable that counts the turns, from 0 upwards or down to 0.
+        counter: The C variable that counts the turns: upwards from 0 or, if the segment makes its
+            last rows first, downwards to 0.
         turns: The number of turns.
-        reverse: Whether the turns are counted downwards, because the last rows are made first.
         actions: The actions of each turn, in order.
     """
 
     counter: str
     turns: int
-    reverse: bool
     actions: tuple[BandCall | Shift, ...]
 
 
@@ -343,10 +340,14 @@ class BandedSegment:
     Attributes:
         layers: The steps of the layers.
         phases: The turns in order.
+        axis: The axis of the rows.
+        reverse: Whether the last rows are made first.
     """
 
     layers: tuple[Call, ...]
     phases: tuple[Phase, ...]
+    axis: int
+    reverse: bool
 
     @property
     def slots(self) -> range:

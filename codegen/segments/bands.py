@@ -2,8 +2,8 @@
 
 In turn `t`, a node makes the rows from `t * made - lag` to `(t + 1) * made - lag - 1` of its
 result, as far as they exist. `made` follows from the strides: a node with stride 2 needs twice as
-many rows of its operand as it makes. `lag` is the smallest one with which all operands are
-there: their last rows wait for the next turn. Nothing is computed twice.
+many rows of its operand as it makes. `lag` is how many rows a node stays behind, so that the rows
+that it reads are made before; it is as small as possible. Nothing is computed twice.
 
 Row `y` of a band is stored at position `y - (t * made - lag - kept)`: first the rows `kept` from
 turns before, then the new ones. So a turn uses the same addresses as the turn before it, after the
@@ -139,6 +139,7 @@ def row_window(node: Node, axis: int) -> RowWindow | None:
         prod(v.type.shape[:axis]) != 1 or not v.type.size for v in operands_with_rows(node, axis)
     ):
         return None
+    # Weights are the same for all rows, whatever their shape is.
     if node.op.weights_rule is None and any(
         _varies(v, axis, len(y.type.shape)) for v in node.inputs
     ):
@@ -222,18 +223,13 @@ def bands_of(segment: RowSegment, rows: int) -> RowBands | None:
                 missing = lags[producer] + window.size - window.stride - window.before
                 late.append(-(-missing // window.stride))
         lags[node] = max(late)
-    kept = {
-        value: max(
-            0,
-            *(
-                lags[reader] * segment.windows[reader].stride + segment.windows[reader].before
-                for reader in segment.readers[value]
-            ),
+    kept: dict[Value, int] = {}
+    for value in segment.banded:
+        oldest = max(
+            lags[reader] * segment.windows[reader].stride + segment.windows[reader].before
+            for reader in segment.readers[value]
         )
-        - lags[segment.producers[value]]
-        for value in segment.banded
-    }
-    kept = {value: max(0, rows) for value, rows in kept.items()}
+        kept[value] = max(0, oldest - lags[segment.producers[value]])
     turns = max(-(-(segment.height(n.output) + lags[n]) // made[n]) for n in segment.nodes)
     bands = RowBands(segment, made, lags, kept, turns)
     return bands if _reads_something(bands) else None

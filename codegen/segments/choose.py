@@ -16,7 +16,8 @@ from functools import cached_property
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes.loops import root_of
 from smelt.codegen.segments.bands import BandNodes, RowBands, RowSegment, bands_of, segment_of
-from smelt.codegen.segments.turns import Turns
+from smelt.codegen.segments.live_bytes import SegmentLiveBytes
+from smelt.codegen.segments.parts import GraphPart, Parts
 from smelt.ir import Graph, Node, Value
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -43,88 +44,6 @@ class KernelCost:
 
     scratch: int
     cycles: float
-
-
-@dataclass(frozen=True, eq=False)
-class GraphPart:
-    """Nodes from `start` to `end - 1`, as a whole or as a segment.
-
-    Attributes:
-        start, end: Positions in the graph.
-        peaks: For each node, the largest number of live bytes in one of its calls, without its
-            scratch.
-        calls: For each node, the node that most of its calls compute, and the number of calls.
-        bands: The bands of a segment; None for a single node.
-        moved: Bytes of bands that are moved in an inference.
-        consumed: Whole tensors whose rows may be overwritten once the segment has read them.
-    """
-
-    start: int
-    end: int
-    peaks: tuple[int, ...]
-    calls: tuple[tuple[Node, float], ...]
-    bands: RowBands | None = None
-    moved: int = 0
-    consumed: frozenset[Value] = frozenset()
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A way to compute a graph.
-
-    Attributes:
-        parts: Single nodes and segments, in order.
-        limit: The bytes that each of them stays within.
-        cycles: The estimated cycles of an inference.
-    """
-
-    parts: tuple[GraphPart, ...]
-    limit: int
-    cycles: float
-
-    @property
-    def segments(self) -> tuple[GraphPart, ...]:
-        """The parts that are segments."""
-        return tuple(part for part in self.parts if part.bands is not None)
-
-    def turns(self, nodes: BandNodes, *, moving: bool) -> tuple[Turns, ...]:
-        """Return the turns of the segments.
-
-        A result that grows into the memory of an operand begins a little before the operand if rows
-        are computed from first to last, and ends a little after it in the opposite order. So the
-        tensors of a chain of segments stay in one place if the orders alternate. If `moving`, they
-        are moved between segments instead.
-        """
-        found: list[Turns] = []
-        made: set[Value] = set()
-        for part in self.parts:
-            if part.bands is not None:
-                bands = part.bands
-                if len(found) % 2 and not moving:
-                    last = bands.segment.nodes[-1]
-                    bands = bands_of(bands.segment.mirrored(), bands.made[last]) or bands
-                moved = sorted(part.consumed & made, key=lambda value: value.name) if moving else ()
-                found.append(Turns(bands, nodes, moved))
-                made |= set(bands.segment.producers)
-            else:
-                made.update(part.calls[0][0].outputs)
-        return tuple(found)
-
-    def scratch(self, segments: Sequence[Turns]) -> Mapping[Node, int]:
-        """Return the bytes of scratch that each node may take.
-
-        The nodes are those that are computed as a whole, and those that compute a few rows.
-        """
-        found: dict[Node, int] = {}
-        banded = {turns.segment.nodes[0]: turns.band_nodes() for turns in segments}
-        for part in self.parts:
-            if part.bands is None:
-                found[part.calls[0][0]] = self.limit - part.peaks[0]
-                continue
-            nodes = part.bands.segment.nodes
-            for node, peak in zip(nodes, part.peaks, strict=True):
-                found |= dict.fromkeys(banded[nodes[0]][node], self.limit - peak)
-        return found
 
 
 class SegmentSearch:
@@ -241,7 +160,7 @@ class SegmentSearch:
             for root in self._available(start)
             if self._last[root] >= start and root not in {self._root[v] for v in consumed}
         )
-        live = _LiveBytes(bands, other, consumed)
+        live = SegmentLiveBytes(bands, other, consumed)
         return GraphPart(
             start=start,
             end=end,
@@ -360,68 +279,3 @@ class SegmentSearch:
 def _estimate(node: Node, cycles: int | None) -> float:
     """Return the cycles of a call; without prices, its products and elements."""
     return node.macs + node.outputs[0].type.size if cycles is None else cycles
-
-
-@dataclass(frozen=True)
-class _LiveBytes:
-    """The live bytes of a segment's calls.
-
-    Attributes:
-        bands: The bands.
-        other: Bytes of tensors that are live all the time.
-        consumed: Tensors whose rows are live only until the segment has read them.
-    """
-
-    bands: RowBands
-    other: int
-    consumed: frozenset[Value]
-
-    def peaks(self) -> tuple[int, ...]:
-        """Return, for each node, the most live bytes in one of its calls, without scratch.
-
-        Between the first and the last few turns, live bytes change at a constant rate, so that the
-        turns at both ends have the maximum.
-        """
-        turns, nodes = self.bands.turns, self.bands.segment.nodes
-        longest = max(-(-lag // made) for lag, made in self._lags()) + 2
-        seen = sorted({*range(min(longest, turns)), *range(max(turns - longest, 0), turns)})
-        return tuple(
-            max(self._live(position, turn) for turn in seen) for position in range(len(nodes))
-        )
-
-    def _lags(self) -> Iterator[tuple[int, int]]:
-        for node in self.bands.segment.nodes:
-            yield self.bands.lags[node], self.bands.made[node]
-
-    def _live(self, position: int, turn: int) -> int:
-        """Return the live bytes while the node at a position runs in a turn."""
-        bands, segment = self.bands, self.bands.segment
-        live = self.other
-        order = {node: i for i, node in enumerate(segment.nodes)}
-        for value, readers in segment.readers.items():
-            row = segment.row_bytes(value)
-            if value in segment.banded:
-                producer = order[segment.producers[value]]
-                last = max(order[reader] for reader in readers)
-                within = producer <= position <= last
-                rows = bands.band_rows(value) if within else bands.kept[value]
-                live += rows * row
-            elif value in self.consumed:
-                waiting = (
-                    self._next(reader, turn + (order[reader] < position)) for reader in readers
-                )
-                live += (segment.height(value) - min(waiting)) * row
-        for node in segment.nodes:
-            if node.output not in segment.banded:
-                made = bands.rows(node, turn - (order[node] > position)).stop
-                live += made * segment.row_bytes(node.output)
-        return live
-
-    def _next(self, node: Node, turn: int) -> int:
-        """Return the first row that a node reads in a turn or later."""
-        made = self.bands.rows(node, turn)
-        height = self.bands.segment.height(self.bands.segment.operands(node)[0])
-        if made.start >= self.bands.segment.height(node.output):
-            return height
-        window = self.bands.segment.windows[node]
-        return max(made.start * window.stride - window.before, 0)

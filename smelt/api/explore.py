@@ -8,7 +8,7 @@ from pathlib import Path
 
 from smelt.api.compile import Compiled, compile_model
 from smelt.api.options import Options
-from smelt.errors import ConfigError, DoesNotFit
+from smelt.errors import ConfigError
 from smelt.frontend import load
 
 
@@ -47,7 +47,8 @@ def memory_frontier(
         progress: Called with the number of finished builds.
 
     Returns:
-        The points by rising memory. Each takes fewer cycles than the one before it.
+        The points by rising memory. Each takes fewer cycles than the one before it, as far as the
+        target has prices.
 
     Raises:
         ConfigError: The options choose a point already, or `count` is too small.
@@ -72,10 +73,7 @@ def memory_frontier(
     points = [smallest, fastest]
     for number in range(1, count - 1):
         limit = smallest.ram + (fastest.ram - smallest.ram) * number // (count - 1)
-        try:
-            points.append(point(replace(options, max_ram=limit)))
-        except DoesNotFit:  # the search for a given limit finds less than the one for the smallest
-            continue
+        points.append(point(replace(options, max_ram=limit)))
     return _frontier(points)
 
 

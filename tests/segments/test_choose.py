@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from typing import cast
+from unittest.mock import patch
 
 import pytest
 
 from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.codegen.segments.choose import SegmentSearch
+from smelt.codegen.segments.parts import Parts
 from smelt.errors import DoesNotFit
 from smelt.ir import evaluate
 from smelt.samples import random_samples
@@ -36,7 +39,7 @@ def test_layers_are_computed_in_bands_where_whole_tensors_do_not_fit(target: str
     assert banded
     assert all(re.match(r"Computed \d+ rows? at a time, in \d+ turns\.", s.reason) for s in banded)
     assert any(
-        f"{len(banded)} layers are computed a few rows at a time" in note for note in found.notes
+        f"{len(banded)} layers computed a few rows at a time" in note for note in found.notes
     )
     layers = cast("list[dict[str, object]]", found.report["layers"])
     reported = [layer["name"] for layer in layers if layer["bands"]]
@@ -51,6 +54,38 @@ def test_less_memory_takes_no_fewer_cycles(target: str) -> None:
     assert all(a.network.arena_bytes <= n for a, n in zip(found, limits, strict=True))
     if target != "host":  # which has no prices
         assert sorted(map(cycles, found), reverse=True) == list(map(cycles, found))
+
+
+@pytest.mark.parametrize("below", [16, 200])
+def test_segments_are_used_just_below_what_whole_tensors_need(below: int) -> None:
+    """Whole tensors take 27,648 bytes with the least scratch."""
+    limit = 2 * 24 * 24 * 24 - below
+    found = compile_graph(network(), Options("cortex-m4", max_ram=limit))
+    assert found.schedule.segments
+    assert found.network.arena_bytes <= limit
+
+
+def test_a_limit_fits_whatever_a_smaller_one_does() -> None:
+    """Pretend that the search finds nothing for the limit itself."""
+    smallest = compile_graph(network(), Options("cortex-m4", optimize="ram")).network.arena_bytes
+    find, limit = SegmentSearch.fastest, 20_000
+
+    def nothing_at_limit(self: SegmentSearch, bytes_: int) -> Parts | None:
+        return None if bytes_ == limit else find(self, bytes_)
+
+    with patch.object(SegmentSearch, "fastest", nothing_at_limit):
+        found = compile_graph(network(), Options("cortex-m4", max_ram=limit))
+    assert smallest <= found.network.arena_bytes <= limit
+
+
+def test_segments_are_used_if_they_are_faster_than_kernels_with_less_scratch() -> None:
+    whole = compile_graph(network(), Options("cortex-m4"))
+    limit = whole.network.arena_bytes - 1
+    found = compile_graph(network(), Options("cortex-m4", max_ram=limit))
+    with patch("smelt.api.compile.can_have_segments", return_value=False):
+        slower = compile_graph(network(), Options("cortex-m4", max_ram=limit))
+    assert found.network.arena_bytes <= limit
+    assert cycles(found) <= cycles(slower)
 
 
 def test_the_smallest_arena_is_not_larger_than_any_limit_that_fits() -> None:

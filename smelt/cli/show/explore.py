@@ -29,7 +29,10 @@ def table(points: Sequence[MemoryPoint]) -> TextTable:
         )
         for point in points
     )
-    columns = ("RAM", "ratio", "cycles (estimate)", "ratio ", "layers in bands", "weights")
+    columns = (
+        *("RAM", "RAM ratio", "cycles (estimate)", "cycle ratio"),
+        *("layers in bands", "weights"),
+    )
     return TextTable(columns, rows)
 
 

@@ -1,0 +1,92 @@
+"""The parts that a graph is cut into: single nodes, and segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from smelt.codegen.segments.bands import BandNodes, RowBands, bands_of
+from smelt.codegen.segments.turns import Turns
+from smelt.ir import Node, Value
+
+
+@dataclass(frozen=True, eq=False)
+class GraphPart:
+    """Nodes from `start` to `end - 1`, as a whole or as a segment.
+
+    Attributes:
+        start, end: Positions in the graph.
+        peaks: For each node, the largest number of live bytes in one of its calls, without its
+            scratch.
+        calls: For each node, the node that most of its calls compute, and the number of calls.
+        bands: The bands of a segment; None for a single node.
+        moved: Bytes of bands that are moved in an inference.
+        consumed: Whole tensors whose rows may be overwritten once the segment has read them.
+    """
+
+    start: int
+    end: int
+    peaks: tuple[int, ...]
+    calls: tuple[tuple[Node, float], ...]
+    bands: RowBands | None = None
+    moved: int = 0
+    consumed: frozenset[Value] = frozenset()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A way to compute a graph.
+
+    Attributes:
+        parts: Single nodes and segments, in order.
+        limit: The bytes that each of them stays within.
+        cycles: The estimated cycles of an inference.
+    """
+
+    parts: tuple[GraphPart, ...]
+    limit: int
+    cycles: float
+
+    @property
+    def segments(self) -> tuple[GraphPart, ...]:
+        """The parts that are segments."""
+        return tuple(part for part in self.parts if part.bands is not None)
+
+    def turns(self, nodes: BandNodes, *, moving: bool) -> tuple[Turns, ...]:
+        """Return the turns of the segments.
+
+        A result that grows into the memory of an operand begins a little before the operand if rows
+        are computed from first to last, and ends a little after it in the opposite order. So the
+        tensors of a chain of segments stay in one place if the orders alternate. If `moving`, they
+        are moved between segments instead.
+        """
+        found: list[Turns] = []
+        made: set[Value] = set()
+        for part in self.parts:
+            if part.bands is not None:
+                bands = part.bands
+                if len(found) % 2 and not moving:
+                    last = bands.segment.nodes[-1]
+                    bands = bands_of(bands.segment.mirrored(), bands.made[last]) or bands
+                moved = sorted(part.consumed & made, key=lambda value: value.name) if moving else ()
+                found.append(Turns(bands, nodes, moved))
+                made |= set(bands.segment.producers)
+            else:
+                made.update(part.calls[0][0].outputs)
+        return tuple(found)
+
+    def scratch(self, segments: Sequence[Turns]) -> Mapping[Node, int]:
+        """Return the bytes of scratch that each node may take.
+
+        The nodes are those that are computed as a whole, and those that compute a few rows.
+        """
+        found: dict[Node, int] = {}
+        banded = {turns.segment.nodes[0]: turns.band_nodes() for turns in segments}
+        for part in self.parts:
+            if part.bands is None:
+                found[part.calls[0][0]] = self.limit - part.peaks[0]
+                continue
+            nodes = part.bands.segment.nodes
+            for node, peak in zip(nodes, part.peaks, strict=True):
+                found |= dict.fromkeys(banded[nodes[0]][node], self.limit - peak)
+        return found
