@@ -1,5 +1,6 @@
 # Every command installs what it needs: system packages by apt, where that needs no prompt (APT=no
-# disables this), and Python packages into .venv, again whenever pyproject.toml changes.
+# disables this), and Python packages into .venv, again whenever pyproject.toml changes. With the
+# packages of the tests, it installs the git hooks if this is a git checkout.
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -19,6 +20,7 @@ ARGS :=
 DEMO_READY := $(VENV)/.installed-demo
 DEV_READY := $(VENV)/.installed-dev
 TRAIN_READY := $(TRAIN_VENV)/.installed
+INSTALL_HOOKS = $(BIN)/pre-commit install
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 help: ## List the targets
@@ -50,8 +52,8 @@ train: $(TRAIN_READY) ## Train the example's network again (installs TensorFlow,
 bench: $(DEV_READY) ## Print instructions, arena and flash beside those of TFLite Micro
 	@$(BIN)/python -m bench
 
-hooks: $(DEV_READY) ## Install the git hooks: lint, spelling, types, commit subjects
-	$(BIN)/pre-commit install
+hooks: $(DEV_READY) ## Install the git hooks again: lint, spelling, types, commit subjects
+	$(INSTALL_HOOKS)
 
 clean: ## Remove caches and build outputs
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
@@ -76,6 +78,7 @@ $(DEMO_READY): pyproject.toml | demo-tools $(BIN)/python
 $(DEV_READY): pyproject.toml | test-tools $(BIN)/python
 	@echo "Installing Smelt and the packages of its tests into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@if [ -e .git ]; then $(INSTALL_HOOKS) || echo "The git hooks are not installed"; fi
 	@touch $@ $(DEMO_READY)
 
 $(TRAIN_READY): pyproject.toml | demo-tools $(TRAIN_VENV)/bin/python

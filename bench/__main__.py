@@ -10,7 +10,9 @@ from bench import (
     cortexm,
     gpu_float16,
     peers,
+    planning,
     prices,
+    published,
     quantization,
     quantized,
     ram,
@@ -24,9 +26,11 @@ app = typer.Typer(help=__doc__, add_completion=False, invoke_without_command=Tru
 app.command("cortexm")(cortexm.main)
 app.command("conformance")(conformance.main)
 app.command("float")(floats.main)
+app.command("published")(published.main)
 app.command("quantized")(quantized.main)
 app.command("quantization")(quantization.main)
 app.command("ram")(ram.main)
+app.command("planning")(planning.main)
 app.command("prices")(prices.main)
 app.command("build-time")(build_time.main)
 app.command("vulkan")(vulkan.main)

@@ -44,8 +44,8 @@ class CaseVerdict:
         kind: Its set.
         operator: The operator that it tests.
         status: How it ended.
-        counted: Whether the case counts as correct. If only ONNX Runtime's outputs confirm it, this
-            is whether its status without the difference would be one of `COUNTED`.
+        counted: Whether the case counts as correct: its status is one of `COUNTED`. If the outputs
+            equal only ONNX Runtime's, the status before the comparison decides.
         reason: Why it did not pass; empty if it passed.
     """
 

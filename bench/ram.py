@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 from rich.console import Console
 
@@ -12,38 +14,51 @@ from bench.shared_folder import SHARED, absent
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.cli.show.tables import TextTable
+from smelt.frontend import Imported
 from smelt.proof.profile import profile_model
 from smelt.samples import random_samples
 
 CORE = "m4"
 LIMITS: dict[str, tuple[int | None, ...]] = {
-    "kws": (None, 12_000, 9_400, 0),
+    "kws": (None, 9_400, 8_800, 8_500, 0),
     "vww": (None, 40_000, 32_000, 28_300, 0),
-    "ic": (None, 32_000, 23_100, 18_400, 0),
+    "ic": (None, 32_000, 23_100, 18_400, 15_500, 14_200, 0),
     "sww": (None, 6_000, 4_900, 0),
     "ad": (None, 0),
 }
 """`--max-ram` by network, in bytes: None for no limit, 0 for the smallest arena that is found."""
 
+STREAMED: dict[str, tuple[int | None, ...]] = {
+    "kws": (None, 0),
+    "vww": (None, 15_000, 12_500, 0),
+    "ic": (None, 18_400, 14_200, 0),
+    "sww": (None, 0),
+}
+"""The same for streamed inputs (`--stream-input`)."""
+
 
 @dataclass(frozen=True)
 class InferenceInRam:
-    """One inference of an int8 network within a limit of RAM.
+    """One inference of a network within a limit of RAM.
 
     Attributes:
         network: Name of the network.
+        input: Whether the arena holds the `whole` input, or rows are `streamed`.
         limit: What limits the arena: `none`, a number of bytes, or `smallest`.
         layers: Layers that are computed a few rows at a time.
         arena: Bytes of activations and scratch.
+        macs: Multiply-accumulates of one inference.
         instructions: Instructions of one inference.
         flash: Bytes of the network's code and weights.
         stack: Largest number of bytes of stack.
     """
 
     network: str
+    input: str
     limit: str
     layers: int
     arena: int
+    macs: int
     instructions: int
     flash: int
     stack: int
@@ -54,43 +69,65 @@ def main(*, write: records.WriteOption = False, note: records.NoteOption = "") -
     console = Console(width=120)
     rows: list[InferenceInRam] = []
     for network, limits in LIMITS.items():
-        if not (SHARED / _model(network)).exists():
-            console.print(f"{absent(_model(network))}, skipped")
+        model = SHARED / f"models/mlperf_tiny/{network}_int8.tflite"
+        if not model.exists():
+            console.print(f"{absent(f'{model.relative_to(SHARED)}')}, skipped")
             continue
-        for limit in limits:
-            with console.status(f"{network}: {_text(limit)}"):
-                rows.append(_measure(network, limit))
-    columns = ("network", "RAM", "layers in bands", "arena", "instructions", "flash", "stack")
-    lines = tuple(
-        (r.network, r.limit, r.layers, r.arena, r.instructions, r.flash, r.stack) for r in rows
-    )
+        streamed = [(limit, True) for limit in STREAMED.get(network, ())]
+        for limit, streams in (*((limit, False) for limit in limits), *streamed):
+            with console.status(f"{network}: {limit_name(limit)}"):
+                rows.append(measure(model, network, limit, streams=streams))
+    show(console, rows, "ram", note, write=write)
+
+
+def show(
+    console: Console, rows: Sequence[InferenceInRam], bench: str, note: str, *, write: bool
+) -> None:
+    """Print inferences, and write them to the record of a bench if `write` is set."""
+    columns = tuple(field.name for field in fields(InferenceInRam))
+    lines = tuple(tuple(getattr(row, name) for name in columns) for row in rows)
     TextTable(columns, lines).print(console)
     if write:
         device = f"{records.version('qemu-system-arm')}, board {CORES[CORE][0]}"
         compiler = records.version("arm-none-eabi-gcc")
-        records.write(f"ram_{CORE}", records.this_run("ram --write", compiler, device, note), rows)
+        run = records.this_run(f"{bench} --write", compiler, device, note)
+        records.write(f"{bench}_{CORE}", run, rows)
 
 
-def _model(network: str) -> str:
-    return f"models/mlperf_tiny/{network}_int8.tflite"
-
-
-def _text(limit: int | None) -> str:
+def limit_name(limit: int | None) -> str:
+    """Return a limit's name in tables: `none`, a number of bytes, or `smallest` for 0."""
     return "none" if limit is None else str(limit) if limit else "smallest"
 
 
-def _measure(network: str, limit: int | None) -> InferenceInRam:
+def measure(
+    model: Path | Imported, network: str, limit: int | None, *, streams: bool
+) -> InferenceInRam:
+    """Build a network within a limit of RAM, and run one inference in the simulator.
+
+    Args:
+        model: The network, or its file.
+        network: Its name.
+        limit: `--max-ram` in bytes: None for no limit, 0 for the smallest arena.
+        streams: Whether its input is delivered a few rows at a time.
+    """
     board, target = CORES[CORE]
-    artifact = compile_model(
-        SHARED / _model(network),
-        Options(target, board, "speed" if limit != 0 else "ram", network, max_ram=limit or None),
+    options = Options(
+        target,
+        board,
+        "speed" if limit != 0 else "ram",
+        network,
+        max_ram=limit or None,
+        stream_input=streams,
     )
+    artifact = compile_model(model, options)
     profile = profile_model(artifact, random_samples(artifact.graph, 1, 0)[0])
     return InferenceInRam(
         network=network,
-        limit=_text(limit),
+        input="streamed" if streams else "whole",
+        limit=limit_name(limit),
         layers=sum(step.bands is not None for step in artifact.schedule.calls),
         arena=artifact.network.arena_bytes,
+        macs=artifact.schedule.graph.macs,
         instructions=profile.instructions,
         flash=profile.measured.flash_network or 0,
         stack=profile.measured.stack or 0,

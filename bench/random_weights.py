@@ -27,7 +27,7 @@ _WEIGHTED = (
 _DEVIATION = 127 / 3**0.5
 """The standard deviation of weights that are uniform over -127 … 127."""
 _SPREAD = 1.5
-"""Ratio of the spread of a layer's outputs to its inputs', to compensate for the clamp at 0."""
+"""A layer's outputs spread this much more than its inputs, to make up for those clamped to 0."""
 
 
 def write(path: Path) -> None:
@@ -50,15 +50,15 @@ def write(path: Path) -> None:
 
 def _redraw(model: Any, tensors: list[Any], random: np.random.Generator) -> None:
     """Replace a layer's weights and biases in place; `tensors` are its operands and its output."""
-    (given, weights, biases, made) = (_scales(tensor) for tensor in tensors)
+    (inputs, weights, biases, outputs) = (_scales(tensor) for tensor in tensors)
     stored = _stored(model, tensors[1], np.int8)
     signs = random.choice(np.array([-1, 1], np.int8), stored.size)
     stored[:] = random.integers(1, 128, stored.size).astype(np.int8) * signs
     sums = _stored(model, tensors[2], np.int32)
     deviation = _DEVIATION * (stored.size / sums.size) ** 0.5
     sums[:] = random.integers(0, int(32 * deviation), sums.size)
-    weights[:] = _SPREAD * made[0] / (given[0] * deviation)
-    biases[:] = given[0] * weights
+    weights[:] = _SPREAD * outputs[0] / (inputs[0] * deviation)
+    biases[:] = inputs[0] * weights
 
 
 def _scales(tensor: Any) -> Array:

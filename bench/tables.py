@@ -10,6 +10,9 @@ from bench.build_time import BuildTime
 from bench.cortexm import GOALS, NETWORKS, IntegerInference, peer, record_name
 from bench.float import CountedFloatInference, TimedFloatInference
 from bench.peers import CYCLES_AN_INSTRUCTION, ONNX2C
+from bench.planning import PlannedTensors
+from bench.planning import cells as planning_cells
+from bench.published import ARCHITECTURES, FIGURES
 from bench.quantization import QuantizedAccuracy
 from bench.quantized import DifferingOutputs, share
 from bench.ram import InferenceInRam
@@ -62,6 +65,8 @@ def every() -> dict[str, PageTable]:
         "quantized": _quantized(),
         "quantization": _quantization(),
         "build_time": _build_time(),
+        "planning": _planning(),
+        "published": _published(),
     }
 
 
@@ -196,10 +201,11 @@ def _vulkan_start() -> PageTable:
 
 def _ram() -> PageTable:
     record = records.read("ram_m4", InferenceInRam)
-    whole = {row.network: row for row in record.rows if row.limit == "none"}
+    whole = {row.network: row for row in record.rows if (row.input, row.limit) == ("whole", "none")}
     lines = (
         (
             row.network,
+            row.input,
             row.limit if not row.limit.isdigit() else int(row.limit),
             row.layers,
             *(row.arena, f"{row.arena / whole[row.network].arena:.2f}"),
@@ -209,7 +215,16 @@ def _ram() -> PageTable:
         for row in record.rows
     )
     columns = (
-        *("network", "limit", "layers in bands", "arena", "ratio", "instructions", "ratio "),
+        *(
+            "network",
+            "input",
+            "limit",
+            "layers in bands",
+            "arena",
+            "ratio",
+            "instructions",
+            "ratio ",
+        ),
         *("flash", "ratio  ", "stack"),
     )
     return _page_table(record.run, columns, lines)
@@ -265,3 +280,41 @@ def _build_time() -> PageTable:
     record = records.read("build_time", BuildTime)
     lines = ((row.network, f"{row.fastest:.2f}", f"{row.slowest:.2f}") for row in record.rows)
     return _page_table(record.run, ("network", "fastest, s", "slowest, s"), lines)
+
+
+def _planning() -> PageTable:
+    record = records.read("planning", PlannedTensors)
+    columns = ("problems", "tensors", "pairs", "gap", "CPU time, s")
+    return _page_table(record.run, columns, planning_cells(record.rows))
+
+
+def _published() -> PageTable:
+    record = records.read("published_m4", InferenceInRam)
+    lines: list[tuple[object, ...]] = []
+    for name, architecture in ARCHITECTURES.items():
+        own = [row for row in record.rows if row.network == name]
+        fastest = own[0]
+        lines += (
+            (
+                architecture.title,
+                f"{figure.engine} ({figure.source})",
+                *(figure.ram, f"{figure.macs:.2f}", ""),
+            )
+            for figure in FIGURES
+            if figure.network == name
+        )
+        lines += (
+            (
+                architecture.title,
+                f"Smelt, {row.input} input, {_GOALS[row.limit]}",
+                *(row.arena, f"{row.macs / fastest.macs:.2f}"),
+                f"{row.instructions / fastest.instructions:.3f}",
+            )
+            for row in own
+        )
+    columns = ("network", "engine", "RAM", "MACs", "instructions")
+    return _page_table(record.run, columns, lines)
+
+
+_GOALS = {"none": "`--optimize speed`", "smallest": "`--optimize ram`"}
+"""Options by the limit of an arena."""

@@ -1,6 +1,6 @@
-"""Times of networks with the blocks of `smelt tune`, compared with those of the profile's choice.
+"""Times of networks with block sizes from `smelt tune`, and with those that the profile selects.
 
-Both place all layers that the GPU serves on the GPU, so that only the blocks differ.
+Both builds run all layers that the GPU serves on the GPU, so that only the block sizes differ.
 """
 
 from __future__ import annotations

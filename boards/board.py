@@ -1,8 +1,8 @@
 """Board files: their contents, and the `Platform` that they describe.
 
-A board file is TOML. Each memory lists the parts of the firmware that it holds. Together, the
-memories must hold each part (code, weights, data, stack, arena) exactly once. Sizes are numbers of
-bytes, or text such as "256K" or "4M".
+A board file is TOML. Each memory lists the parts of the firmware that it holds. Exactly one memory
+must hold code, data, and stack each. Several may hold weights and arena: Smelt then decides which
+one stores each array. Sizes are numbers of bytes, or text such as "256K" or "4M".
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ from smelt.targets import (
 )
 
 _PARTS: tuple[Part, ...] = get_args(Part)
+_SPREAD: tuple[Part, ...] = ("weights", "arena")
+"""Parts that several memories may hold."""
+
 LEAST_CODE, LEAST_DATA = 6144, 128
 """Bytes of code and variables that every firmware exceeds (`tests/devices/test_boards.py`)."""
 _SYSTEM_VECTORS = 16
@@ -110,11 +113,12 @@ class Board(BoardTable):
         return self
 
     @model_validator(mode="after")
-    def _check_each_part_once(self) -> Self:
+    def _check_each_part(self) -> Self:
         places = Counter(part for memory in self.memory for part in memory.holds)
         for part in _PARTS:
-            if places[part] != 1:
-                raise ValueError(f"{places[part]} memories hold '{part}'; exactly one must")
+            if places[part] == 0 or (part not in _SPREAD and places[part] > 1):
+                least = "at least" if part in _SPREAD else "exactly"
+                raise ValueError(f"{places[part]} memories hold '{part}'; {least} one must")
         names = Counter(memory.name for memory in self.memory)
         if names.most_common(1)[0][1] > 1:
             raise ValueError(f"two memories are called '{names.most_common(1)[0][0]}'")
@@ -187,14 +191,21 @@ class Board(BoardTable):
             raise ConfigError(
                 f"board '{self.name}' cannot run code for '{chosen.name}'; it runs {runs}"
             )
-        place = {part: memory.name for memory in self.memory for part in memory.holds}
+        memories = tuple(
+            PlatformMemory(m.name, m.origin, m.size, m.wait_states, m.reserve, tuple(m.holds))
+            for m in self.memory
+        )
+        place = {
+            part: max((m for m in memories if part in m.holds), key=lambda m: m.size).name
+            for part in _PARTS
+        }
         return Platform(
             name=self.name,
             description=self.description,
             target=chosen,
             firmware=self.startup,
             boot=self.boot,
-            memories=tuple(PlatformMemory(m.name, m.origin, m.size) for m in self.memory),
+            memories=memories,
             placement=FirmwarePlacement(**place),
             stack_bytes=self.stack_bytes,
             clock_hz=self.clock_hz,

@@ -27,6 +27,7 @@ def compile_project(
     extra_cflags: str = "",
     extra_ldflags: str = "",
     libraries: Mapping[str, Path] | None = None,
+    measured_sources: Sequence[str] = (),
 ) -> ElfInfo:
     """Build `build/NAME.elf` in a project that Smelt wrote, and measure it.
 
@@ -37,6 +38,7 @@ def compile_project(
         extra_cflags: additional flags for the compiler.
         extra_ldflags: additional flags for the linker.
         libraries: folders of external libraries by backend; environment variables give the others.
+        measured_sources: names of the network's C files to measure; empty measures all.
 
     Raises:
         ToolError: make or the compiler is missing, or the build failed.
@@ -45,19 +47,23 @@ def compile_project(
     settings = [f"TAPS={int(taps)}", f"EXTRA_CFLAGS={extra_cflags}"]
     settings.append(f"EXTRA_LDFLAGS={extra_ldflags}")
     _make(directory, platform, settings, libraries or {})
-    return _measure(directory)
+    return _measure(directory, measured_sources)
 
 
 def compile_library(
-    directory: Path, platform: Platform, *, libraries: Mapping[str, Path] | None = None
+    directory: Path,
+    platform: Platform,
+    *,
+    libraries: Mapping[str, Path] | None = None,
+    measured_sources: Sequence[str] = (),
 ) -> int:
     """Build `build/libNAME.a` in a project without firmware, and measure it.
 
     Args:
         directory: the project's folder.
-        platform: what it was written for.
-        libraries: by backend, folders of the external libraries that networks call; others are
-            where their environment variables say.
+        platform: platform that the project was written for.
+        libraries: folders of external libraries by backend; environment variables give the others.
+        measured_sources: names of the network's C files to measure; empty measures all.
 
     Returns:
         Bytes of code and constants in the network's objects.
@@ -66,13 +72,40 @@ def compile_library(
         ToolError: make or the compiler is missing, or the build failed.
     """
     _make(directory, platform, [], libraries or {})
-    return sum(stored_bytes(path) for path in (directory / "build").glob("*.o"))
+    objects = (directory / "build").glob("*.o")
+    return sum(stored_bytes(path) for path in objects if _is_of(path, measured_sources))
+
+
+def _is_of(path: Path, sources: Sequence[str]) -> bool:
+    """Return whether an object was compiled from one of `sources`; true if `sources` is empty."""
+    return not sources or path.stem in {Path(name).stem for name in sources}
+
+
+def link_library(directory: Path, platform: Platform, entry: str, elf: Path) -> None:
+    """Link the library that `compile_library` built with the functions that it calls.
+
+    The program does not run, but contains all code that function `entry` can reach.
+
+    Raises:
+        ToolError: the linker is missing or failed.
+    """
+    compiler, target = find_tool(f"{platform.target.cross}gcc"), platform.target
+    # In some distributions, the C library for RISC-V is Picolibc, which needs an option.
+    specification = run_tool([compiler, "-print-file-name=picolibc.specs"]).output.strip()
+    picolibc = target.is_riscv and Path(specification).is_absolute()
+    objects = sorted((directory / "build").glob("*.o"))
+    libraries = sorted((directory / "build").glob("lib*.a"))
+    command = [compiler, *target.arch_flags, *(["--specs=picolibc.specs"] if picolibc else [])]
+    command += ["-nostartfiles", "-Wl,--gc-sections", f"-Wl,--entry={entry}"]
+    ran = run_tool([*command, *map(str, (*objects, *libraries)), "-lm", "-o", str(elf)])
+    if ran.status != 0:
+        raise ToolError(f"the library cannot be linked alone:\n{ran.errors.rstrip()}")
 
 
 def _make(
     directory: Path, platform: Platform, settings: Sequence[str], libraries: Mapping[str, Path]
 ) -> None:
-    """Run `make` in a project, with variables that it sets.
+    """Run `make` in a project, with variables (`NAME=VALUE`) in `settings`.
 
     Raises:
         ToolError, DoesNotFit: see `compile_project`.
@@ -132,14 +165,26 @@ def _is_missing(library: HostLibrary, output: str) -> bool:
     return any(text in output for text in said)
 
 
-def _measure(directory: Path) -> ElfInfo:
+def _measure(directory: Path, sources: Sequence[str]) -> ElfInfo:
     elves = sorted((directory / "build").glob("*.elf"))
     if len(elves) != 1:
         raise ToolError(f"make in {directory} wrote {len(elves)} .elf files instead of one")
-    build = directory / "build"
-    network = [
-        f"build/{path.relative_to(build).as_posix()}"
-        for path in build.rglob("*.o")
-        if path != build / "main.o" and build / "firmware" not in path.parents
-    ]
+    objects = network_objects(directory / "build", sources)
+    network = [path.relative_to(directory).as_posix() for path in objects]
     return measure(elves[0], elves[0].with_suffix(".map"), network)
+
+
+def network_objects(build: Path, sources: Sequence[str] = ()) -> list[Path]:
+    """Return the object files of the network and of the libraries that it calls, in a build.
+
+    Args:
+        build: The folder of the build.
+        sources: The C files that count; none for all that are not firmware.
+    """
+    return sorted(
+        path
+        for path in build.rglob("*.o")
+        if path != build / "main.o"
+        and build / "firmware" not in path.parents
+        and _is_of(path, sources)
+    )

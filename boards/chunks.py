@@ -1,4 +1,4 @@
-"""Transfer of data over a serial line in chunks, which are small if the line loses many."""
+"""Transfer of data over a serial line in chunks. If chunks are lost, the next ones are smaller."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ class Chunks:
     ) -> bytes:
         count = min(most, size - offset)
         self._line.send(f"smelt {what} {index} {offset} {count}")
-        crc, said = words(self._line.expect("m-raw-["), (index, offset, count), 2)
+        crc, computed_by = words(self._line.expect("m-raw-["), (index, offset, count), 2)
         piece = self._line.read(count)
         self._line.expect("m-ready")
         if f"{crc32(piece):08x}" != crc:
             raise Lost("wrong CRC")
-        if said != network:
-            raise Lost(f"the data is from network {said}")
+        if computed_by != network:
+            raise Lost(f"the data is from network {computed_by}")
         return piece
 
     def _with_retries(self, attempt: Callable[[int], T], failure: str) -> T:
-        """Return the result of `attempt`, retried if needed; it takes the maximum chunk size."""
+        """Call `attempt` with a chunk size until it succeeds, and return its result."""
 
         def sized() -> T:
             size = self._piece_bytes

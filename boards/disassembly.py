@@ -15,7 +15,8 @@ from elftools.elf.elffile import ELFFile
 from smelt.boards.external_programs import find_tool, run_tool
 from smelt.errors import ToolError
 from smelt.targets import Target
-from smelt.targets.instructions import Instruction, instruction
+from smelt.targets.instructions import Instruction, Kind, instruction
+from smelt.targets.riscv_instructions import riscv_instruction
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,25 @@ class Code:
 
     def function_at(self, address: int) -> str:
         """Return the name of the function that contains an address; empty before the first."""
+        return self.functions.get(self.start_of(address), "")
+
+    def start_of(self, address: int) -> int:
+        """Return the address of the function that contains an address; 0 before the first."""
         index = bisect_right(self._starts, address)
-        return self.functions[self._starts[index - 1]] if index else ""
+        return self._starts[index - 1] if index else 0
+
+    @cached_property
+    def conditional(self) -> frozenset[int]:
+        """Return the addresses of the instructions that an IT instruction makes conditional."""
+        found: list[int] = []
+        left = 0
+        for address in sorted(self.instructions):
+            if left:
+                found.append(address)
+                left -= 1
+            if self.instructions[address].kind is Kind.IT:
+                left = len(self.instructions[address].mnemonic) - 1
+        return frozenset(found)
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -62,7 +80,7 @@ class Code:
 
 
 def disassemble(elf: Path, target: Target) -> Code:
-    """Disassemble a program for a Cortex-M.
+    """Disassemble a program for a Cortex-M or RISC-V.
 
     Raises:
         ToolError: the disassembler is missing or failed.
@@ -73,6 +91,7 @@ def disassemble(elf: Path, target: Target) -> Code:
     ran = run_tool([*command, str(elf)])
     if ran.status != 0:
         raise ToolError(f"{command[0]} cannot read {elf}: {ran.errors.strip()}")
+    decode = riscv_instruction if target.is_riscv else instruction
     instructions: dict[int, Instruction] = {}
     functions: dict[int, str] = {}
     for line in ran.output.splitlines():
@@ -80,7 +99,7 @@ def disassemble(elf: Path, target: Target) -> Code:
             place, raw, mnemonic, operands = found.groups()
             address, size = int(place, 16), len(raw.replace(" ", "")) // 2
             text = _COMMENT.sub("", operands or "").strip()
-            instructions[address] = instruction(address, size, mnemonic, text)
+            instructions[address] = decode(address, size, mnemonic, text)
         elif found := _FUNCTION.match(line):
             functions[int(found.group(1), 16)] = found.group(2)
     if not instructions:

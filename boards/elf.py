@@ -7,13 +7,15 @@ library members that they need, which are found through the map's cross referenc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection
+from elftools.elf.sections import SymbolTableSection
 
 from smelt.boards.firmware_bytes import Contents
 from smelt.errors import ToolError
@@ -55,7 +57,8 @@ class ElfInfo:
     @property
     def ram(self) -> int:
         """Return the bytes of variables, including arena and state but not the stack."""
-        return sum(self.sections.get(name, 0) for name in (".data", ".bss", ".smelt_arena"))
+        kinds = (".data", ".bss", ".smelt_arena")
+        return sum(size for name, size in self.sections.items() if name.startswith(kinds))
 
 
 def measure(elf: Path, link_map: Path, network: Iterable[str]) -> ElfInfo:
@@ -99,6 +102,50 @@ def stored_bytes(path: Path) -> int:
             return sum(size for _, size, kind in _allocated(ELFFile(file)) if kind != "SHT_NOBITS")
     except (ELFError, OSError) as error:
         raise ToolError(f"the compiler's output cannot be read: {error}") from error
+
+
+def pointed_functions(objects: Iterable[Path]) -> set[str]:
+    """Return the names of the functions whose addresses some object files use as values.
+
+    Raises:
+        ToolError: one is no object file.
+    """
+    found: set[str] = set()
+    try:
+        for path in objects:
+            with path.open("rb") as file:
+                found.update(_pointed(ELFFile(file)))
+    except (ELFError, OSError) as error:
+        raise ToolError(f"the compiler's output cannot be read: {error}") from error
+    return found
+
+
+_BRANCHES = {"EM_ARM": (10, 30, 42, 51, 102, 103), "EM_RISCV": (16, 17, 18, 19, 44, 45)}
+"""Relocations of calls and branches, and of tables for exceptions (42)."""
+
+
+def _pointed(elf: ELFFile) -> Iterator[str]:
+    """Yield the functions that relocations refer to, by symbol or by section, except branches."""
+    table = elf.get_section_by_name(".symtab")
+    if not isinstance(table, SymbolTableSection):
+        return
+    by_section: dict[object, list[str]] = {}
+    for symbol in table.iter_symbols():
+        if symbol["st_info"]["type"] == "STT_FUNC":
+            by_section.setdefault(symbol["st_shndx"], []).append(str(symbol.name))
+    for section in elf.iter_sections():
+        if not isinstance(section, RelocationSection):
+            continue
+        if not elf.get_section(section["sh_info"])["sh_flags"] & SH_FLAGS.SHF_ALLOC:
+            continue
+        for relocation in section.iter_relocations():
+            if relocation["r_info_type"] in _BRANCHES.get(elf["e_machine"], ()):
+                continue
+            symbol = table.get_symbol(relocation["r_info_sym"])
+            if symbol["st_info"]["type"] == "STT_SECTION":
+                yield from by_section.get(symbol["st_shndx"], [])
+            else:
+                yield str(symbol.name)
 
 
 def _allocated(elf: ELFFile) -> list[tuple[str, int, str]]:

@@ -95,6 +95,23 @@ class Contents:
                 return section.data[start : start + symbol.bytes]
         return None
 
+    def word(self, address: int) -> int | None:
+        """Return the four bytes at a run-time address as a number, or None outside all sections."""
+        for section in self.sections:
+            start = address - section.run
+            if 0 <= start <= len(section.data) - 4:
+                order = "little" if self.little_endian else "big"
+                return int.from_bytes(section.data[start : start + 4], order)
+        return None
+
+    def words_at(self, address: int) -> tuple[int, ...]:
+        """Return the words of the array that contains a run-time address; none outside arrays."""
+        for symbol in self.symbols:
+            if not symbol.is_function and symbol.run <= address < symbol.run + symbol.bytes:
+                places = range(symbol.run, symbol.run + symbol.bytes - 3, 4)
+                return tuple(word for word in map(self.word, places) if word is not None)
+        return ()
+
     def missing(self, regions: Iterable[Region]) -> Section | None:
         """Return the first fixed section that none of the build's own regions contains, or None."""
         own = [region for region in regions if self._has(region)]

@@ -22,6 +22,7 @@ def _bytes(value: object) -> object:
 
 
 Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0, lt=2**32)]
+Reserve = Annotated[int, BeforeValidator(_bytes), Field(ge=0, lt=2**32)]
 RegisterAddress = Annotated[int, Field(gt=0, lt=2**32, multiple_of=4)]
 """Word-aligned address of a device's first register; 0, C's null pointer, is excluded."""
 Word = Annotated[int, Field(ge=0, lt=2**32)]
@@ -63,17 +64,33 @@ class BoardTable(BaseModel):
 
 
 class MemoryTable(BoardTable):
-    """`[[memory]]`: an address range, and the parts of the firmware that are placed there."""
+    """`[[memory]]`: an address range, and the parts of the firmware that may be placed there.
+
+    Attributes:
+        name, origin, size: its name, first address and bytes.
+        wait_states: cycles that each access of a word (4 bytes) waits.
+        reserve: bytes that tensors and weights leave free: for code, variables, and the user's own
+            program.
+        holds: parts of the firmware.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     origin: Annotated[int, Field(ge=0, lt=2**32, multiple_of=8)]
     size: Annotated[Size, Field(multiple_of=8)]
+    wait_states: Annotated[int, Field(ge=0, le=1000)] = 0
+    reserve: Reserve = 0
     holds: list[Part] = []
 
     @model_validator(mode="after")
-    def _inside_address_space(self) -> Self:
+    def _check_range(self) -> Self:
         if self.origin + self.size > 2**32:
             raise ValueError("origin + size exceeds 32 bits")
+        if self.reserve >= self.size:
+            raise ValueError(
+                f"reserve: {self.reserve} bytes are all of the {self.size} bytes of the memory"
+            )
+        if len(set(self.holds)) < len(self.holds):
+            raise ValueError("holds: a part is listed twice")
         return self
 
 

@@ -1,7 +1,7 @@
 """Simulates a board with QEMU; its UART is a TCP socket or a pseudo-terminal.
 
-Time is counted in instructions (`-icount shift=0`: one takes a nanosecond), so that the simulated
-board's timers are exact and repeatable.
+Simulated time is counted in instructions (`-icount shift=0`: an instruction takes a nanosecond), so
+that the board's timers are exact and repeatable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INSTRUCTIONS_PER_SECOND = 10**9
 """Instruction rate of the simulated clock."""
 
 EMULATORS = {"cortexm": "qemu-system-arm", "riscv": "qemu-system-riscv32"}
-"""QEMU's program for each kind of core."""
+"""QEMU's program for each kind of core (`Board.startup`)."""
 
 # QEMU must end when this process ends, for whatever reason. So a shell waits for the end of a pipe
 # from this process, and then kills QEMU. Its standard input and output are listening sockets; QEMU
@@ -51,15 +51,16 @@ _SERVER = "server=on,nodelay=on"
 
 _TERMINAL = re.compile(r"char device redirected to (\S+) \(label wire\)")
 _START_S = 300
-"""Start timeout in seconds, for the busiest computer; a QEMU that fails is noticed earlier."""
+"""Timeout of QEMU's start in seconds. It is long, because the computer may be busy; if QEMU fails
+to start, that is noticed earlier."""
 
 
 @contextmanager
 def _on_this_core() -> Generator[None]:
     """Pin child processes started in this context to the current CPU core, if possible.
 
-    One of QEMU's threads computes, another serves the UART, and they wait for each other at each
-    byte. On different cores, that takes more than twice as long.
+    One of QEMU's threads runs the processor, another serves the UART, and they wait for each other
+    at each byte. On different CPU cores, that takes more than twice as long.
     """
     try:
         before = os.sched_getaffinity(0)
@@ -128,7 +129,7 @@ class Simulator:
             *(qemu, "-machine", board.qemu.machine, "-icount", pace),
             *("-display", "none", "-monitor", "none", "-chardev", uart, "-serial", "chardev:wire"),
             *(() if elf is None else ("-kernel", str(elf.resolve()), "-no-reboot")),
-            *(() if elf is not None else _DEBUGGER),
+            *(() if elf is not None else _GDB_OPTIONS),
             *(*board.qemu.arguments, *arguments),
         ]
         # QEMU inherits sockets that already listen, so that no other process can take their ports.
@@ -160,9 +161,9 @@ class Simulator:
             if found is not None:
                 return found[1]
             time.sleep(0.02)
-        said = self.explain()
+        message = self.explain()
         self.close()
-        raise ToolError(f"QEMU did not create a pseudo-terminal: {said}")
+        raise ToolError(f"QEMU did not create a pseudo-terminal: {message}")
 
     def __enter__(self) -> Self:
         return self
@@ -204,7 +205,7 @@ class Simulator:
             self._process.wait()
 
 
-_DEBUGGER = (
+_GDB_OPTIONS = (
     *("-S", "-gdb", "chardev:debugger"),
     *("-chardev", f"socket,id=debugger,fd={_GDB},{_SERVER},wait=off"),
 )

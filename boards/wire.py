@@ -122,16 +122,39 @@ class Device:
         return self._instructions_per_second is not None
 
     def check_hash(self, expected: str) -> None:
-        """Check that the device runs the expected network.
+        """Check that the device runs the expected network; of several, select it.
 
         Raises:
             DeviceError: it runs another one.
         """
+        if self.info.hash != expected and self._selected(expected):
+            del self.info
         if self.info.hash != expected:
             raise DeviceError(
                 f"the device runs network '{self.info.name}' with hash {self.info.hash}, "
                 f"not {expected}: build and flash it again"
             )
+
+    def _selected(self, expected: str) -> bool:
+        """Direct the next commands to one of several networks; return False if there is only one.
+
+        Raises:
+            DeviceError: the device has several networks, but not this one.
+        """
+        command = f"smelt network {expected}"
+
+        def attempt() -> bool:
+            found = ""
+            self._line.send(command)
+            try:
+                (found,) = words(self._line.expect("m-network-["), (), 1)
+            except Refused as refused:
+                if str(refused) != f"Unknown command: {command}":
+                    raise
+            self._line.expect("m-ready")
+            return found == expected
+
+        return self._line.retry(attempt, f"the device cannot select network {expected}")
 
     def run(self, inputs: Sequence[bytes]) -> tuple[list[bytes], Invocation]:
         """Run one inference: load all inputs, invoke, and read all outputs.

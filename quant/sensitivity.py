@@ -4,9 +4,9 @@ The variance of independent noise is propagated backwards through the network: t
 with the squares of its weights, through a function with the square of its slope. A sensitivity is
 the noise power at the outputs, relative to their power, for noise of variance one in one element.
 
-In reality noise is not independent: a weight's error is the same at all pixels, and neighboring
-pixels are rounded alike. So each tensor and each product's weights are disturbed in turn, and the
-measured effect on the outputs scales the sensitivities of its channels.
+Real noise is not independent: a weight has the same error at all pixels, and neighboring pixels are
+rounded alike. Therefore each tensor, and the weights of each product, are perturbed one after the
+other. The ratio of the measured to the expected noise of the outputs scales the sensitivities.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Sensitivity:
 
     def __init__(self, graph: Graph, plan: QuantizationPlan, samples: Sequence[Sample]) -> None:
         self._plan = plan
-        looked_at = without_loud_samples(samples)[: _samples(graph)]
-        self._runs = [evaluate(graph, sample).values for sample in looked_at]
+        selected = without_loud_samples(samples)[: _sample_count(graph)]
+        self._runs = [evaluate(graph, sample).values for sample in selected]
         self._of = {
             v: np.zeros(channels_of(v)) for v in graph.values() if v.data is None and is_real(v)
         }
@@ -68,7 +68,7 @@ class Sensitivity:
         """Return the sensitivity to noise in an element of each channel, float64 `[channels]`."""
         return self._of[value]
 
-    def measured(self, node: Node) -> bool:
+    def is_product(self, node: Node) -> bool:
         """Return whether a node is a product."""
         return node in self._sums
 
@@ -106,7 +106,14 @@ class Sensitivity:
             self._keep_ratio(node)
 
     def _add(self, node: Node, x: Value, found: Array, *, scaled: bool = False) -> None:
-        """Add an output's sensitivity to an input's, converted to one element of the input."""
+        """Add sensitivity to that of an input.
+
+        Args:
+            node: the operator.
+            x: the input.
+            found: sensitivity by channel of the output.
+            scaled: whether `found` is already for one element of the input, not of the output.
+        """
         target = self._of[x]
         if not scaled:
             found = found * (node.output.type.size / x.type.size)
@@ -128,14 +135,14 @@ class Sensitivity:
         self._of[x] += found * pixels[0] / pixels[1]
 
     def _active(self, node: Node) -> Array:
-        """Return the share of a product's outputs within the activation's limits, by channel."""
+        """Return the share of a product's outputs that the activation does not clip, by channel."""
         low, high = (node.op.fused_activation or Activation.NONE).limits
         runs = [run[node.output].reshape(-1, channels_of(node.output)) for run in self._runs]
-        inside = [((run > low) & (run < high)).mean(axis=0) for run in runs]
-        return np.maximum(np.mean(inside, axis=0), 1e-3)
+        unclipped = [((run > low) & (run < high)).mean(axis=0) for run in runs]
+        return np.maximum(np.mean(unclipped, axis=0), 1e-3)
 
     def _slope(self, node: Node, index: int) -> Array:
-        """Return the mean square of the slope against one operand, by channel of the output."""
+        """Return the mean square of the slope with respect to one operand, by output channel."""
         y = node.output
         found: list[Array] = []
         for run in self._runs:
@@ -157,7 +164,10 @@ class Sensitivity:
         return np.mean(found, axis=0)
 
     def _move(self, node: Node) -> None:
-        """Add sensitivities to the sources of moved elements, found by moving their positions."""
+        """Add the sensitivities of moved elements to those of their sources.
+
+        The operator's reference finds the sources: it moves the elements' positions.
+        """
         start, positions = 1, list[Array | None]()
         for value in node.inputs:
             shape = () if value is None else value.type.shape
@@ -183,16 +193,19 @@ class Sensitivity:
             runs = [finite(run[value]).reshape(-1, channels_of(value)) for run in self._runs]
             widest = np.max(runs, axis=(0, 1)), np.min(runs, axis=(0, 1))
             steps = np.subtract(*widest, dtype=np.float64) / 255.0
-            disturbed = [_rounded(run[value], steps) for run in self._runs]
+            perturbed = [_rounded(run[value], steps) for run in self._runs]
             pixels = value.type.size / channels_of(value)
             expected = float(self._of[value] @ steps**2) * pixels / 12.0
-            self._of[value] = self._of[value] * _ratio(probe.noise(value, disturbed), expected)
+            self._of[value] = self._of[value] * _ratio(probe.noise(value, perturbed), expected)
         for node in graph.nodes:
             if self._plan.kind[node] is NodeKind.PRODUCT:
                 self._probe_weights(node, probe, rng)
 
     def _probe_weights(self, node: Node, probe: Probe, rng: np.random.Generator) -> None:
-        """Measure errors like those of rounded weights, with the bias corrected for their mean."""
+        """Measure the effect of errors like those of rounded weights.
+
+        The bias is corrected for the mean error.
+        """
         x, weights = node.input(0), to_matrices(node, node.input(1).array)
         steps = unclipped_scales(weights)
         errors = steps[..., None] * rng.uniform(-0.5, 0.5, weights.shape)
@@ -200,7 +213,7 @@ class Sensitivity:
         bias = real_bias(node) - np.einsum("got,gt->go", errors, means).ravel()
         real = from_matrices(node, weights + errors, node.input(1)).astype(np.float32)
         made = replace(node, inputs=(x, node.inputs[1], Value.constant("", bias)))
-        disturbed = [
+        perturbed = [
             node.op.reference(made, (run[x], real, bias.astype(np.float32)))[0]
             for run in self._runs
         ]
@@ -208,11 +221,14 @@ class Sensitivity:
         pixels = node.output.type.size / channels_of(node.output)
         sums = self._sums[node].reshape(steps.shape)
         expected = float((sums * steps**2 * taps[:, None]).sum()) * pixels / 12.0
-        found = probe.noise(node.output, disturbed)
+        found = probe.noise(node.output, perturbed)
         self._sums[node] = self._sums[node] * _ratio(found, expected)
 
     def _keep_ratio(self, node: Node) -> None:
-        """Assume that noise keeps its ratio to the power, for operators without a better model."""
+        """Assume that noise has the same ratio to the power before and after the operator.
+
+        This is for operators without a better model.
+        """
         total = 0.0
         for value in node.outputs:
             if value in self._of:
@@ -234,7 +250,7 @@ def without_loud_samples(samples: Sequence[Sample]) -> list[Sample]:
 
 
 class Probe:
-    """Recomputes a network after one tensor was disturbed."""
+    """Recomputes a network in which one tensor is perturbed."""
 
     def __init__(self, graph: Graph, runs: Sequence[Mapping[Value, Array]]) -> None:
         self._graph, self._runs = graph, runs
@@ -243,15 +259,15 @@ class Probe:
             for v in graph.outputs
         }
 
-    def noise(self, value: Value, disturbed: Sequence[Array]) -> float:
+    def noise(self, value: Value, perturbed: Sequence[Array]) -> float:
         """Return the noise of all outputs relative to their power.
 
         Args:
-            value: the disturbed value.
-            disturbed: its disturbed array for each sample.
+            value: the perturbed value.
+            perturbed: its perturbed array for each sample.
         """
         noise = dict.fromkeys(self._power, 0.0)
-        for run, array in zip(self._runs, disturbed, strict=True):
+        for run, array in zip(self._runs, perturbed, strict=True):
             changed = {value: array}
             for node in self._graph.nodes:
                 if value in node.outputs or not any(v in changed for v in node.inputs):
@@ -280,5 +296,5 @@ def _ratio(found: float, expected: float) -> float:
     return float(np.clip(found / max(expected, 1e-30), 0.05, 1e4)) if expected > 0 else 1.0
 
 
-def _samples(graph: Graph) -> int:
+def _sample_count(graph: Graph) -> int:
     return int(np.clip(_MACS / max(graph.macs, 1), 3, 12))

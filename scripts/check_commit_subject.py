@@ -1,4 +1,4 @@
-"""Check the subject line of a commit message; `make hooks` installs this as the commit-msg hook.
+"""Check the subject line of a commit message; `make test` installs this as the commit-msg hook.
 
 Usage: check_commit_subject.py FILE, where FILE contains the message. Exits with 1 and says why if
 the subject is too long or does not begin with an imperative verb.
@@ -10,7 +10,10 @@ from pathlib import Path
 
 MOST_CHARACTERS = 72
 
-GENERATED_BY_GIT = ("Merge ", "Revert ", "fixup! ", "squash! ", "amend! ")
+GENERATED_BY_GIT = re.compile(
+    r"Merge (?:branch(?:es)?|commits?|tags?|remote-tracking branch(?:es)?|pull request) "
+    r"|Revert \"|(?:fixup|squash|amend)! "
+)
 
 NOT_IMPERATIVE = re.compile(r"\w+(?:ed|ing|[^s]s)")
 """A past form, an -ing form or a third person: "Added", "Adding", "Adds"."""
@@ -43,7 +46,7 @@ def problems(message: str) -> list[str]:
     subject = lines[0].rstrip() if lines else ""
     if not subject:
         return ["The subject is empty: say in one line what changed."]
-    if subject.startswith(GENERATED_BY_GIT):
+    if GENERATED_BY_GIT.match(subject):
         return []
     found: list[str] = []
     if len(subject) > MOST_CHARACTERS:

@@ -1,6 +1,7 @@
 """Smelt: from trained model to bare metal.
 
-This package has `compile`, and modules that all packages use: errors, files, wording, the terminal.
+This package has `compile` and `share_arena`, and modules that all packages use: errors, files,
+wording, the terminal.
 May import everything, once it is called; everything may import it.
 """
 
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
     from smelt.api.compile import Compiled
     from smelt.api.quantize import Settings
+    from smelt.api.shared_arena import SharedArena
     from smelt.frontend.onnx.options import OnnxLayout
     from smelt.targets import Optimize
 
-__all__ = ["__version__", "compile"]
+__all__ = ["__version__", "compile", "share_arena"]
 
 
 def compile(  # noqa: A001 - always called as `smelt.compile`
@@ -92,3 +94,19 @@ def compile(  # noqa: A001 - always called as `smelt.compile`
         quantize=quantize,
     )
     return compile_model(model, options)
+
+
+def share_arena(networks: Sequence[Compiled]) -> SharedArena:
+    """Put compiled networks that run one after the other into one C project with one arena.
+
+    The result has `.networks`, `.report` and `.write(directory)`.
+
+    Args:
+        networks: results of `compile`, for the same target and with the same goal.
+
+    Raises:
+        SmeltError: see `smelt.api.shared_arena.share_arena`.
+    """
+    from smelt.api import shared_arena
+
+    return shared_arena.share_arena(networks)

@@ -10,7 +10,7 @@ _SEQUENCE = re.compile(
     r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # other strings
     r"|[\x1b\x9b][\[0-?]*[ -/]*[@-~]"  # colors, cursor movement and all others
 )
-_DOUBTFUL = re.compile(r"[^\n\t -~]")
+_UNSAFE = re.compile(r"[^\n\t -~]")
 
 
 def plain(text: str) -> str:
@@ -18,7 +18,7 @@ def plain(text: str) -> str:
 
     Other control characters, and characters that reorder text, become Python escapes.
     """
-    return _DOUBTFUL.sub(_written, _SEQUENCE.sub("", text.replace("\r\n", "\n")))
+    return _UNSAFE.sub(_escaped, _SEQUENCE.sub("", text.replace("\r\n", "\n")))
 
 
 def one_line(text: str) -> str:
@@ -26,7 +26,7 @@ def one_line(text: str) -> str:
     return plain(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def _written(found: re.Match[str]) -> str:
+def _escaped(found: re.Match[str]) -> str:
     character = found[0]
     if character.isprintable() or category(character) == "Zs":
         return character

@@ -105,7 +105,7 @@ def instruction(address: int, size: int, mnemonic: str, operands: str) -> Instru
     reads, writes = _registers(kind, mnemonic, operands)
     if kind is Kind.LOAD_MANY and "pc" in writes:
         kind = Kind.RETURN_MANY
-    target = _TARGET.search(operands) if kind in _DIRECT else None
+    target = TARGET.search(operands) if kind in _DIRECT else None
     return Instruction(
         address=address,
         size=size,
@@ -124,7 +124,8 @@ def instruction(address: int, size: int, mnemonic: str, operands: str) -> Instru
 
 _DIRECT = (Kind.BRANCH, Kind.CONDITIONAL, Kind.CALL, Kind.LOOP_START, Kind.LOOP_END)
 _BRANCHES = (*_DIRECT, Kind.JUMP, Kind.TABLE, Kind.RETURN_MANY)
-_TARGET = re.compile(r"\b([0-9a-f]+) <")
+TARGET = re.compile(r"\b([0-9a-f]+) <")
+"""Finds the address in the operands of a direct branch or call."""
 _INDEXED = re.compile(r"\[\w+, [rsfi]\w*")
 
 _CONDITIONS = ("eq", "ne", "cs", "cc", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le")
@@ -235,12 +236,12 @@ def _count(kind: Kind, mnemonic: str, operands: str) -> int:
     found = re.search(r"\{(.*)\}", operands)
     if found is None:
         return 1
-    names = _listed(found.group(1))
+    names = listed_registers(found.group(1))
     doubles = sum(name.startswith("d") for name in names)
     return len(names) + doubles
 
 
-def _listed(text: str) -> list[str]:
+def listed_registers(text: str) -> list[str]:
     """Return the registers in a list such as `r0, r4-r7, lr`."""
     names: list[str] = []
     for part in text.replace(" ", "").split(","):
@@ -253,7 +254,7 @@ def _listed(text: str) -> list[str]:
 
 
 _REGISTER = re.compile(r"\b(?:r\d+|[sdq]\d+|s[blp]|fp|ip|lr|pc)\b")
-_ALIASES = {"sb": "r9", "sl": "r10", "fp": "r11", "ip": "r12"}
+ALIASES = {"sb": "r9", "sl": "r10", "fp": "r11", "ip": "r12"}
 _STORES = (Kind.STORE, Kind.STORE_PAIR, Kind.STORE_MANY, Kind.FLOAT_STORE, Kind.FLOAT_STORE_MANY)
 _NO_RESULT = frozenset(
     {Kind.BRANCH, Kind.CONDITIONAL, Kind.JUMP, Kind.TABLE, Kind.IT, Kind.HINT, Kind.BARRIER}
@@ -270,7 +271,7 @@ def _registers(kind: Kind, mnemonic: str, operands: str) -> tuple[frozenset[str]
     if kind in (Kind.LOAD_MANY, Kind.STORE_MANY, Kind.FLOAT_LOAD_MANY, Kind.FLOAT_STORE_MANY):
         base, _, listed = operands.rpartition("{")
         bases = _names(base) or ["sp"]
-        many = [_ALIASES.get(name, name) for name in _listed(listed.rstrip("}"))]
+        many = [ALIASES.get(name, name) for name in listed_registers(listed.rstrip("}"))]
         if kind in (Kind.STORE_MANY, Kind.FLOAT_STORE_MANY):
             return frozenset(bases + many), frozenset(bases)
         return frozenset(bases), frozenset(bases + many)
@@ -296,4 +297,4 @@ def _writes_back(operands: str) -> bool:
 
 def _names(text: str) -> list[str]:
     found: list[str] = _REGISTER.findall(re.sub(r"<.*?>", "", text))
-    return [_ALIASES.get(name, name) for name in found]
+    return [ALIASES.get(name, name) for name in found]

@@ -18,16 +18,30 @@ Part = Literal["code", "weights", "data", "stack", "arena"]
 
 @dataclass(frozen=True)
 class PlatformMemory:
-    """A named range of addresses; `origin` and `size` are in bytes."""
+    """A named range of addresses.
+
+    Attributes:
+        name: name in the board's file and in the linker script.
+        origin, size: in bytes.
+        wait_states: cycles that each access of a word (4 bytes) waits.
+        reserve: bytes that buffers and constants leave free, for code, variables, or the user.
+        holds: parts of the firmware that may be placed in it.
+    """
 
     name: str
     origin: int
     size: int
+    wait_states: int = 0
+    reserve: int = 0
+    holds: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)
 class FirmwarePlacement:
-    """Name of the memory for each part of the firmware."""
+    """Name of the memory for each part of the firmware.
+
+    If several memories may hold weights or arena, it is that of the most bytes of them.
+    """
 
     code: str
     weights: str
@@ -127,6 +141,15 @@ class Platform:
             return None
         name: str = getattr(self.placement, part)
         return next(memory for memory in self.memories if memory.name == name)
+
+    def memories_of(self, part: Part) -> tuple[PlatformMemory, ...]:
+        """Return the memories that may hold a part of the firmware; none without a board."""
+        return tuple(memory for memory in self.memories if part in memory.holds)
+
+    def room(self, memory: PlatformMemory) -> int:
+        """Return the bytes of a memory for buffers and constants, beside stack and reserve."""
+        stack = self.stack_bytes if memory == self.memory_of("stack") else 0
+        return max(memory.size - memory.reserve - stack, 0)
 
     @property
     def last_irq(self) -> int:

@@ -186,11 +186,16 @@ class Target:
         return other.name == self.name or other.name in self.runs_code_of
 
     def compile_flags(self, optimize: Optimize) -> tuple[str, ...]:
-        """Return flags besides `arch_flags`; without fused multiply-add, for bit-exact results."""
+        """Return flags besides `arch_flags`.
+
+        Products and sums are not fused, for bit-exact results. The types of accesses do not say
+        which memory differs: the arena, an array of bytes, holds tensors of several types in turn.
+        """
         return (
             "-std=c99",
             _OPTIMIZE_FLAGS[optimize],
             "-ffp-contract=off",
+            "-fno-strict-aliasing",
             "-ffunction-sections",
             "-fdata-sections",
         )

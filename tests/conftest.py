@@ -121,7 +121,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr("smelt.boards.session._PORT_S", PATIENCE_S)
     monkeypatch.setattr("smelt.boards.session._SOCKET_S", PATIENCE_S)
-    monkeypatch.setattr("smelt.boards.flash.runners._MUTE_S", PATIENCE_S)
+    monkeypatch.setattr("smelt.boards.flash.runners._SILENCE_S", PATIENCE_S)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

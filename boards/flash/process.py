@@ -18,12 +18,12 @@ from smelt.errors import ToolError
 from smelt.terminal import plain
 
 _LINES_SHOWN = 15
-_LONGEST = 4096
+_LONGEST_LINE = 4096
 """Maximum number of characters of a line; longer lines are split."""
-_LAST_WORDS_S = 5
-"""Seconds to read the remaining output after the program has ended."""
-_LOOK_S = 0.1
-"""Interval in seconds for checking whether a waiting program got its response."""
+_DRAIN_S = 5
+"""Seconds for reading the remaining output after the program has ended."""
+_POLL_S = 0.1
+"""Seconds between two checks whether a peer that the program waits for has responded."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class AwaitedPeer:
 
     Attributes:
         line: start of the line that the program writes before it waits.
-        whom: name of the peer in messages.
+        name: name of the peer in messages.
         limit_s: seconds after that line in which the program must write another one.
-        pace: rate of time of the simulated board that is the peer, or None.
+        pace: how fast time passes on the simulated board that is the peer, or None.
     """
 
     line: str
-    whom: str
+    name: str
     limit_s: float
     pace: Pace | None = None
 
@@ -47,8 +47,8 @@ def execute(
     command: Sequence[str],
     timeout_s: float,
     say: Callable[[str], None],
-    refusals: Sequence[str] = (),
-    asked: AwaitedPeer | None = None,
+    failure_texts: Sequence[str] = (),
+    peer: AwaitedPeer | None = None,
 ) -> None:
     """Run `command` to its end.
 
@@ -56,8 +56,9 @@ def execute(
         command: program and arguments.
         timeout_s: seconds after which the program and its children are killed.
         say: called with each line that it writes.
-        refusals: texts in its output that mean failure, whatever the exit status.
-        asked: peer that must respond sooner than `timeout_s`.
+        failure_texts: texts in its output that mean failure, whatever the exit status.
+        peer: peer that must respond within its own limit, which is shorter than `timeout_s`; None
+            if the program waits for no peer.
 
     Raises:
         ToolError: it cannot be executed, failed, or took too long; with its last lines of output.
@@ -65,48 +66,48 @@ def execute(
     process = start_tool(command, stderr=subprocess.STDOUT)
     assert process.stdout is not None
     last: deque[str] = deque(maxlen=_LINES_SHOWN)
-    refused: list[str] = []
+    failures: list[str] = []
     reader = threading.Thread(
-        target=_read, args=(process.stdout, say, last, refused, refusals), daemon=True
+        target=_read, args=(process.stdout, say, last, failures, failure_texts), daemon=True
     )
     reader.start()
     try:
-        problem = _wait(process, timeout_s, last, asked)
+        problem = _wait(process, timeout_s, last, peer)
     except BaseException:
         end_with_children(process)
         raise
     if problem is not None:
         end_with_children(process)
-        reader.join(_LAST_WORDS_S)
+        reader.join(_DRAIN_S)
         raise _failure(command, problem, last)
-    reader.join(_LAST_WORDS_S)
+    reader.join(_DRAIN_S)
     status = process.returncode
     if status < 0:
         raise _failure(command, f"was ended by signal {-status}", last)
     if status != 0:
         raise _failure(command, f"failed with exit status {status}", last)
-    if refused:
-        raise _failure(command, f"failed with the message '{refused[0]}'", last)
+    if failures:
+        raise _failure(command, f"failed with the message '{failures[0]}'", last)
 
 
 def _wait(
-    process: subprocess.Popen[str], timeout_s: float, last: Sequence[str], asked: AwaitedPeer | None
+    process: subprocess.Popen[str], timeout_s: float, last: Sequence[str], peer: AwaitedPeer | None
 ) -> str | None:
     """Wait for a program's end. Return None, or the reason to stop waiting."""
     deadline = time.monotonic() + timeout_s
-    looked, silent_s = time.monotonic(), 0.0
-    while (rest := deadline - time.monotonic()) > 0:
+    polled, silent_s = time.monotonic(), 0.0
+    while (left_s := deadline - time.monotonic()) > 0:
         with suppress(subprocess.TimeoutExpired):
-            process.wait(rest if asked is None else min(rest, _LOOK_S))
+            process.wait(left_s if peer is None else min(left_s, _POLL_S))
             return None
-        if asked is None:
+        if peer is None:
             continue
-        waited_s = time.monotonic() - looked
-        looked += waited_s
-        counts_s = waited_s if asked.pace is None else asked.pace.counted_seconds(waited_s)
-        silent_s = silent_s + counts_s if last and last[-1].startswith(asked.line) else 0.0
-        if silent_s > asked.limit_s:
-            return f"was ended: {asked.whom} has not responded for {asked.limit_s:g} s"
+        waited_s = time.monotonic() - polled
+        polled += waited_s
+        counted_s = waited_s if peer.pace is None else peer.pace.counted_seconds(waited_s)
+        silent_s = silent_s + counted_s if last and last[-1].startswith(peer.line) else 0.0
+        if silent_s > peer.limit_s:
+            return f"was ended: {peer.name} has not responded for {peer.limit_s:g} s"
     return f"took more than {timeout_s:g} s"
 
 
@@ -114,16 +115,16 @@ def _read(
     stream: IO[str],
     say: Callable[[str], None],
     last: deque[str],
-    refused: list[str],
-    refusals: Sequence[str],
+    failures: list[str],
+    failure_texts: Sequence[str],
 ) -> None:
     with stream:
-        while line := stream.readline(_LONGEST):
+        while line := stream.readline(_LONGEST_LINE):
             text = plain(line.rstrip())
             if text:
                 say(text)
                 last.append(text)
-                refused += [text.strip() for refusal in refusals if refusal in text]
+                failures += [text.strip() for sign in failure_texts if sign in text]
 
 
 def _failure(command: Sequence[str], what: str, last: Sequence[str]) -> ToolError:

@@ -27,9 +27,9 @@ class Program:
         image: file format that it takes.
         commands: arguments of each invocation, in order.
         script: lines of the command file that it reads.
-        refusals: texts in its output that mean failure, even if its exit status is 0.
+        failure_texts: texts in its output that mean failure, even if its exit status is 0.
         hint: what the user may have to do first.
-        asks: start of the line that it writes before it waits for a GDB server.
+        waiting_line: start of the line that it writes before it waits for a GDB server.
     """
 
     names: tuple[str, ...]
@@ -37,24 +37,24 @@ class Program:
     image: ImageFormat
     commands: tuple[tuple[str, ...], ...]
     script: tuple[str, ...] = ()
-    refusals: tuple[str, ...] = ()
+    failure_texts: tuple[str, ...] = ()
     hint: str = ""
-    asks: str = ""
+    waiting_line: str = ""
 
-    def asks_for(self, word: str) -> bool:
+    def has_placeholder(self, word: str) -> bool:
         """Return whether `{word}` is in its arguments or script."""
         return any(f"{{{word}" in text for text in (*sum(self.commands, ()), *self.script))
 
 
 _GDB_ARM = ("gdb-multiarch", "arm-none-eabi-gdb")
 _GDB_RISCV = ("gdb-multiarch", "riscv64-unknown-elf-gdb")
-_GDB_ASKS = "asking the GDB server"
-# GDB's own timeout is long, because erasing flash or simulating on a busy computer takes time. If a
-# server does not respond at all, we give up much earlier (`asks`).
+_GDB_WAITS = "asking the GDB server"
+# GDB's own timeout is long, because erasing flash or simulating on a busy computer takes time. We
+# stop much earlier if the server does not respond at all (`waiting_line`).
 _GDB_START = (
     *("set confirm off", "set pagination off", "set tcp auto-retry off"),
     *("set tcp connect-timeout 5", "set remotetimeout 30"),
-    *(f"echo {_GDB_ASKS} at {{server}}\\n", "target extended-remote {server}"),
+    *(f"echo {_GDB_WAITS} at {{server}}\\n", "target extended-remote {server}"),
 )
 # OpenOCD and pyOCD understand the first command, QEMU the second. An unknown monitor command ends
 # a script but not a sequence of -ex arguments. If neither resets the chip, the firmware's startup
@@ -127,7 +127,7 @@ PROGRAMS: dict[str, Program] = {
             ),
         ),
         script=("reset", 'loadfile "{image}"', "reset", "go", "exit"),
-        refusals=("Cannot connect to", "FAILED: ", "Could not connect", "Failed to open file"),
+        failure_texts=("Cannot connect to", "FAILED: ", "Could not connect", "Failed to open file"),
     ),
     "dfu": Program(
         ("dfu-util",),
@@ -155,9 +155,9 @@ PROGRAMS: dict[str, Program] = {
         "elf",
         (_GDB_COMMAND,),
         script=(*_GDB_START, "monitor swdp_scan", "attach 1", *_GDB_LOAD, "kill"),
-        refusals=("MIS-MATCHED",),
+        failure_texts=("MIS-MATCHED",),
         hint=_GDB_HINT,
-        asks=_GDB_ASKS,
+        waiting_line=_GDB_WAITS,
     ),
     # `load` also sets the program counter, so the script sets only the stack pointer.
     "gdb-cortexm": Program(
@@ -166,9 +166,9 @@ PROGRAMS: dict[str, Program] = {
         "elf",
         (_GDB_RESET_COMMAND,),
         script=(*_GDB_LOAD, "set $sp = &smelt_stack_top", "detach"),
-        refusals=("MIS-MATCHED",),
+        failure_texts=("MIS-MATCHED",),
         hint=_GDB_HINT,
-        asks=_GDB_ASKS,
+        waiting_line=_GDB_WAITS,
     ),
     "gdb-riscv": Program(
         _GDB_RISCV,
@@ -176,9 +176,9 @@ PROGRAMS: dict[str, Program] = {
         "elf",
         (_GDB_RESET_COMMAND,),
         script=(*_GDB_LOAD, "detach"),
-        refusals=("MIS-MATCHED",),
+        failure_texts=("MIS-MATCHED",),
         hint=_GDB_HINT,
-        asks=_GDB_ASKS,
+        waiting_line=_GDB_WAITS,
     ),
 }
 """Programs by runner. Runner `gdb` selects `gdb-probe`, `gdb-cortexm` or `gdb-riscv`."""

@@ -23,8 +23,8 @@ from smelt.errors import ConfigError, DeviceError, SmeltError, ToolError
 GDB = FlashTable(runner="gdb")
 """Table for flashing any board through a GDB server."""
 
-_MUTE_S = 5
-"""Seconds within which a GDB server must respond first."""
+_SILENCE_S = 5
+"""Seconds within which a GDB server must send its first response."""
 
 Lack = Callable[[SmeltError], None]
 """Called if a program, drive or port is missing; if it returns, a placeholder name is used."""
@@ -193,7 +193,7 @@ def plan(
 
 def takes_port(table: FlashTable) -> bool:
     """Return whether a runner uses a serial port, which is then not the firmware's."""
-    return table.runner in PROGRAMS and PROGRAMS[table.runner].asks_for("port")
+    return table.runner in PROGRAMS and PROGRAMS[table.runner].has_placeholder("port")
 
 
 def _variant(table: FlashTable, board: Board, server: str | None) -> str:
@@ -229,14 +229,15 @@ def _copy(elf: Path, table: FlashTable, kind: Drive, drive: Path | None, lack: L
 
 
 def _command(command: list[str], program: Program, words: dict[str, Any]) -> FlashStep:
-    asked = None
-    if program.asks:
+    peer = None
+    if program.waiting_line:
         server = str(words["server"])
-        asked = AwaitedPeer(program.asks, f"the GDB server at {server}", _MUTE_S, pace_of(server))
+        name = f"the GDB server at {server}"
+        peer = AwaitedPeer(program.waiting_line, name, _SILENCE_S, pace_of(server))
 
     def run(timeout_s: float, say: Callable[[str], None]) -> None:
         try:
-            execute(command, timeout_s, say, program.refusals, asked)
+            execute(command, timeout_s, say, program.failure_texts, peer)
         except ToolError as error:
             hint = program.hint.format_map(words)
             raise ToolError(f"{error}\nPossible cause: {hint}." if hint else str(error)) from error

@@ -3,7 +3,7 @@
 `plan(problem)` is a pure, deterministic function. `validate(problem, plan)` checks its result and
 shares no code with it. `require_fit(problem, plan)` compares the result with the sizes of the
 memories.
-May import nothing else of Smelt; `codegen` and `api` may import it.
+May import nothing else of Smelt; `codegen`, `api` and `bench` may import it.
 """
 
 from smelt.codegen.arena.fit import require_fit

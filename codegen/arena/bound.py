@@ -3,11 +3,44 @@
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
+import numpy as np
+import numpy.typing as npt
+
 from smelt.codegen.arena.conflict import Arena, align_up
 from smelt.codegen.arena.problem import Span
 
+IntArray = npt.NDArray[np.int64]
+
 Extents = Mapping[int, tuple[int, int]]
 """The first live byte of each buffer, and the byte after its last one."""
+
+
+def live_bytes(arena: Arena) -> tuple[IntArray, IntArray]:
+    """Return the steps at which spans begin, in ascending order, and the live bytes at each.
+
+    If the live bytes of all buffers begin at a granule, they are counted in whole granules: only
+    then no two buffers can have bytes in the same granule.
+    """
+    spans = [span for buffer in arena.buffers for span in buffer.live]
+    table = np.array([(s.start, s.end, s.low, s.high) for s in spans], np.int64).reshape(-1, 4)
+    starts, ends, low, high = table.T
+    steps = np.unique(starts)
+    change = np.zeros((len(steps) + 1, 3), np.int64)
+    rounded = (high + arena.granule - 1) & -arena.granule
+    counted: IntArray = np.stack([high - low, rounded - low, low % arena.granule != 0], axis=1)
+    np.add.at(change, np.searchsorted(steps, starts), counted)
+    np.subtract.at(change, np.searchsorted(steps, ends), counted)
+    totals: IntArray = np.cumsum(change[:-1], axis=0)
+    aligned = totals[:, 2] == 0
+    return steps, totals[:, 0] + aligned * (totals[:, 1] - totals[:, 0])
+
+
+def pressure(arena: Arena) -> list[int]:
+    """Return the most live bytes in the lifetime of each buffer."""
+    steps, live = live_bytes(arena)
+    first = np.searchsorted(steps, [b.start for b in arena.buffers])
+    last = np.searchsorted(steps, [b.end for b in arena.buffers])
+    return [int(live[i:j].max()) for i, j in zip(first, last, strict=True)]
 
 
 def lower_bound(arena: Arena) -> tuple[int, int]:
@@ -19,13 +52,16 @@ def lower_bound(arena: Arena) -> tuple[int, int]:
     """
     best = peak = 0
     granule = arena.granule
-    for step, live in arena.live_at_starts():
-        extents = _extents(live, granule)
-        total = sum(high - low for low, high in extents.values())
-        if total > best and arena.in_place:
-            total = _covered(extents, arena.in_place)
-        if total > best:
-            best, peak = align_up(total, granule), step
+    steps, totals = live_bytes(arena)
+    if arena.in_place:
+        for total, (step, live) in zip(totals.tolist(), arena.live_at_starts(), strict=True):
+            covered = _covered(_extents(live, granule), arena.in_place) if total > best else 0
+            if covered > best:
+                best, peak = align_up(covered, granule), step
+    elif len(steps):
+        rounded = (totals + granule - 1) & -granule
+        highest = int(rounded.argmax())
+        best, peak = int(rounded[highest]), int(steps[highest])
     for buffer in arena.buffers:
         end = align_up((buffer.offset or 0) + buffer.size, granule)
         if end > best:

@@ -1,11 +1,12 @@
 """The buffers of one memory by index, and the offset differences that each pair allows."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from heapq import heappop, heappush
+from itertools import chain, pairwise
 from operator import itemgetter
 
 from smelt.codegen.arena.problem import Buffer, InPlace, Span
@@ -85,25 +86,23 @@ class Arena:
 
     def components(self) -> Iterator[tuple[Sequence[int], "Arena"]]:
         """Yield the arena in parts that no pair connects, each with the indices of its buffers."""
-        parent = list(range(len(self.buffers)))
-
-        def root(i: int) -> int:
-            while parent[i] != i:
-                parent[i] = parent[parent[i]]
-                i = parent[i]
-            return i
-
+        linked: dict[int, list[int]] = {}
         for pair in self.sharing:
-            parent[root(pair.first)] = root(pair.second)
-        for i, others in enumerate(self.apart):
-            for j in others:
-                if j < i:
-                    parent[root(i)] = root(j)
-        groups: dict[int, list[int]] = {}
-        for i in range(len(self.buffers)):
-            groups.setdefault(root(i), []).append(i)
-        for group in groups.values():
-            yield group, self._part(group)
+            linked.setdefault(pair.first, []).append(pair.second)
+            linked.setdefault(pair.second, []).append(pair.first)
+        left = set(range(len(self.buffers)))
+        for start in range(len(self.buffers)):
+            if start not in left:
+                continue
+            found = [start]
+            left.remove(start)
+            for i in found:
+                if not left:
+                    break
+                near = left.intersection(chain(self.apart[i], linked.get(i, ())))
+                left -= near
+                found += near
+            yield (group := sorted(found)), self._part(group)
 
     def _part(self, indices: Sequence[int]) -> "Arena":
         if len(indices) == len(self.buffers):
@@ -131,12 +130,17 @@ class Arena:
     def live_at_starts(self) -> Iterator[tuple[int, dict[int, Span]]]:
         """Yield each step at which a span begins, with the step's spans by index of the buffer.
 
-        The time per step is proportional to the number of live buffers, not of all buffers.
+        The dictionary changes from one step to the next. The time per step is proportional to the
+        number of spans that begin and end there.
         """
         live: dict[int, Span] = {}
+        ends: list[tuple[int, int]] = []
         for step, begun in self._begun:
-            live = {i: span for i, span in live.items() if span.end > step}
-            live.update(begun)
+            while ends and ends[0][0] <= step:
+                del live[heappop(ends)[1]]
+            for i, span in begun.items():
+                live[i] = span
+                heappush(ends, (span.end, i))
             yield step, live
 
     @cached_property
@@ -154,19 +158,26 @@ def make_arena(buffers: Sequence[Buffer], in_place: Iterable[InPlace]) -> Arena:
     allowed = _allowed(buffers, in_place)
     nobody: set[int] = set()
     partial = {i for i, b in enumerate(buffers) if b.spans}
+    full = [_longest_full_span(b) for b in buffers]
     apart: tuple[list[int], ...] = tuple([] for _ in buffers)
     sharing: list[BufferPair] = []
     for second, live in _live_before(buffers):
         partners = allowed.get(second, nobody)
-        special = set(live) if second in partial else partners | partial
-        for first in live:
-            if first in special:
-                gaps = _gaps(buffers[first], buffers[second], in_place=first in partners)
-                if gaps != _apart(buffers, first, second):
-                    if gaps:
-                        sharing.append(BufferPair(first, second, gaps))
-                    continue
-            apart[second].append(first)
+        exempt: set[int] = set()
+        for first in live if partial or partners else ():
+            partner = first in partners
+            if not (partner or first in partial or second in partial):
+                continue
+            if not partner and _in_common(full[first], full[second]):
+                continue
+            gaps = _gaps(buffers[first], buffers[second], in_place=partner)
+            if gaps != _apart(buffers, first, second):
+                exempt.add(first)
+                if gaps:
+                    sharing.append(BufferPair(first, second, gaps))
+        together = [first for first in live if first not in exempt] if exempt else live
+        apart[second].extend(together)
+        for first in together:
             apart[first].append(second)
     return Arena(
         buffers=tuple(buffers),
@@ -190,15 +201,37 @@ def _allowed(buffers: Sequence[Buffer], in_place: Iterable[InPlace]) -> dict[int
     return allowed
 
 
-def _live_before(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
-    """Yield each non-empty buffer, by first step, with the earlier ones that still last then."""
-    live: list[int] = []
+def _longest_full_span(buffer: Buffer) -> Span | None:
+    """Return the longest span in which all bytes of a buffer are live, or None."""
+    full = (span for span in buffer.live if span.high - span.low == buffer.size)
+    return max(full, key=lambda span: span.end - span.start, default=None)
+
+
+def _in_common(first: Span | None, second: Span | None) -> bool:
+    """Return whether two spans have a step in common."""
+    return (
+        first is not None
+        and second is not None
+        and first.start < second.end
+        and second.start < first.end
+    )
+
+
+def _live_before(buffers: Sequence[Buffer]) -> Iterator[tuple[int, Collection[int]]]:
+    """Yield each non-empty buffer, by first step, with the earlier ones that still last then.
+
+    The collection changes from one buffer to the next.
+    """
+    live: dict[int, None] = {}
+    ends: list[tuple[int, int]] = []
     for second in sorted(range(len(buffers)), key=lambda i: buffers[i].start):
         if buffers[second].size == 0:
             continue
-        live = [i for i in live if buffers[i].end > buffers[second].start]
-        yield second, live
-        live.append(second)
+        while ends and ends[0][0] <= buffers[second].start:
+            del live[heappop(ends)[1]]
+        yield second, live.keys()
+        live[second] = None
+        heappush(ends, (buffers[second].end, second))
 
 
 def _apart(buffers: Sequence[Buffer], first: int, second: int) -> Gaps:

@@ -70,7 +70,7 @@ class FirstFit:
                     forbidden += [(base + low, base + high) for low, high in link.gaps]
             forbidden.sort()
             alignment = buffers[i].alignment
-            lowest = _lowest(forbidden, alignment)
+            lowest = lowest_free(forbidden, alignment)
             if in_place and (partners := self.arena.in_place.get(i)):
                 wanted = sorted(offsets[other] for other in partners)
                 lowest = next(_free(wanted, forbidden, alignment), lowest)
@@ -149,8 +149,12 @@ def _by_pressure(arena: Arena) -> list[int]:
     return sorted(range(len(buffers)), key=lambda i: (most[i], -buffers[i].size))
 
 
-def _lowest(forbidden: list[tuple[int, int]], alignment: int) -> int:
-    offset = 0
+def lowest_free(forbidden: list[tuple[int, int]], alignment: int, floor: int = 0) -> int:
+    """Return the lowest aligned offset, not below `floor`, outside of open intervals.
+
+    `forbidden` has these intervals in ascending order.
+    """
+    offset = align_up(floor, alignment)
     for low, high in forbidden:
         if low >= offset:
             break

@@ -7,8 +7,13 @@ from smelt.errors import DoesNotFit
 _LARGEST = 5
 
 
-def require_fit(problem: Problem, plan: Plan) -> None:
+def require_fit(problem: Problem, plan: Plan, remedy: str = "") -> None:
     """Raise if a memory needs more bytes in `plan` than it has.
+
+    Args:
+        problem: The buffers and memories.
+        plan: Their offsets.
+        remedy: A sentence on what helps this network, for the message; empty if there is nothing.
 
     Raises:
         DoesNotFit: The message has the numbers, the step with the most live bytes, and its largest
@@ -31,8 +36,9 @@ def require_fit(problem: Problem, plan: Plan) -> None:
         raise DoesNotFit(
             f"memory '{memory.name}' has {memory.size:,} bytes, {use.bytes:,} are needed "
             f"({use.bytes - memory.size:,} too many); {verdict}. The peak is at "
-            f"{plan.step_name(step)}: {names} bytes. Use a "
-            f"board with more memory, a larger --max-ram if you gave one, or a smaller network.",
+            f"{plan.step_name(step)}: {names} bytes. "
+            f"{remedy}{' ' if remedy else ''}Use a board with more memory, a larger --max-ram if "
+            "you gave one, or a smaller network.",
             needed=use.bytes,
             available=memory.size,
             largest=largest,

@@ -37,8 +37,7 @@ class Span:
 class Buffer:
     """`size` bytes that are in use in the steps `start <= step < end`.
 
-    `memories` names the memories that may store it, the preferred one first. A fixed `offset`
-    (bytes from the memory's base) pins it to the first of them.
+    A fixed `offset` is counted in bytes from the base of its memory.
 
     `spans` says which bytes are live in which steps, in ascending order; other buffers may
     overwrite the rest. No spans mean that all bytes are live from `start` to `end`.
@@ -48,7 +47,7 @@ class Buffer:
     size: int
     start: int
     end: int
-    memories: tuple[str, ...]
+    memory: str
     alignment: int = 16
     offset: int | None = None
     spans: tuple[Span, ...] = ()
@@ -124,15 +123,12 @@ def _check_buffer(buffer: Buffer, memories: dict[str, Memory]) -> None:
         0 <= buffer.start < buffer.end,
         f"{where}: lifetime [{buffer.start}, {buffer.end}) is empty or negative",
     )
-    _require(bool(buffer.memories), f"{where}: no memory is allowed")
-    _reject_duplicates(f"{where}: memory", buffer.memories)
-    for name in buffer.memories:
-        _require(name in memories, f"{where}: unknown memory {name!r}")
-        _require(
-            buffer.alignment <= memories[name].alignment,
-            f"{where}: alignment {buffer.alignment} is above the {memories[name].alignment} "
-            f"of memory {name!r}",
-        )
+    _require(buffer.memory in memories, f"{where}: unknown memory {buffer.memory!r}")
+    most = memories[buffer.memory].alignment
+    _require(
+        buffer.alignment <= most,
+        f"{where}: alignment {buffer.alignment} is above the {most} of memory {buffer.memory!r}",
+    )
     if buffer.offset is not None:
         _require(
             buffer.offset >= 0 and buffer.offset % buffer.alignment == 0,

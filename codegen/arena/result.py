@@ -52,6 +52,15 @@ class MemoryUse:
     optimal: bool
     peak_step: int
 
+    @property
+    def certificate(self) -> str:
+        """Which bound of its schedule the memory meets, in words."""
+        if self.optimal:
+            return "proved smallest for this schedule"
+        gap = self.bytes - self.lower_bound
+        more = f"{gap:,} bytes or {gap / self.lower_bound:.1%} more"
+        return f"{more} than the lower bound of this schedule"
+
 
 @dataclass(frozen=True, slots=True)
 class Effort:
@@ -63,14 +72,10 @@ class Effort:
 
 @dataclass(frozen=True)
 class Plan:
-    """A layout of every buffer.
-
-    `spilled` names the buffers that are not in their preferred memory.
-    """
+    """A layout of every buffer."""
 
     placements: tuple[Placement, ...]
     memories: tuple[MemoryUse, ...]
-    spilled: tuple[str, ...]
     steps: tuple[str, ...]
     effort: Effort
 
@@ -81,13 +86,13 @@ class Plan:
 
     @property
     def lower_bound(self) -> int:
-        """The sum of the memories' lower bounds, for this assignment of buffers to memories."""
+        """The sum of the memories' lower bounds."""
         return sum(use.lower_bound for use in self.memories)
 
     @property
     def optimal(self) -> bool:
-        """Whether it is proved that no plan needs less; always false if buffers were spilled."""
-        return not self.spilled and all(use.optimal for use in self.memories)
+        """Whether it is proved that no plan needs less."""
+        return all(use.optimal for use in self.memories)
 
     def __getitem__(self, name: str) -> Placement:
         """Return the placement of the buffer `name`. Raises KeyError if there is none."""
@@ -122,7 +127,6 @@ class Plan:
             "optimal": self.optimal,
             "memories": [asdict(use) for use in self.memories],
             "map": [p.to_dict() for p in self.placements],
-            "spilled": list(self.spilled),
             "effort": asdict(self.effort),
         }
 
@@ -146,11 +150,8 @@ class Plan:
         widths = [max(len(row[k]) for row in (header, *rows)) for k in range(len(header))]
         lines = [_line(row, widths) for row in (header, *rows)]
         for use in self.memories:
-            proof = "optimal" if use.optimal else "not proved optimal"
-            lines.append(
-                f"{use.name}: {use.bytes:,} bytes, lower bound {use.lower_bound:,}, "
-                f"{proof}, peak at {self.step_name(use.peak_step)}"
-            )
+            peak = self.step_name(use.peak_step)
+            lines.append(f"{use.name}: {use.bytes:,} bytes, {use.certificate}, peak at {peak}")
         return "\n".join(lines)
 
 

@@ -12,8 +12,8 @@ from smelt.errors import GraphError
 def validate(problem: Problem, plan: Plan) -> None:
     """Raise GraphError unless `plan` is a legal layout of `problem`.
 
-    Every buffer must be placed exactly once, aligned, inside the bytes that the plan claims for a
-    memory that the buffer allows. In no step may a byte be live in two buffers, unless the problem
+    Every buffer must be placed exactly once, aligned, inside the bytes that the plan claims for its
+    memory. In no step may a byte be live in two buffers, unless the problem
     allows the two in place and they have the same offset. `require_fit` checks separately whether
     the memories are large enough.
 
@@ -107,10 +107,8 @@ def _check_placement(buffer: Buffer, placement: Placement, plan: Plan) -> None:
         _fail(f"{where}: size, start and end are {told} instead of {asked}")
     if placement.spans != buffer.spans:
         _fail(f"{where}: its spans are not those of the problem")
-    if placement.memory not in buffer.memories:
-        _fail(
-            f"{where}: is in memory {placement.memory!r}, allowed are {', '.join(buffer.memories)}"
-        )
+    if placement.memory != buffer.memory:
+        _fail(f"{where}: is in memory {placement.memory!r} instead of {buffer.memory!r}")
     if placement.offset % buffer.alignment:
         _fail(f"{where}: offset {placement.offset} is not a multiple of {buffer.alignment}")
     end, size = placement.offset + placement.size, plan.use(placement.memory).bytes
@@ -119,12 +117,8 @@ def _check_placement(buffer: Buffer, placement: Placement, plan: Plan) -> None:
             f"{where}: bytes {placement.offset} to {end} are outside memory "
             f"{placement.memory!r} of {size} bytes"
         )
-    pinned = (buffer.memories[0], buffer.offset)
-    if buffer.offset is not None and (placement.memory, placement.offset) != pinned:
-        _fail(
-            f"{where}: is at {placement.offset} of {placement.memory!r}, but is fixed at "
-            f"{buffer.offset} of {buffer.memories[0]!r}"
-        )
+    if buffer.offset not in (None, placement.offset):
+        _fail(f"{where}: is at {placement.offset}, but is fixed at {buffer.offset}")
 
 
 def _fail(message: str) -> None:

@@ -1,4 +1,4 @@
-"""Where buffers lie, as expressions of C, and the macros that name their offsets."""
+"""Addresses of buffers as C expressions, and the macros that name the offsets of buffers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BufferOffset:
 
 
 class Addresses:
-    """The addresses of a plan's buffers; records which macros of offsets they use."""
+    """The addresses of a plan's buffers; records which macros of offsets were used."""
 
     def __init__(self, plan: arena.Plan) -> None:
         self._plan = plan
@@ -76,13 +76,14 @@ class Addresses:
 
     def same(self, a: Argument, b: Argument) -> bool:
         """Return whether two arguments have the same address."""
-        return self._place(a) == self._place(b)
+        return self._location(a) == self._location(b)
 
     def distance(self, first: Argument, second: Argument) -> int:
-        """Return the bytes from one address to another in the same memory."""
-        return self._place(second)[1] - self._place(first)[1]
+        """Return the bytes from one address to another; 0 if they are in different memories."""
+        (one, start, _), (other, end, _) = self._location(first), self._location(second)
+        return end - start if one == other else 0
 
-    def _place(self, argument: Argument) -> tuple[str, int, str]:
+    def _location(self, argument: Argument) -> tuple[str, int, str]:
         match argument:
             case InFlash(constant, offsets):
                 return constant, 0, _iteration_terms(offsets, 1)

@@ -18,7 +18,7 @@ REPORT = "report.json"
 BUILD = "build"
 """The folder for the output of the project's Makefile."""
 
-_KEYS = ("smelt", "network", "arena", "layers")
+_KEYS = ("smelt", "network", "arena")
 """Keys that every report has had since the first version."""
 
 
@@ -30,7 +30,7 @@ def check_destination(
     Args:
         directory: The folder; it need not exist.
         force: Whether an earlier build may be replaced.
-        remedy: The option that the user needs for that.
+        remedy: The option that permits it, for messages.
 
     Raises:
         ConfigError: The folder contains something that must not be replaced.
@@ -52,8 +52,8 @@ def check_destination(
     report = _report(directory / REPORT)
     if report is None:
         raise ConfigError(
-            f"'{directory}' is not empty and was not written by Smelt (it has no {REPORT} of "
-            "Smelt's), so nothing in it is replaced; name another folder"
+            f"'{directory}' is not empty and was not written by Smelt (it has no {REPORT} from "
+            "Smelt), so nothing in it is replaced; name another folder"
         )
     if not force:
         raise ConfigError(
@@ -129,7 +129,7 @@ def link_kept_files(directory: Path, replaced: frozenset[str], staging: Path) ->
 def _kept(directory: Path, replaced: frozenset[str], staging: Path) -> Iterator[tuple[Path, Path]]:
     """Yield the user's files and folders with their new paths, each folder before its contents."""
     mounts = _mount_points()
-    above = {str(folder) for name in replaced for folder in Path(name).parents}
+    parents = {str(folder) for name in replaced for folder in Path(name).parents}
     pending = [directory]
     while pending:
         for path in sorted(pending.pop().iterdir()):
@@ -143,7 +143,7 @@ def _kept(directory: Path, replaced: frozenset[str], staging: Path) -> Iterator[
                         "unmount it, or name another folder for the project"
                     )
                 pending.append(path)
-                if str(name) in above:
+                if str(name) in parents:
                     continue
             elif name.as_posix() in replaced:
                 continue

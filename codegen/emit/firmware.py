@@ -7,17 +7,20 @@ from typing import Literal
 
 from smelt.targets import Platform
 
+_REGIONS = "regions.c"
+"""The C file that lists regions of memory, some of which depend on the network."""
+
 
 @dataclass(frozen=True)
 class MlperfProtocol:
     """MLPerf Tiny's protocol, which benchmark firmware supports besides Smelt's own.
 
     Attributes:
-        id: The benchmark's network that the firmware answers for.
-        sent: The format in which the runner sends an input. `raw` is the network's own format.
-            `unsigned` is bytes of which 128 must be subtracted. `float` is float32, which the
-            output is compared with.
-        quantizes: Whether the firmware quantizes the float32 for the network.
+        id: The name of the benchmark that the firmware reports to the runner.
+        sent: The format in which the runner sends an input. `raw` is the format of the network's
+            input. `unsigned` is uint8; the firmware subtracts 128. `float` is float32; the firmware
+            compares the network's output with it.
+        quantizes: Whether the firmware quantizes float32 inputs for the network.
     """
 
     id: str
@@ -46,7 +49,7 @@ class Firmware:
     def sources(self) -> tuple[str, ...]:
         """The paths of the C files other than `main.c` and the network's own."""
         board = ("firmware/board.c",) if self.platform.setup else ()
-        return (*(f"firmware/{name}" for name in self._copied_sources()), *board)
+        return (*(f"firmware/{name}" for name in self._sources()), *board)
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:
@@ -66,17 +69,19 @@ class Firmware:
         if p.is_bare_metal:
             headers.append("receive.h")
         copied = [(f"emit/project/{name}", f"firmware/{name}") for name in headers]
-        copied += [(f"emit/project/{name}", f"firmware/{name}") for name in self._copied_sources()]
+        names = [name for name in self._sources() if name != _REGIONS]
+        copied += [(f"emit/project/{name}", f"firmware/{name}") for name in names]
         rendered = [("emit/project/main.c.j2", "main.c")]
         if p.is_bare_metal:
             copied.append((f"emit/project/core_{p.firmware}.h", "firmware/core.h"))
             rendered.append(("emit/project/board.h.j2", "firmware/board.h"))
             rendered.append((f"emit/project/{p.firmware}.ld.j2", self.linker_script))
+            rendered.append((f"emit/project/{_REGIONS}.j2", f"firmware/{_REGIONS}"))
         if p.setup:
             rendered.append(("emit/project/board.c.j2", "firmware/board.c"))
         return (*build, *rendered, *copied)
 
-    def _copied_sources(self) -> tuple[str, ...]:
+    def _sources(self) -> tuple[str, ...]:
         p = self.platform
         if p.firmware is None:
             return ()
@@ -90,7 +95,7 @@ class Firmware:
             *common,
             f"startup_{p.firmware}.c",
             *boot,
-            "regions.c",
+            _REGIONS,
             "stack.c",
             "receive.c",
             *drivers,

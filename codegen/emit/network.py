@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from smelt.codegen import arena
 from smelt.codegen.accelerator import DeviceProgram, NetworkNames
 from smelt.codegen.emit.addresses import Addresses, BufferOffset
 from smelt.codegen.emit.names import c_name
@@ -16,11 +15,12 @@ from smelt.codegen.emit.weights import (
     ConstantArray,
     binary,
     constants_of,
+    has_infinite_weights,
     is_binary,
-    is_infinite,
     stored,
 )
 from smelt.codegen.lower.backend import backend
+from smelt.codegen.schedule.memories import Distribution
 from smelt.codegen.schedule.schedule import ARENA, STATE, Schedule
 from smelt.codegen.schedule.steps import Function, StructType
 from smelt.codegen.text.helpers import Preamble, preamble
@@ -88,6 +88,28 @@ class StateView:
 
 
 @dataclass(frozen=True)
+class ExtraArena:
+    """An arena beside the main one, for another memory of the board.
+
+    Attributes:
+        name: The name of the C variables that point to it.
+        memory: The memory of the board.
+        bytes: The size.
+        certificate: How the size compares with its lower bound, in words.
+    """
+
+    name: str
+    memory: str
+    bytes: int
+    certificate: str
+
+    @property
+    def macro(self) -> str:
+        """The end of the macro of its size, after the network's prefix."""
+        return f"{self.name.upper()}_BYTES"
+
+
+@dataclass(frozen=True)
 class LengthView:
     """A run-time length, as the templates print it.
 
@@ -104,6 +126,30 @@ class LengthView:
     maximum: int
 
 
+@dataclass(frozen=True)
+class StreamedInput:
+    """The input whose rows the caller delivers, as the templates print it.
+
+    Attributes:
+        rows: The rows of the input.
+        row_count: The elements of a row.
+        row_bytes: The bytes of a row.
+        turn_rows: The rows that the caller delivers for a turn; fewer for the last turn if the
+            input has no more.
+        turns: The turns that need rows of the input.
+        next_row: The C expression of the row of the band that the caller writes next.
+        address: The C expression of the band's address, where only `ctx` is known.
+    """
+
+    rows: int
+    row_count: int
+    row_bytes: int
+    turn_rows: int
+    turns: int
+    next_row: str
+    address: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class EmittedNetwork:
     """A network, as the templates of its own files and of the project print it.
@@ -111,15 +157,17 @@ class EmittedNetwork:
     Attributes:
         title: The name for people; `name` is derived from it.
         summary: The numbers of steps and multiply-accumulates, in words.
-        hash: 16 hexadecimal digits of the SHA-256 hash of the network's own files, as they are
-            without it. Empty until they are rendered.
+        hash: 16 hexadecimal digits of the SHA-256 hash of the network's own files, rendered with
+            an empty hash. Empty until they are rendered.
         alignment: The alignment of arena and states, in bytes.
         arena_bytes: The size of the arena.
-        arena_bound: A lower bound of the size of the arena in any layout.
-        arena_optimal: Whether no layout has a smaller arena.
+        arena_certificate: How the size of the arena compares with its lower bound, in words.
+        extra_arenas: The arenas for other memories of the board.
         state_bytes: The size of the memory of states that the caller provides.
+        state_home: The memory of the board for the states, if it is not that of the arena.
         weights_bytes: The size of all constants.
         keep_inputs: Whether an inference leaves the inputs unchanged.
+        streamed: The first input, if the caller delivers its rows; None if inputs are in the arena.
         inputs: The inputs, in the model's order.
         outputs: The outputs, in the model's order.
         states: The states.
@@ -144,8 +192,7 @@ class EmittedNetwork:
     summary: str
     alignment: int
     arena_bytes: int
-    arena_bound: int
-    arena_optimal: bool
+    arena_certificate: str
     state_bytes: int
     weights_bytes: int
     keep_inputs: bool
@@ -167,6 +214,9 @@ class EmittedNetwork:
     external: tuple[ExternalLibrary, ...] = ()
     cpu_fallback: bool = False
     api_version: int = API_VERSION
+    streamed: StreamedInput | None = None
+    extra_arenas: tuple[ExtraArena, ...] = ()
+    state_home: str = ""
     hash: str = ""
 
     @property
@@ -195,6 +245,23 @@ class EmittedNetwork:
         return STATE if self.has_state else ARENA
 
     @property
+    def arena_homes(self) -> tuple[str, ...]:
+        """The memories of the board that store tensors or states, besides that of the arena."""
+        homes = (*(extra.memory for extra in self.extra_arenas), self.state_home)
+        return tuple(dict.fromkeys(home for home in homes if home))
+
+    @property
+    def weights_homes(self) -> tuple[str, ...]:
+        """The memories of the board that store constants, besides the main one."""
+        return tuple(dict.fromkeys(c.memory for c in self.constants if c.memory))
+
+    @property
+    def memories(self) -> str:
+        """The C variables of all memory that the caller provides, as an initializer lists them."""
+        extras = (extra.name for extra in self.extra_arenas)
+        return ", ".join((ARENA, *extras, *((STATE,) if self.state_bytes else ())))
+
+    @property
     def uses_arena(self) -> bool:
         """Whether `invoke` needs its variable `arena`."""
         return self.statements.uses_arena or any(state.after_in_arena for state in self.states)
@@ -202,12 +269,17 @@ class EmittedNetwork:
     @property
     def copies(self) -> bool:
         """Whether `memcpy` or `memmove` is called."""
-        return bool(self.states) or self.statements.copies
+        return bool(self.states) or self.statements.copies or self.streamed is not None
 
     @property
     def device_headers(self) -> tuple[str, ...]:
         """The accelerator's headers, which the network's own header includes."""
         return () if self.device is None else self.device.headers(self.name)
+
+    @property
+    def headers(self) -> tuple[str, str]:
+        """The network's public and internal headers, without an accelerator's."""
+        return (f"{self.name}.h", f"{self.name}_kernels.h")
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -218,8 +290,7 @@ class EmittedNetwork:
 
 
 def describe(
-    schedule: Schedule,
-    plan: arena.Plan,
+    stored: Distribution,
     device: DeviceProgram | None,
     title: str,
     *,
@@ -227,23 +298,26 @@ def describe(
     keep_inputs: bool,
 ) -> EmittedNetwork:
     """Return the network as the templates print it."""
-    graph = schedule.graph
+    schedule, plan, graph = stored.schedule, stored.plan, stored.schedule.graph
     memories = {use.name: use for use in plan.memories}
+    main, weights = stored.main("arena"), stored.main("weights")
     addresses = Addresses(plan)
     inputs = tuple(_tensor(schedule, addresses, v) for v in graph.inputs)
     outputs = tuple(_tensor(schedule, addresses, v) for v in graph.outputs)
     states = _states(schedule, addresses)
-    statements = statements_of(schedule.actions, addresses, device)
+    streamed = _streamed(schedule, addresses)
+    success = f"{c_name(title).upper()}_OK"
+    statements = statements_of(schedule.actions, addresses, device, success)
     return EmittedNetwork(
         title=title,
         summary=f"{len(schedule.steps)} steps, {graph.macs:,} multiply-accumulates",
         alignment=schedule.alignment,
         arena_bytes=max(memories[ARENA].bytes, schedule.alignment),
-        arena_bound=memories[ARENA].lower_bound,
-        arena_optimal=memories[ARENA].optimal,
+        arena_certificate=memories[ARENA].certificate,
         state_bytes=memories[STATE].bytes if STATE in memories else 0,
         weights_bytes=sum(array.nbytes for array in schedule.constants.values()),
         keep_inputs=keep_inputs,
+        streamed=streamed,
         inputs=inputs,
         outputs=outputs,
         states=states,
@@ -252,9 +326,11 @@ def describe(
         comments=tuple(map(comment_of, schedule.steps)),
         preamble=preamble(*(function.uses for function in schedule.functions)),
         functions=schedule.functions,
-        constants=constants_of(schedule),
+        constants=constants_of(
+            schedule, {name: home for name, home in stored.constants.items() if home != weights}
+        ),
         structs=tuple(dict.fromkeys(schedule.structs.values())),
-        infinite_weights=is_infinite(schedule),
+        infinite_weights=has_infinite_weights(schedule),
         lengths=_lengths(graph),
         weights_binary=f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
         device=device,
@@ -263,6 +339,12 @@ def describe(
         else tuple(library.name for library in target.host_libraries),
         external=_external(schedule),
         cpu_fallback=any(step.fallback is not None for step in schedule.calls),
+        extra_arenas=tuple(
+            ExtraArena(name, home, memories[name].bytes, memories[name].certificate)
+            for name, home in stored.arenas.items()
+            if name != ARENA
+        ),
+        state_home="" if stored.state in (None, main) else stored.state,
     )
 
 
@@ -285,6 +367,24 @@ def _tensor(schedule: Schedule, addresses: Addresses, value: Value) -> Tensor:
         scale=None if quant is None else quant.scalar[0],
         zero_point=None if quant is None else quant.scalar[1],
         address=addresses.outside(schedule.storage[value]),
+    )
+
+
+def _streamed(schedule: Schedule, addresses: Addresses) -> StreamedInput | None:
+    """Return the input whose rows the caller delivers, if there is one."""
+    rows = schedule.streamed
+    if rows is None:
+        return None
+    kept = f"{rows.kept} + " if rows.kept else ""
+    taken = "ctx->turn" if rows.rows == 1 else f"ctx->turn * {rows.rows}"
+    return StreamedInput(
+        rows=rows.height,
+        row_count=rows.value.type.size // rows.height,
+        row_bytes=rows.row_bytes,
+        turn_rows=rows.rows,
+        turns=-(-rows.height // rows.rows),
+        next_row=f"({kept}ctx->rows - {taken})",
+        address=addresses.outside(rows.buffer),
     )
 
 
@@ -429,7 +529,7 @@ def _lengths(graph: Graph) -> tuple[LengthView, ...]:
         other = named.setdefault(c_word(length.name), length)
         if other is not length:
             raise UnsupportedError(
-                f"dimensions '{other.name}' and '{length.name}' would have one name in C: fix one "
-                f"with --dim {length.name}={length.maximum}"
+                f"dimensions '{other.name}' and '{length.name}' would have the same name in C: fix "
+                f"the size of one with --dim {length.name}={length.maximum}"
             )
     return tuple(LengthView(x.name, word, x.minimum, x.maximum) for word, x in named.items())

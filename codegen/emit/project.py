@@ -20,9 +20,10 @@ from smelt.codegen.emit.destination import (
     swap,
 )
 from smelt.codegen.emit.firmware import Firmware
+from smelt.codegen.emit.group import NetworkGroup
 from smelt.codegen.emit.network import EmittedNetwork, NetworkFiles
 from smelt.codegen.text.parameters import Parameters
-from smelt.codegen.text.render import render, render_c, text_of
+from smelt.codegen.text.render import render, render_file, text_of
 from smelt.errors import ConfigError
 from smelt.ir import Array
 from smelt.targets import Optimize, Platform
@@ -37,10 +38,17 @@ class Project:
     Binary files are sequences of arrays to be concatenated, so that large ones are not copied.
     """
 
-    network: EmittedNetwork
+    group: NetworkGroup
     files: Mapping[str, str]
     report: Mapping[str, object]
     binaries: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
+
+    def files_of(self, network: EmittedNetwork) -> NetworkFiles:
+        """Return the own files of one of the project's networks, without an accelerator's."""
+        texts = {name: self.files[name] for name in (*network.headers, *network.sources)}
+        own = (network.weights_binary,)
+        binaries = {name: parts for name, parts in self.binaries.items() if name in own}
+        return NetworkFiles(network, texts, binaries)
 
     def write(
         self, directory: Path, *, force: bool = False, finish: ReportWriter | None = None
@@ -105,14 +113,16 @@ class ProjectParameters(Parameters):
     """Variables of the templates of `emit/project/`.
 
     Attributes:
-        net: The network.
+        group: The networks.
+        net: The network; the first one if there are several.
         platform: The platform that the firmware runs on.
         firmware: The list of files and the benchmark protocol.
-        compile_flags: Compiler flags, except those that name the machine.
-        link_flags: Linker flags, except those that name the machine.
+        compile_flags: Compiler flags, except those that select the processor.
+        link_flags: Linker flags, except those that select the processor.
         library_level: The optimization flag for a library that the user provides.
     """
 
+    group: NetworkGroup
     net: EmittedNetwork
     platform: Platform
     firmware: Firmware
@@ -122,36 +132,52 @@ class ProjectParameters(Parameters):
 
 
 def render_project(
-    files: NetworkFiles, platform: Platform, optimize: Optimize, report: Mapping[str, object]
+    files: Sequence[NetworkFiles],
+    platform: Platform,
+    optimize: Optimize,
+    report: Mapping[str, object],
 ) -> Project:
-    """Render the files around the network, and add them to its own.
+    """Render the files around one or several networks, and add them to their own.
 
     Args:
-        files: The network's own files.
+        files: The own files of each network.
         platform: The platform that the code runs on.
         optimize: What the compiler flags favor.
         report: The contents of `report.json` until something is measured.
+
+    Raises:
+        ConfigError: Two networks would have the same names in C.
     """
-    around = render_around(files.network, Firmware(platform), optimize)
-    return Project(files.network, {**files.texts, **around}, report, files.binaries)
+    group = NetworkGroup(tuple(own.network for own in files))
+    texts = {name: text for own in files for name, text in own.texts.items()}
+    binaries = {name: parts for own in files for name, parts in own.binaries.items()}
+    around = render_around(group, Firmware(platform), optimize)
+    return Project(group, {**texts, **around}, report, binaries)
 
 
-def render_around(
-    network: EmittedNetwork, firmware: Firmware, optimize: Optimize
-) -> dict[str, str]:
-    """Render the text files around the network, including the README, by path."""
-    parameters = project_parameters(network, firmware, optimize)
-    readme = render("emit/project/README.md.j2", parameters)
-    return {**render_firmware(parameters), "README.md": readme}
+def render_around(group: NetworkGroup, firmware: Firmware, optimize: Optimize) -> dict[str, str]:
+    """Render the text files around the networks, including the README, by path."""
+    parameters = project_parameters(group, firmware, optimize)
+    if not group.shares_arena:
+        readme = render("emit/project/README.md.j2", parameters)
+        return {**render_firmware(parameters), "README.md": readme}
+    return {
+        **render_firmware(parameters),
+        "shared_arena.h": render_file(
+            "emit/project/shared_arena.h.j2", "shared_arena.h", parameters
+        ),
+        "README.md": render("emit/project/shared_arena.md.j2", parameters),
+    }
 
 
 def project_parameters(
-    network: EmittedNetwork, firmware: Firmware, optimize: Optimize
+    group: NetworkGroup, firmware: Firmware, optimize: Optimize
 ) -> ProjectParameters:
-    """Return the variables of the files around a network, with flags for `optimize`."""
+    """Return the variables of the files around the networks, with flags for `optimize`."""
     platform = firmware.platform
     return ProjectParameters(
-        net=network,
+        group=group,
+        net=group.members[0],
         platform=platform,
         firmware=firmware,
         compile_flags=platform.target.compile_flags(optimize),
@@ -171,7 +197,7 @@ def _rendered(template: str, path: str, parameters: ProjectParameters) -> str:
     """Return the text of a file; files without variables are copied."""
     if not template.endswith(".j2"):
         return text_of(template)
-    return (render_c if path.endswith((".c", ".h")) else render)(template, parameters)
+    return render_file(template, path, parameters)
 
 
 def _umask() -> int:

@@ -19,10 +19,12 @@ from smelt.codegen.schedule.schedule import (
     InBuffer,
     InFlash,
     Move,
+    Phase,
     Repeat,
+    RowsMove,
     SetLength,
-    Shift,
     Step,
+    StreamedRows,
 )
 from smelt.codegen.text.layout import comment, laid_out
 from smelt.codegen.text.literals import c_comment
@@ -39,7 +41,8 @@ class Statements:
         text: C, indented as the body of a function.
         uses_arena: Whether they use the variable `arena` outside of the macro `STEP_DONE`.
         copies: Whether they call `memcpy` or `memmove`.
-        moves_up: Whether they call `move_up`, a function of the network's own.
+        moves_up, moves_down: Whether they call `move_up` and `move_down`, functions of the
+            network's own.
         calls: The index of the called step by the number of the line in `text`, from 0.
     """
 
@@ -47,11 +50,12 @@ class Statements:
     uses_arena: bool
     copies: bool
     moves_up: bool
+    moves_down: bool
     calls: Mapping[int, int]
 
 
 def statements_of(
-    actions: Actions, addresses: Addresses, device: DeviceProgram | None
+    actions: Actions, addresses: Addresses, device: DeviceProgram | None, success: str
 ) -> Statements:
     """Return the statements of an inference, without copies from an address to itself.
 
@@ -59,8 +63,9 @@ def statements_of(
         actions: The outermost steps and copies.
         addresses: The addresses of the buffers.
         device: The accelerator's program; None if the CPU computes everything.
+        success: The C constant that a function returns while it waits for rows of the input.
     """
-    writer = _Writer(addresses, device)
+    writer = _Writer(addresses, device, success)
     lines: list[str] = []
     calls: dict[int, int] = {}
     for line in writer.actions(actions, _INDENT):
@@ -68,7 +73,9 @@ def statements_of(
             calls[len(lines)] = line.step
         lines += laid_out(line).split("\n")
     text = "\n".join(lines)
-    return Statements(text, writer.uses_arena, writer.copies, writer.moves_up, calls)
+    return Statements(
+        text, writer.uses_arena, writer.copies, writer.moves_up, writer.moves_down, calls
+    )
 
 
 class _CallStatement(str):
@@ -87,12 +94,13 @@ class _CallStatement(str):
 class _Writer:
     """Writes sequences of steps, and records what the statements use."""
 
-    def __init__(self, addresses: Addresses, device: DeviceProgram | None) -> None:
+    def __init__(self, addresses: Addresses, device: DeviceProgram | None, success: str) -> None:
         self._addresses = addresses
+        self._success = success
         self._device = device
         self.uses_arena = False
         self.copies = False
-        self.moves_up = False
+        self.moves_up = self.moves_down = False
 
     def actions(self, actions: Actions, pad: str) -> list[str]:
         """Return the lines of steps and copies, with an empty line between steps."""
@@ -159,38 +167,83 @@ class _Writer:
 
     def _segment(self, segment: BandedSegment, pad: str) -> list[str]:
         """Return the turns of a segment: a loop for each phase of several turns."""
-        lines = [comment(_how(segment.layers), pad)]
+        lines = [comment(_how(segment), pad)]
         lines += [
             comment(f"{layer.index}: {c_comment(comment_of(layer))}", pad)
             for layer in segment.layers
         ]
-        first = 1
+        first = 0
         for phase in segment.phases:
-            turns = (
-                f"Turn {first}" if phase.turns == 1 else f"Turns {first}-{first + phase.turns - 1}"
-            )
+            end = first + phase.iterations * len(phase.turns)
+            turns = f"Turn {end}" if end == first + 1 else f"Turns {first + 1}-{end}"
             lines.append(f"{pad}/* {turns} */")
-            inner = pad
-            if phase.turns > 1:
+            if segment.streamed is not None:
+                lines += self._waiting_phase(phase, range(first, end), segment.streamed, pad)
+            elif phase.iterations > 1:
                 i, inner = phase.counter, pad + _INDENT
-                up = f"{i} = 0; {i} < {phase.turns}; ++{i}"
-                down = f"{i} = {phase.turns - 1}; {i} >= 0; --{i}"
+                up = f"{i} = 0; {i} < {phase.iterations}; ++{i}"
+                down = f"{i} = {phase.iterations - 1}; {i} >= 0; --{i}"
                 lines.append(f"{pad}for (int32_t {down if segment.reverse else up}) {{")
-            for action in phase.actions:
-                lines += self._band_action(action, inner)
-            if phase.turns > 1:
+                lines += self._band_actions(phase.actions, inner)
                 lines.append(f"{pad}}}")
-            first += phase.turns
+            else:
+                lines += self._band_actions(phase.actions, pad)
+            first = end
         return lines
 
-    def _band_action(self, action: BandCall | Shift, pad: str) -> list[str]:
-        if isinstance(action, Shift):
-            band = self._addresses.of_buffer(action.buffer)
-            target, source = (
-                f"{band} + {offset}" if offset else band
-                for offset in (action.target, action.source)
-            )
-            return [pad + self._moved(target, source, action.bytes, action.target - action.source)]
+    def _band_actions(self, actions: Sequence[BandCall | RowsMove], pad: str) -> list[str]:
+        return [line for action in actions for line in self._band_action(action, pad)]
+
+    def _waiting_phase(
+        self, phase: Phase, turns: range, streamed: StreamedRows, pad: str
+    ) -> list[str]:
+        """Return a phase whose turns wait for rows of the input.
+
+        Its turns are skipped if they have been executed: the context counts turns, and the function
+        is called again when there are more rows.
+        """
+        inner, first, period = pad + _INDENT, turns.start, len(phase.turns)
+        loop = f"for (; ctx->turn < {turns.stop}; ++ctx->turn) {{"
+        lines = [pad + (f"if (ctx->turn == {first}) {{" if len(turns) == 1 else loop)]
+        if first == 0 or streamed.delivered(first) > streamed.delivered(first - 1):
+            needed = str(streamed.delivered(first))
+            if len(turns) > 1:
+                times = "" if streamed.rows == 1 else f" * {streamed.rows}"
+                needed = f"(ctx->turn + 1){times}" if times else "ctx->turn + 1"
+            lines += [
+                f"{inner}if (ctx->rows < {needed}) {{",
+                f"{inner}{_INDENT}return {self._success};",
+                f"{inner}}}",
+            ]
+        done, counted = "ctx->turn", "ctx->turn"
+        if first:
+            done = f"ctx->turn - {first}"
+            counted = f"({done})"
+        if any(_counts(action, phase.counter) for action in phase.actions):
+            iteration = done if period == 1 else f"{counted} / {period}"
+            lines.append(f"{inner}const int32_t {phase.counter} = {iteration};")
+        if period == 1:
+            lines += self._band_actions(phase.actions, inner)
+        else:
+            lines.append(f"{inner}switch ({counted} % {period}) {{")
+            for number, actions in enumerate(phase.turns):
+                label = f"case {number}:" if number < period - 1 else "default:"
+                lines += [inner + label, *self._band_actions(actions, inner + _INDENT)]
+                lines.append(f"{inner}{_INDENT}break;")
+            lines.append(f"{inner}}}")
+        if len(turns) == 1:
+            lines.append(f"{inner}++ctx->turn;")
+        return [*lines, f"{pad}}}"]
+
+    def _band_action(self, action: BandCall | RowsMove, pad: str) -> list[str]:
+        if isinstance(action, RowsMove):
+            source = InBuffer(action.source, DType.INT8, constant=False, start=action.start)
+            target = InBuffer(action.target, DType.INT8, constant=False, start=action.to)
+            if self._addresses.same(source, target):
+                return []
+            distance = self._addresses.distance(source, target)
+            ends = self._addresses.of(target), self._addresses.of(source)
+            return [pad + self._moved(*ends, action.bytes, distance)]
         call = self._called(action.function, action.arguments, pad)
         result = self._addresses.of(action.result)
         return [
@@ -213,13 +266,13 @@ class _Writer:
         lines = self.actions(step.before, pad)
         conditions: list[str] = []
         kind = "int64_t"
-        if step.turns is not None:
-            kind = "int32_t" if step.turns < 2**31 else "int64_t"
-            conditions.append(f"{counter} < {step.turns}{'' if kind == 'int32_t' else 'LL'}")
+        if step.trip_count is not None:
+            kind = "int32_t" if step.trip_count < 2**31 else "int64_t"
+            conditions.append(f"{counter} < {step.trip_count}{'' if kind == 'int32_t' else 'LL'}")
         if step.limit is not None:
-            turns = self._element(step.limit, DType.INT64)
-            lines.append(f"{pad}const int64_t turns_{index} = {turns};")
-            conditions.append(f"{counter} < turns_{index}")
+            limit = self._element(step.limit, DType.INT64)
+            lines.append(f"{pad}const int64_t limit_{index} = {limit};")
+            conditions.append(f"{counter} < limit_{index}")
         continues = None if step.continues is None else self._element(step.continues, DType.BOOL)
         stop = following = ""
         if step.start is not None or (continues is not None and step.test is None):
@@ -266,12 +319,14 @@ class _Writer:
     def _moved(self, target: str, source: str, count: int, distance: int) -> str:
         """Return the statement that moves bytes up by a distance, or down if it is negative.
 
-        `memmove` of newlib moves overlapping bytes up one by one, but down in words.
+        newlib's `memmove` moves overlapping bytes one by one if they move up, and single words if
+        they move down. The network's own functions move eight words at a time on most Cortex-M.
         """
         self.copies = True
         up = 0 < distance < count
         self.moves_up |= up
-        return f"{'move_up' if up else 'memmove'}({target}, {source}, {count});"
+        self.moves_down |= not up
+        return f"{'move_up' if up else 'move_down'}({target}, {source}, {count});"
 
     def _called(self, function: str, arguments: Sequence[Argument], pad: str) -> str:
         return f"{pad}{function}({', '.join(map(self._argument, arguments))});"
@@ -295,10 +350,20 @@ class _Writer:
         return self._addresses.of(argument)
 
 
-def _how(layers: Sequence[Call]) -> str:
+def _counts(action: BandCall | RowsMove, counter: str) -> bool:
+    """Return whether an address of an action depends on the counter of its phase."""
+    if isinstance(action, RowsMove):
+        return False
+    arguments = (*action.arguments, action.result)
+    return any(offset.counter == counter for a in arguments for offset in a.offsets)
+
+
+def _how(segment: BandedSegment) -> str:
     """Return how the layers of a segment are computed."""
+    layers = segment.layers
+    turns = sum(phase.iterations * len(phase.turns) for phase in segment.phases)
     work = [layer.bands for layer in layers if layer.bands is not None]
-    rows, turns = [part.rows for part in work], work[0].turns
+    rows = [part.rows for part in work]
     count = f"{rows[0]} row{'s' if rows[0] > 1 else ''}"
     if len(layers) == 1:
         return f"Step {layers[0].index} is computed {count} at a time, in {turns} turns."

@@ -7,6 +7,7 @@ piece by piece.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ from smelt.codegen.schedule.schedule import Schedule, StructType
 from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.errors import ModelError
 from smelt.ir import Array, DType
+
+_SECTION = "SMELT_WEIGHTS_SECTION"
 
 BINARY_FROM = 8 << 20
 """Smallest size of the constants, in bytes, for which they are written to a binary file."""
@@ -31,6 +34,7 @@ class ConstantArray:
         array: The value.
         start: The offset in the binary file, if there is one.
         struct: Its type, if it is a struct; the array then has the values of its fields.
+        memory: The memory of the board that stores it, if it is not the main one for constants.
     """
 
     name: str
@@ -38,6 +42,7 @@ class ConstantArray:
     array: Array
     start: int
     struct: StructType | None = None
+    memory: str = ""
 
     @property
     def declaration(self) -> str:
@@ -45,6 +50,11 @@ class ConstantArray:
         if self.struct is not None:
             return f"{self.struct.name} {self.name}"
         return f"{self.c_type} {self.name}[{self.count}]"
+
+    @property
+    def section(self) -> str:
+        """The C macro of the attribute that places it."""
+        return f"SMELT_WEIGHTS_{self.memory.upper()}_SECTION" if self.memory else _SECTION
 
     @property
     def c_type(self) -> str:
@@ -80,19 +90,19 @@ def is_binary(schedule: Schedule) -> bool:
     return sum(array.nbytes for array in schedule.constants.values()) >= BINARY_FROM
 
 
-def is_infinite(schedule: Schedule) -> bool:
+def has_infinite_weights(schedule: Schedule) -> bool:
     """Return whether the C file of the constants uses `INFINITY` from math.h."""
     real = (a for a in schedule.constants.values() if DType.of(a) in WIDE_FLOATS)
     return not is_binary(schedule) and any(np.isinf(array).any() for array in real)
 
 
-def constants_of(schedule: Schedule) -> tuple[ConstantArray, ...]:
-    """Return every constant, in order."""
+def constants_of(schedule: Schedule, homes: Mapping[str, str]) -> tuple[ConstantArray, ...]:
+    """Return every constant, in order; `homes` has the memories of those not in the main one."""
     found: list[ConstantArray] = []
     start = 0
     for name, array in schedule.constants.items():
         comment, struct = schedule.constant_comments[name], schedule.structs.get(name)
-        constant = ConstantArray(name, comment, array, start, struct)
+        constant = ConstantArray(name, comment, array, start, struct, homes.get(name, ""))
         size = constant.bytes
         found.append(constant)
         start += size

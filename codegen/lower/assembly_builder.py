@@ -103,8 +103,9 @@ class Assembler:
         self._lines.append(f"        /* {text} */")
 
     def blank(self) -> None:
-        """Add an empty line."""
-        self._lines.append("")
+        """Add an empty line, unless the last line is empty."""
+        if self._lines[-1:] != [""]:
+            self._lines.append("")
 
     def start(self) -> None:
         """Add the first line of the statement."""

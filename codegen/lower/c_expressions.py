@@ -70,10 +70,16 @@ def stored(
 
 
 def in_precision_of(dtype: DType, text: str) -> str:
-    """Return C for this float type; for double, use math.h's double functions instead of ours."""
+    """Return C for this float type.
+
+    For double, use math.h's double functions instead of ours, and constants of type double. All
+    constants must be whole numbers or infinite: the double is then the same number.
+    """
     if dtype is not DType.FLOAT64:
         return text
-    return re.sub(r"\b(?:(exp|expm1|log|tanh|erf)_float|(\w+)f)\(", r"\1\2(", text)
+    text = re.sub(r"\b(?:(exp|expm1|log|tanh|erf)_float|(\w+)f)\(", r"\1\2(", text)
+    text = re.sub(r"\b(\d+\.0)f\b", r"\1", text)
+    return re.sub(r"\bINFINITY\b", "(double)INFINITY", text)
 
 
 def quantization(name: str, type_: TensorType) -> str:

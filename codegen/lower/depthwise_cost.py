@@ -30,18 +30,18 @@ def plane_cost(
         images: The number of images.
     """
     pairs = -(-walk.plane.outputs[0] // 2)
-    bands = -(-pairs // walk.plane.pairs)
+    slabs = -(-pairs // walk.plane.pairs)
     instructions, size = 0, _BYTES[walk.read]
     for largest, count in channels.items():
         code = core.pairs(walk, scaling, core.chunks(walk.plane, largest))
-        called = code.executed(-(-pairs // bands))
-        instructions += count * bands * (called + _packed(core.packing, walk))
+        called = code.executed(-(-pairs // slabs))
+        instructions += count * slabs * (called + _packed(core.packing, walk))
         size += code.assembly.size
     return BodyCost(instructions * images, size)
 
 
 def _packed(cost: PackingCost, walk: PlaneWalk) -> int:
-    """Return the instructions that pack a band of a channel."""
+    """Return the instructions that pack a slab of a channel."""
     p = walk.plane
     if walk.read == ANY_PLANE:
         return p.filled * (cost.any_word * p.rows + cost.any_line * p.stride[0])

@@ -28,7 +28,7 @@ _OF_PLANES = {
     "filled": "words of a line that contain the image",
     "begin": "words before the first of these",
     "lines": "of outputs",
-    "band": "lines of outputs at a time",
+    "lines_at_once": "lines of outputs at a time",
     "before": "lines of padding before the image",
     "scratch": "words of scratch",
 }
@@ -48,7 +48,7 @@ class LayerNumbers:
 
     @staticmethod
     def of(node: Node[DepthwiseConv2D], plane: Plane, read: int) -> LayerNumbers:
-        """Return the numbers of a node, for a function that reads so many of its walk."""
+        """Return the numbers of a node; a struct contains the first `read` of `WALK`."""
         walk = PlaneWalk(plane, read)
         rest = (
             node.output.type.shape[3],

@@ -59,7 +59,7 @@ class PlanePacking:
         source, outside = numbers.text("source"), numbers.text("outside")
         return PlanePacking(
             name=p.name,
-            loaded=numbers.loaded(("outside", "source", "column")),
+            loaded=numbers.loaded(("outside", "source", *(("column",) if p.filled > 1 else ()))),
             stride=p.stride[0],
             size=p.size[0],
             inside=p.size[0] - p.stride[0],

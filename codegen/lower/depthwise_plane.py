@@ -24,7 +24,7 @@ class Plane:
         before: Padding before the image along u and v.
         size: Size of the image along u and v.
         outputs: Outputs along u and v.
-        pairs: Pairs of outputs along u in a band.
+        pairs: Pairs of outputs along u in a slab.
         pitch: Words from one u, and one v, to the next.
         source: Elements from one u, and one v, of the input to the next.
         target: Elements from one u, and one v, of the output to the next.
@@ -82,7 +82,7 @@ class Plane:
 
     @property
     def rows(self) -> int:
-        """Words along u that a full band needs."""
+        """Words along u that a full slab needs."""
         return self.rows_of(self.pairs)
 
     def rows_of(self, pairs: int) -> int:
@@ -96,7 +96,7 @@ class Plane:
 
     @property
     def words(self) -> int:
-        """Words of a band."""
+        """Words of a slab."""
         return self.rows * self.columns
 
     @property
@@ -136,6 +136,11 @@ class Plane:
         return 2 * self.target[0] - self.target[1] * self.outputs[1]
 
     @property
+    def whole(self) -> bool:
+        """Whether scratch holds the channel's whole plane."""
+        return 2 * self.pairs >= self.outputs[0]
+
+    @property
     def begin(self) -> int:
         """First word along v that contains the image instead of its padding."""
         return min(self.before[1], self.columns)
@@ -152,7 +157,7 @@ class Plane:
 
 
 def plane_of(node: Node[DepthwiseConv2D]) -> Plane | None:
-    """Return the plane of a depthwise convolution; None if no band of it fits into scratch."""
+    """Return the plane of a depthwise convolution; None if no slab of it fits into scratch."""
     found: list[Plane] = []
     for plane in (Plane.along(node, 0), Plane.along(node, 1)):
         words = SCRATCH_BYTES // 4 // plane.columns
@@ -160,8 +165,8 @@ def plane_of(node: Node[DepthwiseConv2D]) -> Plane | None:
         if most < 1:
             continue
         pairs = -(-plane.outputs[0] // 2)
-        bands = -(-pairs // most)
-        plane = replace(plane, pairs=-(-pairs // bands))
+        slabs = -(-pairs // most)
+        plane = replace(plane, pairs=-(-pairs // slabs))
         if plane.taps[0] > plane.taps[1]:
             plane = replace(plane, pitch=(1, plane.rows))
         found.append(plane)
@@ -169,6 +174,15 @@ def plane_of(node: Node[DepthwiseConv2D]) -> Plane | None:
     return min(
         found, key=lambda p: (-(-p.outputs[0] // 2) * 2 * p.outputs[1], p.axis), default=None
     )
+
+
+def overwrites(node: Node[DepthwiseConv2D]) -> tuple[tuple[int, int], ...]:
+    """Return `KernelCall.in_place` of a kernel that packs all inputs of a channel at once.
+
+    The outputs of a channel then overwrite only inputs of the same channel.
+    """
+    x, y = node.input(0).type, node.output.type
+    return ((0, 0),) if x.shape[3] == y.shape[3] and y.size <= x.size else ()
 
 
 def input_channel(node: Node[DepthwiseConv2D]) -> str:

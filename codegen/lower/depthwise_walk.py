@@ -1,8 +1,8 @@
-"""How a function walks over the plane of a depthwise convolution: by constants, or by a struct.
+"""The distances by which a depthwise convolution's function advances over a channel's plane.
 
-A layer's own function contains all distances as constants. A function that layers share reads some
-of them from a `LayerStruct`: those between outputs if the planes of its layers have equal sizes,
-and all of them if planes may have any size.
+In a layer's own function, all distances are constants. A function that layers share reads some of
+them from a `LayerStruct`: those between outputs if the planes of its layers have equal sizes, and
+all of them if planes may have any size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ WALK = {
 """The numbers and their meanings; in a struct they come first, in this order."""
 
 OWN, EQUAL_PLANES, ANY_PLANE = 0, 3, len(WALK)
-"""Numbers that functions read: of one layer, of layers with equal planes, of any layers."""
+"""How many numbers of `WALK` a function reads from a struct.
+
+It reads none if it is a layer's own, the first three if its layers have planes of equal size, and
+all if planes may have any size.
+"""
 
 LAYERS = {OWN: "", EQUAL_PLANES: "depthwise_plane", ANY_PLANE: "depthwise"}
 """Kinds of the structs of these functions."""
@@ -36,7 +40,7 @@ class PlaneWalk:
 
     Attributes:
         plane: The plane of a layer.
-        read: How many of the numbers `WALK` the function reads from a struct.
+        read: How many numbers the function reads from a struct: the first `read` of `WALK`.
     """
 
     plane: Plane
@@ -70,8 +74,9 @@ class WalkCode:
     Attributes:
         assembly: The code.
         walk: The walk.
-        marks: The instructions before a row of pairs, before a pair, to the end of the pair, to the
-            end of the row, and in all.
+        marks: Numbers of instructions in the code: before the loop over rows of pairs, before the
+            loop over the pairs of a row, to the end of that loop, to the end of the first one, and
+            in all.
     """
 
     assembly: Assembler

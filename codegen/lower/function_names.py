@@ -26,24 +26,34 @@ class FunctionNames:
     def distinct(self, name: str, details: Mapping[str, str] | None = None) -> str:
         """Return the name, or a longer one if it was taken before.
 
-        The longer name ends with details that differ from those of the first function of the name,
-        as few as needed. If no detail differs, it ends in `_v2`, `_v3` and so on: the letter keeps
-        the number from being read as a stride or a count of channels.
+        The longer name ends with details, as few as needed: those that differ from the details of
+        the first function of the name, then, if there are any, the others. If no details tell them
+        apart, it ends in `_v2`, `_v3` and so on: the letter keeps the number from being read as a
+        stride or a count of channels. If their scales differ, it ends in `_scale2`, `_scale3`, ….
 
         Args:
             name: A name that says what the function computes.
-            details: Words about it, by what they describe, in the order of preference.
+            details: Words about it, by what they describe, in the order of preference. Those about
+                `scale` are too long for a name.
         """
         details = details or {}
         first = self._first.setdefault(name, details)
         longer = name
-        for word in [w for key, w in details.items() if w and first.get(key) != w]:
+        words = {key: word for key, word in details.items() if word and key != "scale"}
+        differing = [word for key, word in words.items() if first.get(key) != word]
+        others = [word for key, word in words.items() if first.get(key) == word]
+        for word in differing + (others if differing else []):
             if longer in self._taken:
                 longer = f"{longer}_{word}"
-        numbered = (f"{name}_v{i}" for i in count(2))
+        kind = "v" if first.get("scale") == details.get("scale") else "scale"
+        numbered = (f"{name}_{kind}{i}" for i in count(2))
         found = next(n for n in chain([longer], numbered) if n not in self._taken)
         self._taken.add(found)
         return found
+
+
+_PADDING = {"above", "top"}
+"""Names of a layer's rows of padding, in structs of functions that read them."""
 
 
 def details(node: Node, call: KernelCall) -> dict[str, str]:
@@ -55,12 +65,13 @@ def details(node: Node, call: KernelCall) -> dict[str, str]:
     activation = getattr(node.op, "activation", None)
     if isinstance(activation, Activation):
         found["clamp"] = "linear" if activation is Activation.NONE else activation.name.lower()
-    if _shared(call):
-        return found
     if isinstance(node.op, Conv2D | DepthwiseConv2D | Pool2D):
-        found["size"] = f"out{y.shape[1]}x{y.shape[2]}"
-        found["padding"] = "_".join(f"{n}" for pair in (("pad",), *node.op.padding) for n in pair)
-    else:
+        if not _shared(call):
+            found["size"] = f"out{y.shape[1]}x{y.shape[2]}"
+        if not _numbers(call) & _PADDING:
+            pads = (n for pair in node.op.padding for n in pair)
+            found["padding"] = "_".join(("pad", *map(str, pads)))
+    elif not _shared(call):
         found["size"] = f"n{y.size}"
     return found
 

@@ -1,35 +1,40 @@
 """int8 convolutions for cores with a 32 × 32 → 32-bit multiplication and eight low registers.
 
-Each multiplication computes two products. The input of one pixel plus 2^16 times that of another
-pixel, times a weight, has one pixel's product in each half of the word. Sums of such words stay
-correct while the sum in the lower half fits into 16 bits. This holds for a *group* of taps whose
-weights' magnitudes add up to at most 255. After each group, the word is added to a total of words,
-and its rounded upper half to a total of upper halves. At the end, the lower pixel's sum is the
-first total minus 2^16 times the second.
+Each multiplication computes two products: a word packs the inputs a and b of two pixels, and
+
+    (a + 2^16 * b) * weight = a * weight + 2^16 * (b * weight)
+
+Such words are added up. The two sums in a word can be separated as long as the lower one fits into
+16 bits. It does for a *group* of taps whose weights' magnitudes add up to at most 255, because
+255 * 128 < 2^15. After each group, the word is added to one total, and the word's upper half,
+rounded, to a second total. At the end, the second total is the sum of b's pixel, and the first
+total minus 2^16 times the second is the sum of a's pixel.
 
 The inputs of a block of up to four pixels are packed into scratch. One assembly function computes
-all output channels of the block. The weights of several channels (eight for four pixels) are
-interleaved so that the distance between consecutive weights of a channel equals the distance
-between consecutive taps of the packed inputs. One register can therefore address both.
+all output channels of the block. It addresses inputs and weights by one register. Therefore the
+weights of several channels (eight for four pixels) are interleaved: consecutive weights of a
+channel are then as many bytes apart as the packed inputs of consecutive taps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.lower.assembly_builder import Assembler
+from smelt.codegen.lower.halfword_layers import block_helpers, shared_windows
 from smelt.codegen.lower.halfword_parameters import (
     BlockFunction,
+    BlockText,
     Gathering,
+    GroupLoopText,
     HalfwordParameters,
     PackedSlice,
     Slide,
     SlideTap,
-    StretchText,
 )
 from smelt.codegen.lower.halfword_pointwise import PIXELS, PointwiseAssembly, PointwiseLayer
 from smelt.codegen.lower.image_product import Footprint, ImageProduct
@@ -48,26 +53,30 @@ from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Taps, grouped
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.expressions import offset, times
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.convolution import Conv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.targets import Optimize
 
 _WIDEST_SLIDE = 5
-"""Largest number of window columns for which inputs of adjacent pixels are loaded together."""
+"""Largest number of window columns for which the inputs of adjacent pixels are loaded together."""
 
 
 @dataclass(frozen=True)
 class HalfwordCore:
-    """The differences between the supported cores.
+    """What differs between the cores that these kernels support.
 
     Attributes:
         condition: The preprocessor condition for the assembly.
         assembly: Returns the assembly for a block of pixels.
         form: The name in the price tables.
-        interleaves: Whether weights are interleaved to have the same distance as the taps' inputs.
+        interleaves: Whether weights of several channels are interleaved, so that consecutive
+            weights of a channel are as far apart as the packed inputs of consecutive taps.
         saturates: Whether the core has an instruction that saturates signed numbers to 8 bits.
-        pointwise: Returns the assembly of a body that 1x1 convolutions share, if there is one.
+        pointwise: Returns the assembly of the body that 1x1 convolutions share; None if the core
+            has no such body.
+        layered: Whether `assembly` can read numbers from a layer's struct.
     """
 
     condition: str
@@ -76,9 +85,10 @@ class HalfwordCore:
     interleaves: bool
     saturates: bool
     pointwise: PointwiseAssembly | None = None
+    layered: bool = False
 
-    def apart(self, words: int) -> int:
-        """Return the bytes from one weight of a channel to the next."""
+    def weight_stride(self, words: int) -> int:
+        """Return the bytes from one weight of a channel to its next weight."""
         return 4 * words if self.interleaves else 1
 
 
@@ -98,7 +108,7 @@ def rows_of(window: Window) -> tuple[int, int] | None:
 
 
 class HalfwordConvolution(Kernel[Conv2D]):
-    """Convolutions with one group on a core."""
+    """Convolutions with one group, for the cores that a `HalfwordCore` describes."""
 
     op = Conv2D
 
@@ -123,28 +133,31 @@ def halfword_convolution(
     if cut is None:
         return Refusal(f"{node.op.name} has windows too large to pack into {SCRATCH_BYTES} bytes.")
     words, rows = cut
-    weights = SlicedWeights.of(product, rows, core.apart(words), request.optimize)
+    weights = SlicedWeights.of(product, rows, core.weight_stride(words), request.optimize)
     scaling = scaling.signed if core.saturates else scaling
     parameters = _parameters(product, weights, scaling, words, core)
-    at_once, gathering = parameters.at_once, parameters.gathering
+    common, gathering = parameters.common, parameters.gathering
+    at_once = common.at_once
     neighbors = at_once if gathering is not None and gathering.slide is not None else 1
-    blocks = -(-parameters.pixels // at_once) * product.place.batch
+    blocks = -(-parameters.pixels // at_once) * product.frame.batch
     sums, inputs = blocks * window.outputs, window.kernel[0] * product.run
-    return KernelCall(
+    call = KernelCall(
         template="lower/halfword_convolution.j2",
         stem=product.stem,
-        details=scaling.details,
+        details={**scaling.details, **weights.details},
         parameters=parameters,
+        in_place=product.in_place(at_once),
         operands=(
             Input(0, "input"),
             *product.padding(window.kernel[1] + neighbors - 1),
             Packed("weights", np.concatenate(weights.packed)),
             Packed("channels", scaling.rows),
             *weights.places(words),
-            Scratch("scratch", DType.INT32, parameters.state + weights.taps[0].length * words),
+            Scratch("scratch", DType.INT32, common.state + weights.taps[0].length * words),
             Output(0, "output"),
         ),
         uses={"SMELT_ARRAY", "SMELT_NAKED"},
+        inner=block_helpers(common),
         summary=f"{at_once} pixels at a time, two products in one multiplication",
         form=f"{core.form}_{at_once}",
         work={
@@ -156,13 +169,14 @@ def halfword_convolution(
             "blocks": blocks,
             "calls": 1,
         },
-        shared=_shared(product, weights.taps, scaling, words, request, core),
     )
+    return replace(call, shared=_shared(call, product, weights, scaling, words, request, core))
 
 
 def _shared(
+    own: KernelCall,
     product: ImageProduct,
-    taps: tuple[Taps, ...],
+    weights: SlicedWeights,
     scaling: ShortScaling,
     words: int,
     request: Request,
@@ -170,15 +184,23 @@ def _shared(
 ) -> SharedBody | None:
     """Return the body that the layer can share, if there is one.
 
-    Plain C is fast only if the sizes of groups are constants.
+    RISC-V runs the plain C form, which is fast only if the sizes of groups are constants.
     """
-    dense = product.window.pointwise and product.place.pixels >= PIXELS
+    taps = weights.taps
+    if core.layered and request.optimize == "size" and not product.window.pointwise:
+        sums = [
+            replace(s, layered=s.shareable)
+            for s in weights.sums(scaling, words, product.window.outputs)
+        ]
+        functions = [(s, block_function(s, core)) for s in sums]
+        return shared_windows(own, product, (weights.rows, weights.packed[0].size), functions)
+    dense = product.window.pointwise and product.frame.pixels >= PIXELS
     slow = request.target.is_riscv and request.optimize != "size"
     if core.pointwise is None or not dense or words != 2 or len(taps) != 1 or slow:
         return None
-    own = BlockSums(taps[0], scaling, words, product.window.outputs, state=False, ends=True)
+    (sums,) = weights.sums(scaling, words, product.window.outputs)
     layer = PointwiseLayer(
-        product, own, core.condition, core.pointwise, interleaved, core.apart(words)
+        product, sums, core.condition, core.pointwise, interleaved, core.weight_stride(words)
     )
     return layer.shared(small=request.optimize == "size")
 
@@ -198,8 +220,10 @@ class SlicedWeights:
     packed: tuple[Array, ...]
 
     @staticmethod
-    def of(product: ImageProduct, rows: int, apart: int, optimize: Optimize) -> SlicedWeights:
-        """Return a convolution's weights; `apart` is the distance in bytes within a channel."""
+    def of(
+        product: ImageProduct, rows: int, weight_stride: int, optimize: Optimize
+    ) -> SlicedWeights:
+        """Return a convolution's weights; `weight_stride` is in bytes."""
         weights = product.node.input(1).array.reshape(product.window.outputs, -1)
         count, size = -(-product.window.kernel[0] // rows), rows * product.run
         begin = (count - 1) * size
@@ -207,7 +231,16 @@ class SlicedWeights:
         if count > 1:
             taps = (grouped(weights[:, :begin].reshape(-1, size), optimize),) * (count - 1) + taps
         ordered = (weights[:, i * size :][:, t.order] for i, t in enumerate(taps))
-        return SlicedWeights(rows, taps, tuple(interleaved(w, apart) for w in ordered))
+        return SlicedWeights(rows, taps, tuple(interleaved(w, weight_stride) for w in ordered))
+
+    @property
+    def details(self) -> dict[str, str]:
+        """What functions' names say about the groups of taps; see `KernelCall`."""
+        first = self.taps[0].group_loops[0]
+        return {
+            "groups": f"groups{sum(taps.groups for taps in self.taps)}",
+            "largest": f"groups{len(first.groups) * first.iterations}_of_{first.groups[0]}",
+        }
 
     @property
     def ordered(self) -> bool:
@@ -221,6 +254,15 @@ class SlicedWeights:
         places = np.concatenate([taps.places * words for taps in self.taps])
         return (Packed("places", places.astype(np.int16)),)
 
+    def sums(self, scaling: ShortScaling, words: int, outputs: int) -> list[BlockSums]:
+        """Return the sums of the slices: one for the last slice, before it one for all others."""
+        first, last = self.taps[0], self.taps[-1]
+        several = len(self.taps) > 1
+        return [
+            BlockSums(taps, scaling, words, outputs, several, taps is last)
+            for taps in ((first, last) if several else (last,))
+        ]
+
     def slices(self, window: Window) -> tuple[PackedSlice, ...]:
         """Return the slices in the order in which they are packed and summed."""
         starts, last = np.cumsum([0, *(p.size for p in self.packed)]).tolist(), len(self.taps) - 1
@@ -229,6 +271,7 @@ class SlicedWeights:
             PackedSlice(
                 i * self.rows * window.dilation[0],
                 end * window.dilation[0],
+                end - i * self.rows > 1,
                 "block" if i == last else "part",
                 f"weights + {starts[i]}" if starts[i] else "weights",
             )
@@ -244,49 +287,50 @@ def _parameters(
     core: HalfwordCore,
 ) -> HalfwordParameters:
     """Return the template's parameters; `words` is the number of words for the inputs of a tap."""
-    window, pixels, at_once = product.window, product.place.pixels, 2 * words
+    window, pixels, at_once = product.window, product.frame.pixels, 2 * words
     several = len(weights.taps) > 1
     dense = window.pointwise and not several and pixels >= at_once
-    slices = (weights.taps[0], weights.taps[-1]) if several else weights.taps
-    functions = [
-        BlockSums(taps, scaling, words, window.outputs, several, taps is weights.taps[-1])
-        for taps in slices
-    ]
-    return HalfwordParameters(
-        title=window.title(product.node),
-        images=product.place.images,
+    functions = weights.sums(scaling, words, window.outputs)
+    common = BlockText(
         condition=core.condition,
-        functions=tuple(_function(sums, core) for sums in functions),
         scaling=scaling.steps,
         fields=scaling.rows.shape[1],
         words=words,
-        apart=core.apart(words),
+        weight_stride=core.weight_stride(words),
         outputs=window.outputs,
+        at_once=at_once,
+        pairs=tuple((i, 2 * i, 2 * i + 1) for i in range(words)),
+        state=STATE_BYTES // 4 * window.outputs if several else 0,
+    )
+    return HalfwordParameters(
+        title=window.title(product.node),
+        images=product.frame.images,
+        common=common,
+        functions=tuple(block_function(sums, core) for sums in functions),
         depth=window.depth,
         pixels=pixels,
-        at_once=at_once,
         lanes=tuple(range(at_once)),
-        pairs=tuple((i, 2 * i, 2 * i + 1) for i in range(words)),
         ordered=weights.ordered,
-        state=STATE_BYTES // 4 * window.outputs if several else 0,
         slices=weights.slices(window),
         last=pixels - at_once if dense else 0,
         gathering=None if dense else _gathering(product, words, ordered=weights.ordered),
     )
 
 
-def _function(sums: BlockSums, core: HalfwordCore) -> BlockFunction:
-    taps, apart = sums.taps, core.apart(sums.words)
+def block_function(sums: BlockSums, core: HalfwordCore) -> BlockFunction:
+    """Return a function that sums a slice of the window."""
+    taps, weight_stride = sums.taps, core.weight_stride(sums.words)
     return BlockFunction(
-        "block" if sums.ends else "part",
-        sums.ends,
-        tuple(
-            StretchText(s.turns, len(s.groups), s.groups[0], s.groups[0] * apart)
-            for s in taps.stretches
+        name="block" if sums.ends else "part",
+        ends=sums.ends,
+        group_loops=tuple(
+            GroupLoopText(s.iterations, len(s.groups), s.groups[0], s.groups[0] * weight_stride)
+            for s in taps.group_loops
         ),
-        taps.length,
-        taps.length * apart if apart > 1 else 0,
-        core.assembly(sums).text,
+        length=taps.length,
+        together=taps.length * weight_stride if weight_stride > 1 else 0,
+        assembly=core.assembly(sums).text,
+        layered=sums.layered,
     )
 
 
@@ -296,12 +340,15 @@ def _slide(product: ImageProduct, words: int, *, ordered: bool) -> Slide | None:
     if not product.has_runs or product.window.stride[1] > 1 or columns > _WIDEST_SLIDE:
         return None
 
+    c = "c" if depth > 1 else "0"
+
     def behind(i: int) -> str:
-        return f"c + {i * depth}" if i else "c"
+        return offset(c, i * depth)
 
     def tap(dx: int) -> SlideTap:
         targets = (
-            f"{dx * depth * words + i} + c * {words}" if ordered else f"{i}" for i in range(words)
+            offset(times(c, words), dx * depth * words + i) if ordered else f"{i}"
+            for i in range(words)
         )
         inputs = (dx + 2 * i for i in range(words))
         return SlideTap(
@@ -323,7 +370,7 @@ def _gathering(product: ImageProduct, words: int, *, ordered: bool) -> Gathering
     whole = window.kernel[1] == 1 or (runs and not window.padded and slide is None)
     return Gathering(
         under=Footprint.of(product, whole=whole),
-        output_pixel=product.place.target.offset("y", "x"),
+        output_pixel=product.frame.target.offset("y", "x"),
         whole=whole,
         checks_inside=runs and not whole,
         inside=window.size[1] - window.kernel[1] if runs and window.padded else None,
@@ -332,10 +379,10 @@ def _gathering(product: ImageProduct, words: int, *, ordered: bool) -> Gathering
     )
 
 
-def interleaved(weights: Array, step: int) -> Array:
-    """Interleave int8 `[o, k]` weights of `step` channels; zeros fill up the last channels."""
+def interleaved(weights: Array, block: int) -> Array:
+    """Interleave int8 weights `[o, k]` of each `block` channels; zeros complete the last block."""
     channels, length = weights.shape
-    rows = -(-channels // step) * step
+    rows = -(-channels // block) * block
     filled = np.zeros((rows, length), np.int8)
     filled[:channels] = weights
-    return filled.reshape(-1, step, length).transpose(0, 2, 1).ravel()
+    return filled.reshape(-1, block, length).transpose(0, 2, 1).ravel()

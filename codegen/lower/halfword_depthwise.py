@@ -1,11 +1,12 @@
 """int8 depthwise convolutions for cores without wide products: two products per multiplication.
 
-As in `halfword_convolution`, a word has the inputs of two pixels, here of two outputs that are
-adjacent along one axis. The kernel works channel by channel. It first packs a band of the image
-into words in scratch. An assembly function then slides over the band; one row of constants has the
-channel's weights and requantization. Sums are added to the totals after each *chunk* of taps in a
-line of the window. A chunk has three taps if the magnitudes of every chunk's weights add up to at
-most 255, otherwise two. The choice is made per channel.
+As in `halfword_convolution`, a word packs the inputs of two pixels: here, those under the same tap
+of the windows of two outputs that are adjacent along one axis. The kernel computes one channel
+after another. It packs a slab (some lines) of the image into words in scratch. An assembly function
+then moves the window over the slab. It reads the channel's weights and requantization from one row
+of constants. It sums a *chunk* of two or three taps before it adds the sum to the totals, as a
+group of taps there. A channel has chunks of three taps if the magnitudes of the weights in each
+chunk add up to at most 255.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from smelt.codegen.lower.depthwise_any_plane import AnyPlaneParameters
 from smelt.codegen.lower.depthwise_cost import plane_cost
 from smelt.codegen.lower.depthwise_numbers import LayerNumbers
 from smelt.codegen.lower.depthwise_packing import PlanePacking
-from smelt.codegen.lower.depthwise_plane import Plane, input_channel, plane_of
+from smelt.codegen.lower.depthwise_plane import Plane, input_channel, overwrites, plane_of
 from smelt.codegen.lower.depthwise_walk import ANY_PLANE, EQUAL_PLANES, OWN, PlaneWalk
 from smelt.codegen.lower.halfword_pairs import DepthwiseCore, pairs_function
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
@@ -35,10 +36,12 @@ from smelt.codegen.lower.kernel import (
     Scratch,
     SharedBody,
 )
+from smelt.codegen.lower.output_slabs import OutputSlabs
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import LARGEST_GROUP
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.expressions import offset, times
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
@@ -53,20 +56,18 @@ class HalfwordDepthwiseParameters(Parameters):
     Attributes:
         title: What the function computes, for the comment.
         images: The loop over images.
-        chooser: The index of the last constant in a row, which is nonzero to select the first of
-            two functions; None for one function.
+        chooser: The index in a row of the constant that is nonzero if the first of two functions
+            computes the channel; None if there is one function.
         fields: Words of a row.
         packing: The packing of inputs.
         loaded: The numbers that are fields of the layer's struct.
         scratch_words: Words of scratch.
         outputs: Output channels.
         channel: C of the input channel.
-        size: Outputs along u.
         target: Elements from an output to the next along u.
-        band: Outputs along u in a band.
+        slabs: The loop over slabs of outputs along u.
+        rows: C of the rows that are packed for a slab.
         before: Padding before the image along u.
-        period: Scratch rows from one pair to the next.
-        reach: Rows of the window.
     """
 
     title: str
@@ -78,16 +79,14 @@ class HalfwordDepthwiseParameters(Parameters):
     scratch_words: int
     outputs: int | str
     channel: str
-    size: int
     target: int | str
-    band: int
+    slabs: OutputSlabs
+    rows: int | str
     before: int
-    period: int
-    reach: int
 
 
 class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
-    """Depthwise convolutions on a core, if lines of the image fit into scratch."""
+    """Depthwise convolutions whose lines of inputs fit into scratch, for the core in `_core`."""
 
     op = DepthwiseConv2D
 
@@ -128,15 +127,16 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
         channels: ChannelRows,
         read: int,
     ) -> KernelCall:
-        """Return the call of a function that reads so many numbers of the walk."""
+        """Return the call of a function that reads the first `read` numbers of `WALK`."""
         (height, width), shape = Window.of(node).kernel, node.output.type.shape
-        planes, bands = shape[0] * shape[3], -(-plane.outputs[0] // (2 * plane.pairs))
+        planes, slabs = shape[0] * shape[3], -(-plane.outputs[0] // (2 * plane.pairs))
         count = -(-plane.outputs[0] // 2) * plane.outputs[1] * planes
         numbers, any_plane = LayerNumbers.of(node, plane, read), read == ANY_PLANE
         return KernelCall(
             template=f"lower/{'depthwise_any_plane' if any_plane else 'halfword_depthwise'}.j2",
             stem=f"depthwise_{height}x{width}",
             details=scaling.details,
+            in_place=overwrites(node) if plane.whole else (),
             parameters=_parameters(node, channels, numbers),
             operands=(
                 Input(0, "input"),
@@ -152,8 +152,8 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
                 "products": count * plane.run * plane.lines,
                 "lines": count * plane.lines,
                 "outputs": count,
-                "inputs": planes * plane.filled * plane.rows * bands,
-                "planes": planes * bands,
+                "inputs": planes * plane.filled * plane.rows * slabs,
+                "planes": planes * slabs,
                 "calls": 1,
             },
             inner=tuple(
@@ -176,7 +176,9 @@ def _refuse_window(node: Node[DepthwiseConv2D]) -> Refusal | None:
 def _refuse_weights(node: Node[DepthwiseConv2D]) -> Refusal | None:
     """Return why weights are not supported, or None."""
     if np.abs(node.input(1).array.astype(np.int64)).max() > LARGEST_GROUP // 2:
-        return Refusal(f"{node.op.name} has weights of -128: products of two could exceed 16 bits.")
+        return Refusal(
+            f"{node.op.name} has weights of -128: the sum of two products could exceed 16 bits."
+        )
     return None
 
 
@@ -238,6 +240,7 @@ def _parameters(
             across=across,
             along=along,
         )
+    slabs = OutputSlabs.of(plane.outputs[0], 2 * plane.pairs)
     return HalfwordDepthwiseParameters(
         title=f"Depthwise convolutions, {window.text}, with the numbers in `layer`."
         if numbers.struct
@@ -246,17 +249,22 @@ def _parameters(
         chooser=fields - 1 if len(channels.chunks) > 1 else None,
         fields=fields,
         packing=PlanePacking.of(numbers),
-        loaded=numbers.loaded(("planes", "outside", "across")),
+        loaded=numbers.loaded(("planes", "outside", *(("across",) if slabs.several else ()))),
         scratch_words=plane.words,
         outputs=numbers.text("planes"),
         channel=input_channel(node),
-        size=plane.outputs[0],
         target=numbers.text("across"),
-        band=2 * plane.pairs,
+        slabs=slabs,
+        rows=_packed_rows(plane, slabs),
         before=plane.before[0],
-        period=plane.period,
-        reach=plane.taps[0],
     )
+
+
+def _packed_rows(plane: Plane, slabs: OutputSlabs) -> int | str:
+    """Return C of the rows that are packed for a slab."""
+    if slabs.uneven:
+        return offset(times("(count - 1) / 2", plane.period), plane.taps[0])
+    return (int(slabs.count) - 1) // 2 * plane.period + plane.taps[0]
 
 
 def _fits(weights: Array, chunks: tuple[int, ...]) -> Array:

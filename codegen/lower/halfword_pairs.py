@@ -1,7 +1,7 @@
 """Functions that compute a channel's plane of a depthwise convolution (`halfword_depthwise`).
 
-In a layer's own function, the distances on its walk over the plane are constants. A shared function
-reads them from the layer's struct (`depthwise_walk`).
+In a layer's own function, the distances by which it advances over the plane are constants. A shared
+function reads them from the layer's struct (`depthwise_walk`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from smelt.codegen.lower.depthwise_plane import Plane
 from smelt.codegen.lower.depthwise_walk import ANY_PLANE, LAYERS, OWN, PlaneWalk, WalkCode
 from smelt.codegen.lower.kernel import InnerFunction, Parameters
+from smelt.codegen.lower.nested_loops import total
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.stored_output import stored_output
 from smelt.codegen.text.expressions import offset, times
@@ -28,10 +29,10 @@ class PackingCost:
     """Instructions of the C that packs words, as gcc compiles it.
 
     Attributes:
-        word: For a word, in functions for one plane or for equal planes, with stride 1.
-        strided: The same with other strides.
-        any_word: For a word, in a function for any planes.
-        any_line: For each sequence of words in it, apart from the words.
+        word: Instructions for a word at stride 1, in functions for one plane or for equal planes.
+        strided: Instructions for a word at other strides, in these functions.
+        any_word: Instructions for a word, in functions for any planes.
+        any_line: Additional instructions for each sequence of words, in functions for any planes.
     """
 
     word: int
@@ -42,14 +43,14 @@ class PackingCost:
 
 @dataclass(frozen=True)
 class DepthwiseCore:
-    """The differences between the supported cores.
+    """What differs between the cores that these kernels support.
 
     Attributes:
         condition: The preprocessor condition for the assembly.
         pairs: Returns the assembly for a walk over a plane, with taps summed in these chunks.
         packing: The cost of packing inputs.
         form: The name in the price tables.
-        by_line: Whether a chunk ends at the end of its line.
+        by_line: Whether a chunk must end where its line of taps ends.
         saturates: Whether the core has an instruction that saturates signed numbers to 8 bits.
     """
 
@@ -96,7 +97,7 @@ class PairsParameters(Parameters):
         any_plane: Whether the function reads all numbers of the walk.
         outputs: C of the outputs along v.
         odd: Whether the last output along u may have no partner.
-        window: With `any_plane`, C of the words from the first tap of a window behind its last.
+        window: With `any_plane`, C of the words from a window's first tap to the end of its last.
         word: C of the offset of the window of output (u, v).
         shared: Whether the function reads numbers of the walk.
         partner: C of the offset of the next output along u.
@@ -129,9 +130,10 @@ def pairs_function(
     strided = f"_s{plane.stride[0]}" if plane.stride != (1, 1) else ""
     along, pitch = plane.outputs[1], plane.pitch[1 - plane.inner]
     of_plane = "" if any_plane else f"_of_{along}"
+    v = "0" if along == 1 and not any_plane else "v"
     step = plane.stride[0] * plane.pitch[0], plane.stride[1] * plane.pitch[1]
     word, place = (
-        " + ".join(times(*part) for part in zip("uv", by, strict=True))
+        total(times(*part) for part in zip(("u", v), by, strict=True))
         for by in (step, plane.target)
     )
     return InnerFunction(
@@ -139,6 +141,7 @@ def pairs_function(
         stem=f"depthwise_{height}x{width}{'' if any_plane else strided}_pairs{largest}{of_plane}",
         details={
             "step": f"step{plane.target[1]}" if walk.read == OWN else "any_step",
+            "line": f"line{plane.target[0]}" if walk.read == OWN else "",
             "last": "odd" if walk.odd else "even",
             "pitch": "" if any_plane else f"pitch{max(plane.pitch)}",
             **scaling.details,
@@ -157,7 +160,7 @@ def pairs_function(
             word="u / 2 * lines + v * step" if any_plane else word,
             shared=walk.read > OWN,
             partner=str(plane.target[0]) if walk.read == OWN else "across",
-            place=place if walk.read == OWN else "u * across + v * along",
+            place=place if walk.read == OWN else total(("u * across", times(v, "along"))),
         ),
         uses={"SMELT_NAKED"},
         inner=(stored_output(scaling.steps, core.condition),),
@@ -166,7 +169,7 @@ def pairs_function(
 
 
 def _taps(plane: Plane, chunks: tuple[int, ...], pitch: int | str) -> tuple[TapOfPlane, ...]:
-    """Return the taps of a window, line by line, which are `pitch` apart."""
+    """Return the taps of a window, line by line; the distance of lines is `pitch` words."""
     within = [i for size in chunks for i in range(size)]
     return tuple(
         TapOfPlane(_place(*divmod(tap, plane.run), pitch), "+=" if i else "=", ends == 0)

@@ -11,17 +11,17 @@ from smelt.codegen.lower.requantization_32bit import ScalingSteps
 
 
 @dataclass(frozen=True)
-class StretchText:
-    """A stretch of taps in C.
+class GroupLoopText:
+    """A loop over groups of taps, as the plain C form prints it.
 
     Attributes:
-        turns: Iterations of the loop.
+        iterations: Iterations of the loop.
         groups: Groups per iteration.
         taps: Taps per group.
         step: Bytes of weights per group.
     """
 
-    turns: int
+    iterations: int
     groups: int
     taps: int
     step: int
@@ -34,33 +34,49 @@ class BlockFunction:
     Attributes:
         name: The suffix of its name.
         ends: Whether it requantizes the sums to outputs.
-        stretches: The stretches of taps.
+        group_loops: The loops over groups of taps, in sequence.
         length: Weights per channel.
-        together: Bytes of the weights of interleaved channels; 0 if they are not interleaved.
+        together: Bytes of the weights of a block of interleaved channels; 0 without interleaving.
         assembly: C lines of its statement.
+        layered: Whether it reads numbers from a layer's struct.
     """
 
     name: str
     ends: bool
-    stretches: tuple[StretchText, ...]
+    group_loops: tuple[GroupLoopText, ...]
     length: int
     together: int
     assembly: str
+    layered: bool
 
 
 @dataclass(frozen=True)
 class PackedSlice:
-    """Dilated rows `begin` to `end` of the window, which are packed before a function is called."""
+    """Rows of the window that are packed before a function is called.
+
+    Attributes:
+        begin: The first row, in rows of the input (the window may be dilated).
+        end: The end of the rows, also in rows of the input.
+        several: Whether there are several rows.
+        function: The suffix of the function's name.
+        weights: C of the pointer to the weights of these rows.
+    """
 
     begin: int
     end: int
+    several: bool
     function: str
     weights: str
 
 
 @dataclass(frozen=True)
 class SlideTap:
-    """One tap of all pixels of a block: where its words are stored, and the two inputs of each."""
+    """One tap of all pixels of a block.
+
+    Attributes:
+        place: C of the tap's position, if taps are reordered; empty otherwise.
+        stores: For each word, C of its position and the indices of its two inputs.
+    """
 
     place: str
     stores: tuple[tuple[str, int, int], ...]
@@ -68,12 +84,15 @@ class SlideTap:
 
 @dataclass(frozen=True)
 class Slide:
-    """The packing of a row of adjacent pixels' windows: each input is stored for several taps.
+    """How a row of the windows of adjacent pixels is packed.
+
+    The windows overlap: each input is loaded once and stored for several taps.
 
     Attributes:
         inputs: C of the address of each input.
         taps: The taps to store.
-        step: The number of words, or of positions, in the row.
+        step: The words that a row of the window takes in scratch; its number of taps if taps are
+            reordered.
         neighbors: Columns from the first pixel to the last one.
     """
 
@@ -91,7 +110,7 @@ class Gathering:
         under: The input pixels under a window.
         output_pixel: C of the offset of an output pixel.
         whole: Whether each row of a window is always contiguous.
-        inside: The last column at which rows are contiguous; None if there is no such check.
+        inside: The last column at which a window's rows are contiguous; None if all are, or none.
         run: Inputs of a contiguous row; 0 if there are none.
         checks_inside: Whether the code checks `inside` for each window.
         slide: How rows of adjacent pixels are packed together, or None.
@@ -106,27 +125,46 @@ class Gathering:
     slide: Slide | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class BlockText:
+    """What all functions of a layer have in common; see `lower/halfword_functions.j2`.
+
+    Attributes:
+        condition: The preprocessor condition for the assembly.
+        scaling: The requantization of sums.
+        fields: Words of a channel's row of constants.
+        words: Words of packed inputs per tap, with two pixels in each.
+        weight_stride: Bytes from one weight of a channel to the next.
+        outputs: Output channels.
+        at_once: Pixels of a block.
+        pairs: Each word with the indices of its two pixels.
+        state: Words of scratch before the packed inputs.
+    """
+
+    condition: str
+    scaling: ScalingSteps
+    fields: int
+    words: int
+    weight_stride: int
+    outputs: int
+    at_once: int
+    pairs: tuple[tuple[int, int, int], ...]
+    state: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class HalfwordParameters(Parameters):
     """Variables of `lower/halfword_convolution.j2`.
 
     Attributes:
         title: The operator, types and window, for the comment.
         images: The loop over images.
-        condition: The preprocessor condition for the assembly.
+        common: What the functions have in common.
         functions: One for the last slice, and before it one for all others.
-        scaling: The requantization of sums.
-        fields: Words of a channel's row of constants.
-        words: Words of packed inputs per tap, with two pixels in each.
-        apart: Bytes from one weight of a channel to the next.
-        outputs: Output channels.
         depth: Channels of an input pixel.
         pixels: Number of output pixels.
-        at_once: Pixels of a block.
-        lanes: The indices of these pixels.
-        pairs: Each word with the indices of its two pixels.
+        lanes: The indices of the pixels of a block.
         ordered: Whether inputs are packed in their original order.
-        state: Words of scratch before the packed inputs.
         slices: The slices of the window.
         last: The first pixel of the last block, if pixels need no gathering.
         gathering: How inputs are gathered, or None.
@@ -134,20 +172,12 @@ class HalfwordParameters(Parameters):
 
     title: str
     images: ImageLoop
-    condition: str
+    common: BlockText
     functions: tuple[BlockFunction, ...]
-    scaling: ScalingSteps
-    fields: int
-    words: int
-    apart: int
-    outputs: int
     depth: int
     pixels: int
-    at_once: int
     lanes: tuple[int, ...]
-    pairs: tuple[tuple[int, int, int], ...]
     ordered: bool
-    state: int
     slices: tuple[PackedSlice, ...]
     last: int
     gathering: Gathering | None

@@ -1,12 +1,14 @@
 """1x1 convolutions with two products per multiplication, by a body that layers share.
 
 Layers differ in their sizes, in the groups into which their taps are cut (`tap_groups`), and in the
-shifts of their requantization. The shared body contains a *chain* of groups of each size. A channel
-enters each chain as far before its end as the layer has groups of that size, by a jump over a
-distance in the layer's struct. So a chain costs two instructions for each channel, and chains that
-a layer does not need cost nothing.
+shifts of their requantization. The shared body has a *chain* for each size of group: the code of
+several such groups in sequence. For each output channel, a jump enters a chain so that as many of
+its groups are executed as the layer has groups of that size. The jump after a chain enters the next
+chain that the layer needs. The distances of the jumps are in the layer's struct. A jump takes two
+instructions, and chains that a layer does not need cost nothing.
 
-For size, all groups of a layer have one size, except the last one, and their chain is a loop.
+With `--optimize size`, all groups of a layer but the last one have the same size, and their chain
+is a loop.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from smelt.codegen.lower.halfword_group import sum_group
 from smelt.codegen.lower.image_product import ImageProduct
 from smelt.codegen.lower.kernel import (
     BodyCost,
@@ -202,15 +205,15 @@ class PointwiseTaps:
     def of(taps: Taps, *, small: bool) -> PointwiseTaps | None:
         """Return the taps of a layer, for size if `small`; None if they do not fit the chains."""
         counts = dict.fromkeys(range(6, 0, -1), 0)
-        for stretch in taps.stretches:
-            counts[stretch.groups[0]] += len(stretch.groups) * stretch.turns
+        for group_loop in taps.group_loops:
+            counts[group_loop.groups[0]] += len(group_loop.groups) * group_loop.iterations
         if small:
             size = max(size for size, count in counts.items() if count)
             looped = Chain(size, max(_LOOPED_TAPS // size, 1), looped=True)
             chains = (looped, *(Chain(rest, 1, looped=False) for rest in range(size - 1, 0, -1)))
             order = tuple(range(taps.length))
         else:
-            if any(stretch.turns > 1 for stretch in taps.stretches):
+            if any(group_loop.iterations > 1 for group_loop in taps.group_loops):
                 return None
             chains = tuple(Chain(size, n, looped=False) for size, n in _CHAINS.items())
             order = taps.order
@@ -235,17 +238,18 @@ class PointwiseTaps:
             return {}
         return {"groups": sum(n << _COUNT_BITS * i for i, n in enumerate(self.groups))}
 
-    def texts(self, apart: int) -> tuple[ChainText, ...]:
+    def texts(self, weight_stride: int) -> tuple[ChainText, ...]:
         """Return the chains in C."""
         return tuple(
-            ChainText(chain.size, chain.size * apart, self._count(i))
+            ChainText(chain.size, chain.size * weight_stride, self._count(i))
             for i, chain in enumerate(self.chains)
         )
 
     def _count(self, i: int) -> str:
         size = self.chains[0].size
         if not self.looped:
-            return f"layer->groups >> {_COUNT_BITS * i} & {(1 << _COUNT_BITS) - 1}"
+            groups = f"layer->groups >> {_COUNT_BITS * i}" if i else "layer->groups"
+            return f"{groups} & {(1 << _COUNT_BITS) - 1}"
         return f"layer->depth % {size} == {self.chains[i].size}" if i else f"layer->depth / {size}"
 
 
@@ -259,7 +263,7 @@ class PointwiseLayer:
         condition: The preprocessor condition for the assembly.
         assembly: Returns the assembly.
         interleaved: Packs weights in the order in which the body reads them.
-        apart: Bytes from one weight of a channel to the next.
+        weight_stride: Bytes from one weight of a channel to the next.
     """
 
     product: ImageProduct
@@ -267,13 +271,13 @@ class PointwiseLayer:
     condition: str
     assembly: PointwiseAssembly
     interleaved: Callable[[Array, int], Array]
-    apart: int
+    weight_stride: int
 
     def shared(self, *, small: bool) -> SharedBody | None:
         """Return the shared body, or None if no such body can compute the layer."""
         scaling, window = self.own.scaling, self.product.window
         taps = PointwiseTaps.of(self.own.taps, small=small)
-        pixels = self.product.place.pixels * self.product.place.batch
+        pixels = self.product.frame.pixels * self.product.frame.batch
         if taps is None or scaling.nudges is not None or scaling.biases is not None:
             return None
         block = self.assembly(PointwiseSums(taps.chains, scaling), taps.groups, self.own)
@@ -289,14 +293,14 @@ class PointwiseLayer:
             parameters=HalfwordPointwiseParameters(
                 condition=self.condition,
                 assembly=block.text,
-                chains=taps.texts(self.apart),
+                chains=taps.texts(self.weight_stride),
                 scaling=replace(scaling.steps, drop=0, shift=0),
                 fields=scaling.rows.shape[1],
                 ordered=taps.ordered,
             ),
             operands=(
                 Input(0, "input"),
-                Packed("weights", self.interleaved(weights, self.apart)),
+                Packed("weights", self.interleaved(weights, self.weight_stride)),
                 Packed("channels", scaling.rows),
                 *(() if taps.ordered else (Packed("places", places.astype(np.int16)),)),
                 LayerStruct("layer", kind, numbers, FIELDS),
@@ -304,6 +308,7 @@ class PointwiseLayer:
                 Output(0, "output"),
             ),
             uses={"SMELT_ARRAY", "SMELT_NAKED"},
+            inner=(sum_group(self.condition, 2, self.weight_stride),),
             summary=f"{PIXELS} pixels at a time, two products in one multiplication",
         )
         return SharedBody(

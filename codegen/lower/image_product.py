@@ -16,17 +16,17 @@ from smelt.ops.core.fully_connected import FullyConnected
 
 @dataclass(frozen=True)
 class ImageProduct:
-    """A convolution with one group, or a dense layer.
+    """A convolution with one group, or a dense layer, as a product for each pixel.
 
     Attributes:
         node: The node; rows of a dense layer are the pixels of an image with one row.
-        window: The geometry.
-        place: The images.
+        window: The sizes, strides and padding of its window.
+        frame: The images that the product reads and writes.
     """
 
     node: Node[Conv2D | FullyConnected]
     window: Window
-    place: Frame
+    frame: Frame
 
     @staticmethod
     def of(node: Node[Conv2D | FullyConnected]) -> ImageProduct:
@@ -45,18 +45,29 @@ class ImageProduct:
 
     @property
     def run(self) -> int:
-        """Inputs under a row of the window."""
+        """The number of inputs under one row of the window."""
         return self.window.kernel[1] * self.window.depth
 
     @property
     def contiguous(self) -> bool:
         """Whether the columns of a window are adjacent in memory."""
-        return self.window.dilation[1] == 1 and self.place.source.pixel == self.window.depth
+        return self.window.dilation[1] == 1 and self.frame.source.pixel == self.window.depth
 
     @property
     def has_runs(self) -> bool:
         """Whether a window has several columns and each of its rows can be contiguous."""
         return self.contiguous and 1 < self.window.kernel[1] <= self.window.size[1]
+
+    def in_place(self, at_once: int) -> tuple[tuple[int, int], ...]:
+        """Return `KernelCall.in_place` of a kernel that computes all channels of a block of pixels.
+
+        The kernel reads a block's inputs before it writes its outputs. But a last block of fewer
+        than `at_once` pixels begins with pixels of the block before, whose inputs are overwritten.
+        """
+        window, frame = self.window, self.frame
+        single = frame.batch == 1 and frame.pixels <= at_once
+        whole = single or frame.pixels % at_once == 0
+        return ((0, 0),) if window.pointwise and window.outputs <= window.depth and whole else ()
 
     def padding(self, columns: int) -> tuple[Packed, ...]:
         """Return the operand with `columns` padding pixels, if the window is padded."""
@@ -68,7 +79,7 @@ class ImageProduct:
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """How the input pixels under a window are found.
+    """C expressions for the addresses of the input pixels under a window.
 
     Attributes:
         pixel: C of the offset of input pixel (y, x).
@@ -77,7 +88,7 @@ class Footprint:
         width: Pixels of a row of outputs.
         tall: Whether windows have several rows.
         row_step: Distance of the window's rows (dilation); 0 if there is only one.
-        end, step: End and step of the loop over columns, if there is one; else 0.
+        end, step: End and step of the loop over the window's columns; 0 if there is no such loop.
     """
 
     pixel: str
@@ -93,13 +104,13 @@ class Footprint:
     @staticmethod
     def of(product: ImageProduct, *, whole: bool) -> Footprint:
         """Return the footprint of a convolution; `whole` if rows are always contiguous."""
-        window, place, tall = product.window, product.place, product.window.kernel[0] > 1
+        window, frame, tall = product.window, product.frame, product.window.kernel[0] > 1
         return Footprint(
-            pixel=place.source.offset("y", "x"),
+            pixel=frame.source.offset("y", "x"),
             size=window.size if window.padded else None,
             top=window.origin(0, "y"),
             side=window.origin(1, "x"),
-            width=place.width,
+            width=frame.width,
             tall=tall,
             row_step=window.dilation[0] if tall else 0,
             end=0 if whole else window.end[1],

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from types import UnionType
 from typing import ClassVar, Generic, Protocol, cast
 
@@ -169,7 +170,7 @@ class InnerFunction:
     details: Mapping[str, str] = field(default_factory=dict[str, str])
     layer: str = ""
 
-    @property
+    @cached_property
     def key(self) -> Hashable:
         """A key that is equal only for functions with equal text."""
         called = tuple(inner.key for inner in self.inner)
@@ -218,7 +219,7 @@ class KernelCall:
     inner: tuple[InnerFunction, ...] = ()
     shared: SharedBody | None = None
 
-    @property
+    @cached_property
     def key(self) -> Hashable:
         """A key that is equal only for equal templates, parameters and inner functions."""
         return self.template, _key(self.parameters), tuple(inner.key for inner in self.inner)
@@ -266,8 +267,8 @@ class SharedBody:
 
     Attributes:
         call: The call of the shared body. It computes the same as the `KernelCall` that this
-            belongs to, with equal scratch, and has a `LayerStruct` among its operands. Form, work
-            and `missed` are taken from that `KernelCall`.
+            belongs to, in the same order and with equal scratch, and has a `LayerStruct` among its
+            operands. `in_place`, form, work and `missed` are taken from that `KernelCall`.
         cost: Cost of the shared body.
         specialized: Cost of the body that only layers with equal numbers can use.
         family: Key of bodies that `joined` can make one of; None if bodies must have equal

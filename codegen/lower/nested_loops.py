@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
 from smelt.codegen.lower.c_expressions import quantization
 from smelt.codegen.lower.kernel import KernelCall, Operand, Parameters
+from smelt.codegen.lower.loop_heads import looped
 from smelt.codegen.text.expressions import times
 from smelt.codegen.text.helpers import uses_in
 from smelt.ir import TensorType
@@ -129,12 +130,20 @@ def nested(heads: Sequence[str], statements: Sequence[Sequence[str]]) -> tuple[s
     return (*first, heads[0], *indented(nested(heads[1:], others)), "}")
 
 
-def each_element(what: str, x: TensorType, y: TensorType, lines: Sequence[str]) -> LoopsParameters:
-    """Return a function that computes every element `output[i]` with the same C lines."""
+def each_element(
+    what: str, x: TensorType, y: TensorType, lines: Callable[[str], Sequence[str]]
+) -> LoopsParameters:
+    """Return a function that computes every element of the output with the same C lines.
+
+    Args:
+        what: name of the operator, for the function's comment.
+        x: type of the input.
+        y: type of the output.
+        lines: function that returns the lines for an element, from the C expression of its index.
+    """
     sides = ("input", x), ("output", y)
     notes = (quantization(name, type_) for name, type_ in sides if type_.is_quantized)
-    loop = ArrayLoop("i", x.size, ())
-    return LoopsParameters((f"{what}: {x} -> {y}.", *notes), in_loops((loop,), lines))
+    return LoopsParameters((f"{what}: {x} -> {y}.", *notes), looped("i", x.size, lines))
 
 
 def indented(lines: Iterable[str]) -> Iterator[str]:
@@ -149,13 +158,18 @@ def around_axis(stride: int, row: int) -> tuple[str, ...]:
     memory; the next group of them begins `row` elements later.
     """
     if stride == 1:
-        return (f"i * {row}",)
-    return f"i / {stride} * {row}", f"i % {stride}"
+        return (times("i", row),)
+    return times(f"i / {stride}", row), f"i % {stride}"
 
 
 def total(terms: Iterable[str]) -> str:
-    """Return the C expression of a sum; terms "0" are left out."""
-    return " + ".join(term for term in terms if term != "0").replace("+ -", "- ") or "0"
+    """Return the C expression of a sum; terms "0" are left out, and literals added up."""
+    parts = [term for term in terms if term != "0"]
+    literals = [term for term in parts if term.isdecimal()]
+    if len(literals) > 1:
+        others = (term for term in parts if not term.isdecimal())
+        parts = [*others, str(sum(map(int, literals)))]
+    return " + ".join(parts).replace("+ -", "- ") or "0"
 
 
 @dataclass(frozen=True)

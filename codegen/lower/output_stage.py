@@ -10,7 +10,7 @@ import numpy as np
 from smelt.codegen.lower.c_expressions import Store, stored
 from smelt.codegen.lower.kernel import Operand, Packed
 from smelt.codegen.lower.requantization import Requantization, Scaling, fits_int32
-from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.expressions import offset, times
 from smelt.codegen.text.helpers import uses_in
 from smelt.codegen.text.literals import c_float, c_int
 from smelt.ir import Array, DType, Node, Rounding, TensorType
@@ -88,7 +88,11 @@ class OutputStage:
             return {}
         twice = self.note.startswith("gemmlowp")
         shift = f"shift{self.shift}" if self.shift else ""
-        return {"rounding": "rounds_twice" if twice else "rounds_once", "shift": shift}
+        return {
+            "rounding": "rounds_twice" if twice else "rounds_once",
+            "shift": shift,
+            "scale": self.text,
+        }
 
     @property
     def fields(self) -> int:
@@ -107,15 +111,17 @@ class OutputStage:
 
     def index(self, channel: str) -> str:
         """Return the C expression of the offset of a channel's row."""
+        if channel.isdigit():
+            return str(int(channel) * self.fields)
         if self.fields == 1:
             return channel
-        return f"({channel}) * {self.fields}" if " " in channel else f"{channel} * {self.fields}"
+        return times(f"({channel})" if " " in channel else channel, self.fields)
 
     def row(self, channel: str, c_type: str = "int32_t") -> str:
         """Return the C statement that defines `channel`; empty without constants."""
         if not self.fields:
             return ""
-        return f"const {c_type} *const channel = channels + {self.index(channel)};"
+        return f"const {c_type} *const channel = {offset('channels', self.index(channel))};"
 
     def stores(self, channel: str, *outputs: tuple[str, str]) -> tuple[str, ...]:
         """Return C statements that store sums of a channel, given (element, C of the sum) pairs."""
@@ -294,7 +300,7 @@ def _rounded(
 
 
 def _plus(bias: str) -> str:
-    return "%s" if bias == "0" else f"%s + {bias}"
+    return offset("%s", int(bias) if bias.lstrip("-").isdecimal() else bias)
 
 
 _WORD = 32

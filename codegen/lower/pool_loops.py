@@ -49,7 +49,7 @@ class PoolLoops:
         return min(range(self.most, self.most // 2, -1), key=lambda n: (self.columns or 0) % n)
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """Iterations of the loop over columns; 0 if their number is a parameter."""
         return 0 if self.columns is None else self.columns // self.unrolled
 
@@ -80,17 +80,17 @@ def work(
     """
     groups, loads = -(-p.channels // lanes), -(-lanes // load)
     edge, inside = p.taps, 0
-    turns = 0
+    iterations = 0
     if "run" in walks:
         run = walks["run"]
         inside = p.images * sum(p.rows.covered) * p.columns.inside
         edge -= inside * p.columns.window
-        turns = inside * (max(run.turns, 1) + (run.rest > 0))
+        iterations = inside * (max(run.iterations, 1) + (run.rest > 0))
         if run.written_out and written_out:
-            turns = 0
+            iterations = 0
     return {
         "loads": p.taps * groups * loads,
-        "turns": (turns + edge) * groups,
+        "turns": (iterations + edge) * groups,
         "groups": p.pixels * groups,
         "outputs": p.pixels * groups * loads,
         "pixels": p.pixels,

@@ -16,9 +16,12 @@ from smelt.codegen.lower.kernel import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.loop_heads import loop_head
+from smelt.codegen.lower.nested_loops import total
 from smelt.codegen.lower.pool_loops import PoolLoops, walks, work
 from smelt.codegen.lower.pool_walk import PoolWalk
 from smelt.codegen.lower.pooling import Pooling
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import uses_in, when
 
 
@@ -73,7 +76,7 @@ class WordPoolFunction:
         parameters: Its parameters in C.
         straight: All taps, if there are no loops.
         rows: C of the number of rows of a window; None for one row.
-        turns: C of the iterations of a loop over columns; None for no loop.
+        iterations: C of the iterations of a loop over columns; None for no loop.
         step: Elements from one iteration to the next.
         looped, rest: Taps of an iteration, and taps after the loop.
     """
@@ -82,7 +85,7 @@ class WordPoolFunction:
     parameters: tuple[str, ...]
     straight: tuple[TapAddresses, ...]
     rows: str | None
-    turns: str | None
+    iterations: str | None
     step: int
     looped: tuple[TapAddresses, ...]
     rest: tuple[TapAddresses, ...]
@@ -100,23 +103,27 @@ class WordPoolFunction:
                 parameters=parameters,
                 straight=taps,
                 rows=None,
-                turns=None,
+                iterations=None,
                 step=0,
                 looped=(),
                 rest=(),
             )
-        looped = columns is None or loops.turns > 1
-        turn, behind = loops.unrolled, loops.rest
+        looped = columns is None or loops.iterations > 1
+        unrolled, behind = loops.unrolled, loops.rest
         if not looped:
-            turn, behind = 0, turn + behind
+            unrolled, behind = 0, unrolled + behind
         return WordPoolFunction(
             name=name,
             parameters=parameters,
             straight=(),
             rows="rows" if rows is None else str(rows) if rows > 1 else None,
-            turns=None if not looped else "columns" if columns is None else str(loops.turns),
-            step=turn * p.channels,
-            looped=tuple(_tap(i * p.channels, words) for i in range(turn)),
+            iterations=None
+            if not looped
+            else "columns"
+            if columns is None
+            else str(loops.iterations),
+            step=unrolled * p.channels,
+            looped=tuple(_tap(i * p.channels, words) for i in range(unrolled)),
             rest=tuple(_tap(i * p.channels, words) for i in range(behind)),
         )
 
@@ -143,6 +150,8 @@ class WordPoolParameters(Parameters):
         step: Elements from one window to the next.
         lanes: Channels at a time.
         last: The first channel of the last iteration if it overlaps with the one before, or None.
+        each_block: The line that opens the loop over blocks of channels; empty for one block.
+        position: C of a block's first channel.
         targets: C of the addresses of the output words.
         scale: C of the arguments that scale sums.
     """
@@ -159,6 +168,8 @@ class WordPoolParameters(Parameters):
     step: int
     lanes: int
     last: int | None
+    each_block: str
+    position: str
     targets: tuple[str, ...]
     scale: str
 
@@ -172,12 +183,14 @@ class WordCore:
         form: The prefix of its forms' names.
         quotients: Returns how averages come from sums as one product; None if they do not.
         start: Returns the number by which all sums are increased.
+        uses: The helpers that the template uses besides those of all cores.
     """
 
     instructions: str
     form: str
     quotients: Callable[[Pooling], Quotients | None]
     start: Callable[[Pooling], int]
+    uses: frozenset[str] = frozenset()
 
 
 def pool_words(
@@ -208,6 +221,9 @@ def pool_words(
             operands.append(Packed("scales", quotients.table))
             scale = ", scale[0], scale[1]"
     lanes = 4 * words
+    partial = p.channels % lanes > 0
+    each_block = loop_head("i" if partial else "c", p.channels, step=lanes)
+    position = "c" if each_block else "0"
     return KernelCall(
         template="lower/word_pool.j2",
         stem=p.stem,
@@ -225,12 +241,17 @@ def pool_words(
             channels=p.channels,
             step=p.columns.stride * p.channels,
             lanes=lanes,
-            last=p.channels - lanes if p.channels % lanes else None,
-            targets=("out + c", *(f"out + c + {4 * word}" for word in range(1, words))),
+            last=p.channels - lanes if partial else None,
+            each_block=each_block,
+            position=position,
+            targets=tuple(total(("out", offset(position, 4 * word))) for word in range(words)),
             scale=scale,
         ),
         operands=(*operands, Output(0, "output")),
-        uses=uses_in([finish or ""]) | {"string.h"} | when(aligned, "SMELT_ASSUME_ALIGNED"),
+        uses=uses_in([finish or ""])
+        | {"string.h"}
+        | core.uses
+        | when(aligned, "SMELT_ASSUME_ALIGNED"),
         summary=f"{4 * words} channels at a time, four a word",
         form=f"{core.form}_{form}",
         work=work(p, found, 4 * words, 4, written_out=True),

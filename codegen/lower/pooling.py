@@ -239,10 +239,10 @@ class Pooling:
             start: The number that was added to each element.
             wraps: See `fitted`.
         """
-        stairs = [self._stairs(taps, start) for taps in self.kinds]
-        return fitted(stairs, self.limits, shifts, unit=unit, wraps=wraps)
+        functions = [self._step_function(taps, start) for taps in self.kinds]
+        return fitted(functions, self.limits, shifts, unit=unit, wraps=wraps)
 
-    def _stairs(self, taps: int, start: int) -> StepFunction:
+    def _step_function(self, taps: int, start: int) -> StepFunction:
         sums = np.arange(-128 * taps, 127 * taps + 1, dtype=np.int64)
         outputs, sums = self.outputs(sums, taps), sums + start * taps
         rises = np.flatnonzero(np.diff(outputs))

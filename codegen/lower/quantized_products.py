@@ -1,4 +1,4 @@
-"""Which convolutions and dense layers C kernels support; the ranges of their sums, constants."""
+"""Which convolutions and dense layers C kernels support, the ranges of their sums, their biases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def refuse_products(node: Node, channel_axis: int) -> Refusal | None:
 
 
 def served_sums(node: Node, channel_axis: int) -> SumRange | Refusal:
-    """Return the same as `sums`, or why the C kernels cannot sum the node's products.
+    """Return the range of each channel's sums, or why the C kernels cannot sum the products.
 
     Args:
         node: A convolution or a dense layer: input, weights, optional bias.
@@ -50,13 +50,13 @@ def _refuse_types(node: Node) -> Refusal | None:
         return None
     if x.quant is not None and [v.dtype for v in (x, weights.type, y)] == _SIXTEEN_BITS:
         return _refuse_sixteen_bits(node)
-    made = DType.INT8 if y.is_quantized else DType.INT32
-    if x.quant is None or kinds != {DType.INT8} or y.dtype is not made:
-        served = f"input {x}, weights {weights.type} and output {node.output.type}"
-        return Refusal(f"{name} supports f32 and quantized i8 or i16, but not {served}.")
+    output_dtype = DType.INT8 if y.is_quantized else DType.INT32
+    if x.quant is None or kinds != {DType.INT8} or y.dtype is not output_dtype:
+        given = f"input {x}, weights {weights.type} and output {node.output.type}"
+        return Refusal(f"{name} supports f32 and quantized i8 or i16, but not {given}.")
     quant = weights.type.quant
-    several = quant is not None and len(set(quant.zero_point)) > 1
-    if several and not weights.is_constant:
+    has_several = quant is not None and len(set(quant.zero_point)) > 1
+    if has_several and not weights.is_constant:
         return Refusal(f"{name} supports computed weights only with a single zero point.")
     if node.rounding not in (Rounding.TFLM, Rounding.ONNX):
         rounding = "none" if node.rounding is None else node.rounding.value
@@ -89,8 +89,8 @@ def _refuse_sixteen_bits(node: Node) -> Refusal | None:
 def _refuse_long_sums(node: Node, range_: SumRange, channel_axis: int) -> Refusal | None:
     name = node.op.name
     if node.rounding is Rounding.TFLM16:
-        most = max(int(np.abs(bound).max()) for bound in range_)
-        if most >= REDUCED_LIMIT:
+        largest = max(int(np.abs(bound).max()) for bound in range_)
+        if largest >= REDUCED_LIMIT:
             return Refusal(
                 f"{name} of i16 data has a bias so large that its sums could exceed 48 bits."
             )
@@ -120,8 +120,8 @@ def centered_weights(node: Node, channel_axis: int) -> Array:
 def can_fold_zero_point(node: Node) -> bool:
     """Return whether the input's zero point can be folded into the bias.
 
-    That takes constant weights. If they are quantized, their zero points must be 0, and the output
-    must be quantized too.
+    It can if the weights are constant. If they are quantized, their zero points must be 0, and the
+    output must be quantized too.
     """
     weights = node.input(1)
     quant = weights.type.quant
@@ -136,7 +136,7 @@ def constant_bias(node: Node) -> Array | None:
 
 
 def bias_with_zero_point(node: Node, channel_axis: int) -> Array | None:
-    """Return the bias minus the input zero point's part of the sums; weights must be constant."""
+    """Return the bias with the input's zero point folded in; the weights must be constant."""
     x, bias = node.input(0).type, constant_bias(node)
     if x.quant is None:
         return bias
@@ -144,7 +144,7 @@ def bias_with_zero_point(node: Node, channel_axis: int) -> Array | None:
 
 
 def sums(node: Node, channel_axis: int) -> SumRange:
-    """Return the smallest and the largest sums, bias included; zeros for a float node."""
+    """Return the smallest and the largest sum of each channel, with its bias; 0 for floats."""
     x, weights, bias = node.input(0).type, node.input(1), constant_bias(node)
     if x.quant is None:
         zeros = np.zeros(weights.type.shape[channel_axis], np.int64)

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from smelt.codegen.lower.content_cache import cached_by_content
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.text.expressions import offset
 from smelt.ir import Array
@@ -182,7 +183,7 @@ class ShortScaling:
             drop=self.drop if self.count > 1 else 0,
             nudge=self.count + 1 if nudged else None,
             shift=self.shift - 1 if nudged else self.shift,
-            lift=f" {'+' if self.lift >= 0 else '-'} {abs(self.lift)}" if nudged else "",
+            lift=offset("", self.lift) if nudged else "",
             span=self.span if counted else None,
             output=offset("t", self.low) if counted else clamped,
             low=self.low,
@@ -208,6 +209,7 @@ class ShortScaling:
         return np.clip((total >> self.shift) + self.zero_point, self.low, self.high)
 
 
+@cached_by_content
 def short_scaling(requantization: Requantization, bias: Array) -> ShortScaling | None:
     """Return the cheapest exact short form of a requantization, or None.
 

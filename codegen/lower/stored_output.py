@@ -1,4 +1,4 @@
-"""The function that requantizes a sum in plain C definitions of assembly."""
+"""The C function that requantizes a sum, for the plain C definitions of assembly functions."""
 
 from __future__ import annotations
 
@@ -21,17 +21,25 @@ class StoredOutputParameters(Parameters):
     scaling: ScalingSteps
 
 
-def stored_output(scaling: ScalingSteps, condition: str) -> InnerFunction:
-    """Return the function; `condition` is the preprocessor condition for the assembly."""
+def stored_output(scaling: ScalingSteps, condition: str, layer: str = "") -> InnerFunction:
+    """Return the function that requantizes a sum.
+
+    Args:
+        scaling: The requantization.
+        condition: The preprocessor condition for the assembly.
+        layer: The kind of the `LayerStruct` that `scaling.lift` reads; empty if it reads none.
+    """
     drop = f"_drop{scaling.drop}" if scaling.parts > 1 else ""
     return InnerFunction(
         template="lower/stored_output.j2",
         stem=f"stored_output{drop}_shift{scaling.last_shift}",
         details={
             "form": "plain" if scaling.nudge is None else "signed",
-            "parts": f"parts{scaling.parts}",
             "bias": "biased" if scaling.biased else "unbiased",
+            "parts": f"parts{scaling.parts}",
             "limits": scaling.limits,
+            "lift": "any_lift" if layer else "",
         },
         parameters=StoredOutputParameters(condition, scaling),
+        layer=layer,
     )

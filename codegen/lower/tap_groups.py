@@ -37,11 +37,11 @@ With `speed`, up to twice as many taps are unrolled without a loop.
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Groups with equal numbers of taps, unrolled inside a loop of `turns` iterations."""
+class GroupLoop:
+    """A loop over groups with equal numbers of taps; each iteration is unrolled."""
 
     groups: tuple[int, ...]
-    turns: int
+    iterations: int
 
     @property
     def taps(self) -> int:
@@ -62,11 +62,11 @@ class Taps:
     """The order in which the taps of a window, or of some of its rows, are summed.
 
     Attributes:
-        stretches: The loops, in sequence.
+        group_loops: The loops over groups, in sequence.
         order: The taps in the order of the groups.
     """
 
-    stretches: tuple[Stretch, ...]
+    group_loops: tuple[GroupLoop, ...]
     order: tuple[int, ...]
 
     @property
@@ -77,7 +77,7 @@ class Taps:
     @property
     def groups(self) -> int:
         """The number of groups, after each of which the sum is added to the totals."""
-        return sum(len(s.groups) * s.turns for s in self.stretches)
+        return sum(len(s.groups) * s.iterations for s in self.group_loops)
 
     @property
     def ordered(self) -> bool:
@@ -88,6 +88,10 @@ class Taps:
     def places(self) -> Array:
         """The position of each tap in the order, int64."""
         return np.argsort(np.asarray(self.order))
+
+
+LAYER_NUMBERS = ("outputs", "roundings", "length", "lift")
+"""The first fields of a layer's struct, which a function that layers share reads."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ class BlockSums:
         outputs: Output channels.
         state: Whether sums start from totals stored before the packed inputs.
         ends: Whether the sums are requantized to outputs; otherwise totals are stored.
+        layered: Whether the function reads `numbers` from a layer's struct.
     """
 
     taps: Taps
@@ -109,6 +114,23 @@ class BlockSums:
     outputs: int
     state: bool
     ends: bool
+    layered: bool = False
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The numbers in which functions for blocks of four pixels of several layers may differ.
+
+        They are the output channels, 2^15 times the groups, the bytes of a block's inputs (and of
+        eight channels' weights), and what is added to scaled sums (see `ShortScaling`).
+        """
+        numbers = (self.outputs, self.taps.groups << 15, 8 * self.taps.length, self.scaling.lift)
+        return dict(zip(LAYER_NUMBERS, numbers, strict=True))
+
+    @property
+    def shareable(self) -> bool:
+        """Whether the function's code can be independent of these numbers."""
+        looped = [group_loop.iterations > 1 for group_loop in self.taps.group_loops]
+        return looped == [True] and self.words == 2 and not self.state
 
 
 def grouped(weights: Array, optimize: Optimize) -> Taps:
@@ -120,21 +142,21 @@ def grouped(weights: Array, optimize: Optimize) -> Taps:
     unrolled = _UNROLLED[optimize]
     if optimize != "size" and length <= 2 * unrolled:
         unrolled = length
-    once: list[tuple[Stretch, list[list[int]]]] = []
-    looped: list[tuple[Stretch, list[list[int]]]] = []
+    once: list[tuple[GroupLoop, list[list[int]]]] = []
+    looped: list[tuple[GroupLoop, list[list[int]]]] = []
     for size in dict.fromkeys(map(len, groups)):
         same = [group for group in groups if len(group) == size]
-        a_turn = max(unrolled // size, 1)
-        turns, rest = divmod(len(same), a_turn)
-        if turns == 1:
-            turns, rest, a_turn = 0, len(same), len(same)
+        per_iteration = max(unrolled // size, 1)
+        iterations, rest = divmod(len(same), per_iteration)
+        if iterations == 1:
+            iterations, rest, per_iteration = 0, len(same), len(same)
         if rest:
-            once.append((Stretch((size,) * rest, 1), same[:rest]))
-        if turns:
-            looped.append((Stretch((size,) * a_turn, turns), same[rest:]))
+            once.append((GroupLoop((size,) * rest, 1), same[:rest]))
+        if iterations:
+            looped.append((GroupLoop((size,) * per_iteration, iterations), same[rest:]))
     parts = (*once, *looped)
     order = tuple(tap for _, part in parts for group in part for tap in group)
-    return Taps(tuple(stretch for stretch, _ in parts), order)
+    return Taps(tuple(group_loop for group_loop, _ in parts), order)
 
 
 def _uniform(magnitudes: Array) -> list[list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.text.expressions import minus, times
+from smelt.codegen.text.expressions import minus, offset, times
 from smelt.ir import Node
 from smelt.ops.core.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
@@ -127,5 +127,5 @@ class Window:
         before = self.padding[axis][0]
         text = times(output, stride)
         if tap and self.kernel[axis] > 1:
-            text += f" + {tap}" if dilation == 1 else f" + {tap} * {dilation}"
+            text = offset(text, times(tap, dilation))
         return minus(text, before)

@@ -16,8 +16,11 @@ from smelt.ir import Node
 from smelt.targets import Optimize
 
 EXPANSION = 2
-"""Candidates with constants above this multiple of the weights are chosen last."""
+"""Candidates with constants above this multiple of the weights are chosen last (but see
+`with_expansions`)."""
 
+WORTH_FLASH = 2
+"""How many times as fast a kernel must be for its constants to be much larger than the weights."""
 
 SLOWDOWN = 1.3
 """Largest slowdown, relative to the fastest candidate, that `--optimize size` accepts."""
@@ -33,9 +36,12 @@ class Candidate:
         cycles: The estimate for one inference; None if the target has no prices for the call's
             form.
         plugin: Whether a plugin provides the kernel. Such kernels rank first.
-        unwanted: Whether the constants are much larger than the weights. Such kernels are chosen
-            only if there is no other.
-        excess: Bytes of scratch beyond a limit that is to be kept above all (`Request.limited`).
+        unwanted: Whether the constants are much larger than the weights, and not worth it. Such
+            kernels are chosen only if there is no other.
+        saved: Bytes of an operand that its results may overwrite; 0 if the operand is read later.
+        memory: Bytes that it needs beside operands and results: its scratch, and those of its
+            results that could overwrite an operand if another candidate were chosen.
+        excess: Bytes of `memory` beyond a limit that is to be kept above all (`Request.limited`).
     """
 
     backend: str
@@ -43,6 +49,8 @@ class Candidate:
     cycles: int | None
     plugin: bool = False
     unwanted: bool = False
+    saved: int = 0
+    memory: int = 0
     excess: int = 0
 
     @property
@@ -94,6 +102,36 @@ def cycles_of(call: KernelCall, prices: Mapping[str, float] | None) -> int | Non
     if prices is None:
         return None
     return round(sum(prices.get(unit, 0.0) * count for unit, count in call.work.items()))
+
+
+def with_expansions(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candidate]:
+    """Return the candidates of a group; large constants are accepted if they bring much speed.
+
+    They are accepted, except for size, if a backend has no kernel with smaller constants, and the
+    candidate is at least `WORTH_FLASH` times as fast as the kernels of other backends with smaller
+    constants.
+    """
+    wanted = [c for c in candidates if not c.unwanted]
+    cycles = [c.cycles for c in wanted if c.cycles is not None]
+    if optimize == "size" or not cycles:
+        return list(candidates)
+    most, backends = min(cycles) / WORTH_FLASH, {c.backend for c in wanted}
+
+    def accepted(c: Candidate) -> bool:
+        return c.backend not in backends and c.cycles is not None and c.cycles <= most
+
+    return [replace(c, unwanted=c.unwanted and not accepted(c)) for c in candidates]
+
+
+def with_memory(candidates: Sequence[Candidate], limit: float) -> list[Candidate]:
+    """Return the candidates of a group with `memory`, and with its excess over a limit in bytes."""
+    most = max((candidate.saved for candidate in candidates), default=0)
+    found: list[Candidate] = []
+    for candidate in candidates:
+        memory = candidate.call.scratch_bytes + most - candidate.saved
+        excess = max(memory - limit, 0)
+        found.append(replace(candidate, memory=memory, excess=int(excess)))
+    return found
 
 
 def ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candidate]:
@@ -165,7 +203,9 @@ def _rule_against(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
             f"weights: {f'{option} --expand-weights'.lstrip()} chooses by cycles alone"
         )
     elif lost.excess:
-        rule = f"takes {there.scratch_bytes:,} bytes of scratch, which enlarge the arena"
+        rule = "cannot overwrite its input, which enlarges the arena"
+        if lost.saved >= taken.saved:
+            rule = f"takes {there.scratch_bytes:,} bytes of scratch, which enlarge the arena"
         rule = f"{rule}: {MORE_RAM} allows it"
     else:
         rule = f"has {there.constant_bytes:,} bytes of constants, not {here.constant_bytes:,}"

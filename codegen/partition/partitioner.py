@@ -9,9 +9,11 @@ each, so that their order is a preference. See `candidates` for costs and rankin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from math import inf
 
 from smelt.codegen.lower.backend import Backend, OfferCache
 from smelt.codegen.lower.device import DeviceCall, DeviceShare
@@ -25,8 +27,11 @@ from smelt.codegen.partition.candidates import (
     why_faster_lost,
     why_not_chosen,
     why_not_later_group,
+    with_expansions,
+    with_memory,
     with_work,
 )
+from smelt.codegen.partition.scratch import saved_in_place
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.ir import Graph, Node
 
@@ -61,7 +66,7 @@ class PartitionScore:
         return ours is not None and theirs is not None and ours < theirs
 
     def gain(self, before: PartitionScore) -> str:
-        """Return a sentence that says why these nodes are better than those `before`."""
+        """Return a sentence that says why this score is better than the score `before`."""
         if before.group is None:
             return "No backend serves the original operator."
         if self.group != before.group:
@@ -80,9 +85,11 @@ class Partitioner:
     Attributes:
         groups: The backends, preferred groups first.
         request: The question that every kernel is asked.
-        placed: Forced places, by layer name or `fnmatch` pattern.
+        placed: What `--place` requires, by layer name or `fnmatch` pattern.
         scratch_limits: `Request.scratch_limit` of nodes for which it is not the common one.
-        share: The nodes that an accelerator computes, with reasons; None: all that it serves.
+        last_reads: For each node, the indices of operands that may be overwritten, because no later
+            node reads them.
+        share: The nodes that an accelerator computes, with reasons; None for all that it serves.
         answers: The kernels' answers so far.
     """
 
@@ -90,17 +97,21 @@ class Partitioner:
     request: Request
     placed: Mapping[str, Place] = field(default_factory=dict[str, Place])
     scratch_limits: Mapping[Node, int] = field(default_factory=dict[Node, int])
+    last_reads: Mapping[Node, AbstractSet[int]] = field(
+        default_factory=dict[Node, AbstractSet[int]]
+    )
     share: DeviceShare | None = None
     answers: OfferCache = field(default_factory=OfferCache)
     _known: dict[Node, Choice] = field(init=False, default_factory=dict[Node, Choice])
     _explained: dict[Node, Choice] = field(init=False, default_factory=dict[Node, Choice])
     _entries: list[int] = field(init=False, default_factory=list[int])
-    _explaining: list[int] = field(init=False, default_factory=list[int])
+    _explained_entries: list[int] = field(init=False, default_factory=list[int])
 
     def limited(self) -> Partitioner:
-        """Return the same partitioner whose calls take no scratch without `scratch_limits`.
+        """Return the same partitioner, restricted to calls without `Candidate.memory`.
 
-        If a node has no such call, it is the one with the least scratch.
+        For a node without such a call, it chooses the call with the least. To allow a node more,
+        add `scratch_limits`.
         """
         request = replace(self.request, limited=True, scratch_limit=0)
         return replace(self, request=request, scratch_limits={})
@@ -147,7 +158,7 @@ class Partitioner:
         if taken.cycles is None or self.is_placed(node):
             return
         for group in self.groups[self._group_of(taken) + 1 :]:
-            found = [self._candidates(backend, node, self._explaining) for backend in group]
+            found = [self._candidates(backend, node, self._explained_entries) for backend in group]
             candidates = [c for answer in found if not isinstance(answer, Refusal) for c in answer]
             yield why_not_later_group(candidates, taken, self.request.optimize)
 
@@ -161,15 +172,15 @@ class Partitioner:
         If any node multiplies, only those that multiply determine the group. Views cost nothing and
         need no kernel.
         """
-        asked = [node for node in nodes if not node.op.is_view]
+        computed = [node for node in nodes if not node.op.is_view]
         try:
-            choices = [self.choose(node) for node in asked]
+            choices = [self.choose(node) for node in computed]
         except UnsupportedError:
             return PartitionScore(None, None)
-        multiplies = any(node.macs for node in asked)
+        multiplies = any(node.macs for node in computed)
         groups = [
             self._group_of(choice.taken)
-            for node, choice in zip(asked, choices, strict=True)
+            for node, choice in zip(computed, choices, strict=True)
             if node.macs or not multiplies
         ]
         known = [c.taken.cycles for c in choices]
@@ -217,6 +228,8 @@ class Partitioner:
             found = [self._candidates(backend, node, self._entries) for backend in group]
             candidates = [c for answer in found if not isinstance(answer, Refusal) for c in answer]
             if candidates:
+                candidates = with_expansions(candidates, self.request.optimize)
+                candidates = with_memory(candidates, self._most_memory(node))
                 taken, *lost = ranked(candidates, self.request.optimize)
                 first = next(i for i, b in enumerate(group) if b.name == taken.backend)
                 reasons += [taken.call.missed, *why_faster_lost(lost, taken, self.request.optimize)]
@@ -236,6 +249,7 @@ class Partitioner:
         found = self._candidates(place.backend, node, self._entries)
         if isinstance(found, Refusal):
             raise self._refusal(node, where, found.reason)
+        found = with_memory(found, self._most_memory(node))
         taken, *lost = ranked(found, self.request.optimize)
         reasons = ["--place requires this backend."]
         if place.form:
@@ -262,9 +276,7 @@ class Partitioner:
         why = self.share.stays(node) if backend.on_device and self.share else ""
         if why:
             return Refusal(why)
-        request = replace(
-            self.request, scratch_limit=self.scratch_limits.get(node, self.request.scratch_limit)
-        )
+        request = replace(self.request, scratch_limit=self._scratch_limit(node))
         left = MOST_ENTRIES - sum(entries)
         offers = backend.offers(node, request, left, self.answers.ask)
         if isinstance(offers, Refusal):
@@ -278,10 +290,16 @@ class Partitioner:
             estimate = cycles_of(call, prices.get(call.form))
             unwanted = not self.request.expand_weights and expands(node, call)
             plugin = kernel in backend.plugins
-            beyond = max(call.scratch_bytes - request.scratch_limit, 0)
-            excess = beyond if request.limited else 0
-            found.append(Candidate(backend.name, call, estimate, plugin, unwanted, excess))
+            saved = saved_in_place(call, node, self.last_reads.get(node, ()))
+            found.append(Candidate(backend.name, call, estimate, plugin, unwanted, saved))
         return found
+
+    def _scratch_limit(self, node: Node) -> int:
+        return self.scratch_limits.get(node, self.request.scratch_limit)
+
+    def _most_memory(self, node: Node) -> float:
+        """Return the limit of `Candidate.memory` that is to be kept above all."""
+        return self._scratch_limit(node) if self.request.limited else inf
 
 
 def nodes_inside(graph: Graph) -> Iterator[Node]:
@@ -293,7 +311,7 @@ def nodes_inside(graph: Graph) -> Iterator[Node]:
 
 
 def _together(reasons: Sequence[str]) -> str:
-    """Join the reasons without repeats: several backends may give the same reason."""
+    """Join the reasons, each once: several backends may give the same reason."""
     return " ".join(dict.fromkeys(filter(None, reasons)))
 
 

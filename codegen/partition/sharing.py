@@ -126,7 +126,7 @@ def _sharing(sharer: _Sharer, call: KernelCall, others: int) -> Choice:
     """Return the choice with this call of the shared body."""
     taken = sharer.choice.taken
     own = taken.call
-    call = replace(call, form=own.form, work=own.work, missed=own.missed)
+    call = replace(call, in_place=own.in_place, form=own.form, work=own.work, missed=own.missed)
     with_others = f" with {others} other{'s' if others > 1 else ''}" if others else ""
     slower = f"{max(sharer.body.slowdown, 0):.1%}"
     reason = f"Shares its code{with_others}, at an estimated {slower} more instructions."

@@ -44,8 +44,8 @@ class Rows:
         mark = self.marks.get(value)
         return None if mark is None else value.type.size // mark.length.maximum
 
-    def alike(self, source: Value, target: Value) -> bool:
-        """Return whether rows of both values have the same number of bytes, so can share memory."""
+    def have_equal_rows(self, source: Value, target: Value) -> bool:
+        """Return whether rows of both values have equally many bytes, so that they may overlap."""
         count = self.elements(source)
         return count is not None and (
             count * source.type.dtype.size == (self.elements(target) or 0) * target.type.dtype.size
@@ -63,12 +63,12 @@ def bind_lengths(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     marks = trace(graph)
     bound = _shared(graph.rewrite(lambda node: with_length_operand(node, marks)))
     marks = trace(bound)
-    told: set[Value] = set()
+    from_lengths: set[Value] = set()
     for node in bound.nodes:
         computed = [v for v in node.inputs if v is not None and not v.is_constant]
-        if isinstance(node.op, LengthOf) or (computed and told.issuperset(computed)):
-            told.update(node.outputs)
-        _require_rows(node, marks, told)
+        if isinstance(node.op, LengthOf) or (computed and from_lengths.issuperset(computed)):
+            from_lengths.update(node.outputs)
+        _require_rows(node, marks, from_lengths)
     return bound
 
 
@@ -112,7 +112,7 @@ def _at_once(node: Node, mark: Mark) -> int:
     return max(b for b in range(1, _BLOCK + 1) if mark.length.maximum % b == 0)
 
 
-def _require_rows(node: Node, marks: Marks, told: AbstractSet[Value]) -> None:
+def _require_rows(node: Node, marks: Marks, from_lengths: AbstractSet[Value]) -> None:
     marked = [v for v in (*node.inputs, *node.outputs) if v is not None and v in marks]
     if not marked:
         return
@@ -126,13 +126,15 @@ def _require_rows(node: Node, marks: Marks, told: AbstractSet[Value]) -> None:
             )
     if picks_rows(node, marks):
         return
-    if isinstance(node.op, Gather) and node.input(1) in told:
+    if isinstance(node.op, Gather) and node.input(1) in from_lengths:
         return
     if not node.op.row_rule(node, _axes(node, marks)):
-        raise refuse(node, length, "which computes each element from many along it")
+        raise refuse(
+            node, length, "which computes each element from many elements along this dimension"
+        )
     lost = [v for v in node.outputs if v not in marks]
     if lost and not node.op.has_length_operand(node):
-        raise refuse(node, length, "which sums it up")
+        raise refuse(node, length, "which removes this dimension from its result")
 
 
 def is_in_place(node: Node, marks: Marks) -> bool:

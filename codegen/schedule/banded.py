@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from smelt.codegen.lower.kernel import Scratch
 from smelt.codegen.partition.candidates import Choice
@@ -19,13 +19,32 @@ from smelt.codegen.schedule.steps import (
     InBuffer,
     IterationOffset,
     Phase,
-    Shift,
+    RowsMove,
+    StreamedRows,
 )
 from smelt.codegen.segments.turns import LayerTurn, Turns
-from smelt.ir import Node
+from smelt.ir import Node, Value
 
 _COUNTER = "i"
-"""The C variable that counts the turns of a phase."""
+"""The C variable that counts the iterations of a phase."""
+
+_BAND, _ROWS = BANDS = ("band of ", "rows of ")
+"""What the names of buffers begin with that store a band, or rows that it keeps."""
+
+
+@dataclass(frozen=True)
+class _KeptRows:
+    """Rows of a band that are kept until new ones are made.
+
+    Attributes:
+        bytes: Their size.
+        source: Where they have been made: their offset in the band, in bytes.
+        target: The offset to which they are moved before new rows are made.
+    """
+
+    bytes: int
+    source: int
+    target: int
 
 
 class SegmentLinearizer:
@@ -59,13 +78,19 @@ class SegmentLinearizer:
         self._choices = {
             band_node: choose(band_node) for calls in self._calls.values() for band_node in calls
         }
-        self._slots = [
-            {
-                node: lifetimes.slot(f"{node.origin}, turn {turn + 1} of {turns.bands.turns}")
-                for node in turns.segment.nodes
-            }
-            for turn in range(turns.bands.turns)
-        ]
+        self._spills = {
+            value: lifetimes.buffer(
+                f"{_ROWS}{value.name}",
+                turns.bands.kept[value] * turns.segment.row_bytes(value),
+            )
+            for value in (node.output for node in turns.segment.nodes)
+            if value in turns.spilled
+        }
+        self._slots: list[dict[Node, int]] = []
+        self._saved: list[dict[Value, int]] = []
+        self._reloaded: list[dict[Value, int]] = []
+        for turn in range(turns.bands.turns):
+            self._add_slots(turn)
 
     def action(self, scope: ValueViews) -> BandedSegment:
         """Return the segment; the locations of its whole results are added to `scope`."""
@@ -73,7 +98,7 @@ class SegmentLinearizer:
         bands = {
             value: ValueView(
                 self._lifetimes.buffer(
-                    f"band of {value.name}",
+                    f"{_BAND}{value.name}",
                     self._turns.bands.band_rows(value) * segment.row_bytes(value),
                 )
             )
@@ -83,13 +108,46 @@ class SegmentLinearizer:
         for node in segment.nodes:
             if node.output not in bands:
                 self._places.define(node.output, scope)
+        streamed = segment.streamed
+        if streamed is not None:
+            scope[streamed] = bands[streamed]
         seen = {**scope, **bands}
         self._use_whole_tensors(seen)
         self._hold_bands(bands)
         scratch = self._scratch()
-        phases = tuple(self._phase(turns, seen, scratch) for turns in self._turns.phases())
-        layers = tuple(self._layer(node, phases, seen) for node in segment.nodes)
-        return BandedSegment(layers, phases, segment.axis, segment.reverse)
+        phases = tuple(
+            self._phase(turns, period, seen, scratch) for turns, period in self._turns.phases()
+        )
+        layers = tuple(self._layer(node, phases, seen) for node in segment.layers)
+        rows = None if streamed is None else self._rows(streamed, str(bands[streamed].place))
+        return BandedSegment(layers, phases, segment.axis, segment.reverse, rows)
+
+    def _rows(self, streamed: Value, buffer: str) -> StreamedRows:
+        """Return the rows that the caller delivers."""
+        segment, bands = self._turns.segment, self._turns.bands
+        return StreamedRows(
+            value=streamed,
+            buffer=buffer,
+            kept=bands.kept[streamed],
+            rows=bands.made(segment.producers[streamed]),
+            height=segment.height(streamed),
+            row_bytes=segment.row_bytes(streamed),
+        )
+
+    def _add_slots(self, turn: int) -> None:
+        """Append the slots of a turn: its calls, and the moves of spilled rows around them."""
+        slots, saved, reloaded = dict[Node, int](), dict[Value, int](), dict[Value, int]()
+        moved = set(self._turns.moved_before(turn))
+        for node in self._turns.segment.nodes:
+            what = f"{node.origin}, turn {turn + 1} of {self._turns.bands.turns}"
+            if node.output in self._spills and node.output in moved:
+                reloaded[node.output] = self._lifetimes.slot(f"rows for {what}")
+            slots[node] = self._lifetimes.slot(what)
+            for value in filter(self._spills.get, self._turns.moved_after(node, turn)):
+                saved[value] = self._lifetimes.slot(f"rows kept after {what}")
+        self._slots.append(slots)
+        self._saved.append(saved)
+        self._reloaded.append(reloaded)
 
     # --- lifetimes -------------------------------------------------------------------------------
 
@@ -115,27 +173,44 @@ class SegmentLinearizer:
     def _hold_bands(self, bands: ValueViews) -> None:
         """Record which bytes of each band are live.
 
-        From its producer's call to the last one that reads it in the turn, the whole band is live;
-        until the next turn, only the rows that are kept.
+        From the call that fills a band to the last call that reads it before it is filled again,
+        the whole band is live. After that, only the kept rows are live, in the band or where they
+        are spilled.
         """
         segment = self._turns.segment
         for value, view in bands.items():
-            active, producer = self._turns.active[value], segment.producers[value]
+            refills, producer = self._turns.bands.refills[value], segment.producers[value]
             size = self._turns.bands.band_rows(value) * segment.row_bytes(value)
-            moved = self._turns.bands.made[producer] * segment.row_bytes(value)
-            for turn in active:
-                slots = self._slots[turn]
-                reading = [
-                    slots[node]
-                    for node in segment.readers[value]
-                    if self._turns.bands.rows(node, turn)
-                ]
-                end = max([slots[producer], *reading]) + 1
-                self._lifetimes.hold(str(view.place), slots[producer], end, 0, size)
-                following = self._slots[turn + 1][producer] if turn + 1 in active else end
-                if moved < size and end < following:
-                    kept = (0, size - moved) if segment.reverse else (moved, size)
-                    self._lifetimes.hold(str(view.place), end, following, *kept)
+            for turn in refills:
+                first = self._slots[turn][producer]
+                last, user = self._turns.last_user(value, turn)
+                end = self._slots[last][user] + 1
+                self._lifetimes.hold(str(view.place), first, end, 0, size)
+                if turn == refills[-1]:
+                    continue
+                again = turn + refills.step
+                rows = self._kept_rows(value, again)
+                if rows.bytes == 0:
+                    continue
+                following, start = self._slots[again][producer], rows.source
+                if value in self._spills:
+                    following = self._saved[last][value] + 1
+                    reloaded = self._reloaded[again][value] + 1
+                    self._lifetimes.hold(self._spills[value], following, reloaded, 0, rows.bytes)
+                elif value in self._turns.early:
+                    start = rows.target
+                if end < following:
+                    self._lifetimes.hold(str(view.place), end, following, start, start + rows.bytes)
+
+    def _kept_rows(self, value: Value, turn: int) -> _KeptRows:
+        """Return the rows of a band that are kept until new ones are made in a turn."""
+        segment, bands = self._turns.segment, self._turns.bands
+        row, rows = segment.row_bytes(value), bands.kept_after(value, turn - 1)
+        made = bands.made(segment.producers[value])
+        if segment.reverse:
+            return _KeptRows(rows * row, 0, made * row)
+        end = bands.band_rows(value) - rows
+        return _KeptRows(rows * row, end * row, (end - made) * row)
 
     def _scratch(self) -> Mapping[tuple[Node, str], str]:
         """Return the buffers of the layers' scratch; all calls of a layer use the same ones."""
@@ -146,11 +221,13 @@ class SegmentLinearizer:
                     key = node, operand.name
                     sizes[key] = max(sizes.get(key, 0), operand.count * operand.dtype.size)
         buffers = {
-            (node, name): self._lifetimes.buffer(f"step {self._indices[node]} {name}", size)
+            (node, name): self._lifetimes.buffer(f"step{self._indices[node]} {name}", size)
             for (node, name), size in sizes.items()
         }
         for slots, turn in zip(self._slots, self._turns.all, strict=True):
             for layer in turn:
+                if layer.node not in self._calls:
+                    continue  # a delivery, which calls nothing
                 for operand in self._choices[layer.band_node].taken.call.operands:
                     if isinstance(operand, Scratch) and operand.count:
                         slot, size = slots[layer.node], operand.count * operand.dtype.size
@@ -161,22 +238,42 @@ class SegmentLinearizer:
     # --- calls -----------------------------------------------------------------------------------
 
     def _phase(
-        self, turns: range, seen: ValueViews, scratch: Mapping[tuple[Node, str], str]
+        self,
+        turns: range,
+        period: int,
+        seen: ValueViews,
+        scratch: Mapping[tuple[Node, str], str],
     ) -> Phase:
-        """Return the calls of turns that execute the same ones."""
-        segment, actions = self._turns.segment, list[BandCall | Shift]()
-        layers = {layer.node: layer for layer in self._turns.all[turns.start]}
+        """Return the calls and moves of turns that repeat after `period` turns."""
+        iteration = [turns[i::period] for i in range(period)]
+        return Phase(
+            _COUNTER,
+            len(turns) // period,
+            tuple(tuple(self._actions(same, seen, scratch)) for same in iteration),
+        )
+
+    def _actions(
+        self, turns: range, seen: ValueViews, scratch: Mapping[tuple[Node, str], str]
+    ) -> Iterator[BandCall | RowsMove]:
+        """Yield the calls and moves that are the same in several turns."""
+        segment, turn = self._turns.segment, turns.start
+        layers = {layer.node: layer for layer in self._turns.all[turn]}
+        moved = set(self._turns.moved_before(turn))
         for node in segment.nodes:
-            value = node.output
-            if value in segment.banded and self._turns.is_shifted(value, turns.start):
-                row = segment.row_bytes(value)
-                moved = self._turns.bands.made[node] * row
-                kept = self._turns.bands.kept[value] * row
-                ends = (0, moved) if segment.reverse else (moved, 0)
-                actions.append(Shift(str(seen[value].place), *ends, kept))
-            if node in layers:
-                actions.append(self._call(layers[node], turns, seen, scratch))
-        return Phase(_COUNTER, len(turns), tuple(actions))
+            if node.output in moved:
+                rows = self._kept_rows(node.output, turn)
+                band = str(seen[node.output].place)
+                spill = self._spills.get(node.output)
+                source = (band, rows.source) if spill is None else (spill, 0)
+                yield RowsMove(*source, band, rows.target, rows.bytes)
+            if node in layers and node in self._calls:
+                yield self._call(layers[node], turns, seen, scratch)
+            for used in self._turns.moved_after(node, turn):
+                refills = self._turns.bands.refills[used]
+                rows = self._kept_rows(used, next(refill for refill in refills if refill > turn))
+                band, spill = str(seen[used].place), self._spills.get(used)
+                target = (band, rows.target) if spill is None else (spill, 0)
+                yield RowsMove(band, rows.source, *target, rows.bytes)
 
     def _call(
         self,
@@ -188,7 +285,7 @@ class SegmentLinearizer:
         node, choice = layer.node, self._choices[layer.band_node]
         index, band_nodes = self._indices[node], list(self._calls[node])
         number = band_nodes.index(layer.band_node)
-        owner = f"step {index}" if number == 0 else f"step {index} rows {number}"
+        owner = f"step{index}" if number == 0 else f"step{index}_variant{number}"
         views = self._views(layer, turns, seen)
         arguments: list[Argument] = []
         for operand in choice.taken.call.operands:
@@ -212,9 +309,10 @@ class SegmentLinearizer:
         """Return the locations of the rows that a call reads and makes."""
         segment, bands, node = self._turns.segment, self._turns.bands, layer.node
         views = dict(seen)
-        advance = bands.made[node] * segment.windows[node].stride
+        made = int(turns.step * bands.rates[node])
+        advance = made * segment.windows[node].stride
         operands = [(value, layer.read.rows, advance) for value in segment.operands(node)]
-        for value, rows, step in (*operands, (node.output, layer.made, bands.made[node])):
+        for value, rows, step in (*operands, (node.output, layer.made, made)):
             elements = value.type.size // segment.height(value)
             place = seen[value].place
             if value in segment.banded:
@@ -232,7 +330,8 @@ class SegmentLinearizer:
         main = max(calls, key=lambda band_node: calls[band_node])
         made = [a for p in phases for a in p.actions if isinstance(a, BandCall) and a.step == index]
         shown = next(call for call in made if call.choice is self._choices[main])
-        rows, turns = self._turns.bands.made[node], self._turns.bands.turns
+        bands = self._turns.bands
+        rows, turns = bands.made(node), len(bands.active[node])
         how = f"Computed {rows} row{'s' if rows > 1 else ''} at a time, in {turns} turns."
         choice = replace(shown.choice, reason=f"{how} {shown.choice.reason}".rstrip())
         work = BandedWork(

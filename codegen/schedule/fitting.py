@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
 
 from smelt.codegen import arena
-from smelt.codegen.lower.kernel import Scratch
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import ARENA, Schedule
-from smelt.codegen.schedule.steps import Call, InBuffer
+from smelt.codegen.schedule.steps import BandCall
 from smelt.codegen.segments.choose import SegmentSearch
+from smelt.codegen.segments.parts import GraphPart, Parts
 from smelt.codegen.segments.turns import Turns
-from smelt.ir import Node
+from smelt.ir import Node, Value
 
 Scheduling = Callable[[Partitioner, Sequence[Turns]], Schedule]
 """Returns the schedule with the kernels that a partitioner chooses, and with segments."""
 
-_MOST_PLANS = 12
-"""How many times segments are searched for and planned until they fit into a limit."""
+_MOST_PARTS = 8
+"""Largest number of ways to cut a graph that are planned to find the fastest one that fits."""
 
 _STEPS = 64
-"""A limit that no segments fit into grows by this fraction of itself."""
+"""Budgets of live bytes for which parts are searched differ by at least 1 / `_STEPS`."""
+
+
+_MOST_EXCESS = 1.1
+"""How far a plan may exceed a limit for other layouts of the same parts to be planned."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +39,14 @@ class Fitting:
     Attributes:
         schedule: The steps.
         plan: The offsets of their buffers.
-        preferred: The same for the kernels that were preferred, if these do not fit.
+        preferred: The schedule and plan with the preferred kernels, if these do not fit.
+        searched: The bytes of the arenas of all different schedules that were planned.
     """
 
     schedule: Schedule
     plan: arena.Plan
     preferred: Fitting | None = None
+    searched: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -55,7 +65,7 @@ class Fitting:
         return sum(array.nbytes for array in self.schedule.constants.values())
 
     def notes(self) -> Iterator[str]:
-        """Yield what it costs that the preferred kernels do not fit."""
+        """Yield a note if the preferred kernels do not fit: what the other kernels cost."""
         if self.preferred is not None:
             ours, theirs = self.cycles, self.preferred.cycles
             more = ours / theirs - 1 if ours and theirs else 0
@@ -64,10 +74,10 @@ class Fitting:
             costs += [f"{copied:,} more bytes of constants"] if copied > 0 else []
             cost = f": {' and '.join(costs)}" if costs else ""
             banded = sum(step.bands is not None for step in self.schedule.calls)
-            rows = f", and {banded} layers computed a few rows at a time" if banded else ""
+            rows = f", with {banded} layers computed a few rows at a time," if banded else ""
             yield (
-                f"the preferred kernels need an arena of {self.preferred.bytes:,} bytes; others"
-                f"{rows} need {self.bytes:,}{cost}"
+                f"the preferred kernels need an arena of {self.preferred.bytes:,} bytes; other "
+                f"kernels{rows} need {self.bytes:,}{cost}"
             )
 
     def faster_than(self, other: Fitting) -> bool:
@@ -96,75 +106,216 @@ def kernels_that_fit(
         partitioner: Chooses the preferred kernels.
         search: Finds segments; None if the graph can have none.
     """
-    preferred = _fitting(scheduled, partitioner)
+    planner = _Planner(scheduled)
+    if search is not None and search.streamed is not None:
+        parts = search.nearly_fastest()
+        found = preferred = _best_layout(planner, partitioner, search, parts)
+    else:
+        found = preferred = planner.fit(partitioner)
     limit = preferred.schedule.problem.memory(ARENA).size
-    if limit is None or preferred.bytes <= limit:
-        return preferred
-    return replace(_within(scheduled, partitioner, search, limit), preferred=preferred)
+    if limit is not None and preferred.bytes > limit:
+        found = replace(_within(planner, partitioner, search, limit), preferred=preferred)
+    return replace(found, searched=planner.arenas)
 
 
 def kernels_for_smallest_arena(
-    scheduled: Scheduling, partitioner: Partitioner, search: SegmentSearch | None
+    scheduled: Scheduling, partitioner: Partitioner, search: SegmentSearch | None, free: int
 ) -> Fitting:
-    """Return the fastest of the kernels and segments that fit into the smallest arena."""
-    return _within(scheduled, partitioner, search, 0)
+    """Return the fastest of the kernels and segments that fit into the smallest arena.
+
+    The arena may have `free` bytes anyway, so that a smaller one is not searched for.
+    """
+    planner = _Planner(scheduled)
+    found = _within(planner, partitioner, search, free)
+    return replace(found, searched=planner.arenas)
+
+
+class _Planner:
+    """Plans schedules, those with equal buffers once.
+
+    Attributes:
+        found: All schedules with their plans.
+    """
+
+    def __init__(self, scheduled: Scheduling) -> None:
+        self.found: list[Fitting] = []
+        self._scheduled = scheduled
+        self._plans: dict[arena.Problem, arena.Plan] = {}
+
+    def fit(self, partitioner: Partitioner, segments: Sequence[Turns] = ()) -> Fitting:
+        """Return the schedule with a partitioner's kernels, and its plan."""
+        schedule = self._scheduled(partitioner, segments)
+        problem = schedule.problem
+        if problem not in self._plans:
+            self._plans[problem] = arena.plan(problem)
+        self.found.append(Fitting(schedule, self._plans[problem]))
+        return self.found[-1]
+
+    @property
+    def arenas(self) -> tuple[int, ...]:
+        """The bytes of all arenas."""
+        return tuple(plan.use(ARENA).bytes for plan in self._plans.values())
 
 
 def _within(
-    scheduled: Scheduling, partitioner: Partitioner, search: SegmentSearch | None, limit: int
+    planner: _Planner, partitioner: Partitioner, search: SegmentSearch | None, limit: int
 ) -> Fitting:
-    """Return kernels, in segments if need be, that fit into `limit` bytes or the smallest arena.
+    """Return the fastest kernels, in segments if need be, that fit into `limit` bytes.
 
-    If whole tensors fit too, the result is what takes fewer cycles. The search may find nothing for
-    a limit although it does for a smaller one: then limits from the smallest on are tried.
+    If none fit, the result has the smallest arena.
     """
-    whole = _kernels_within(scheduled, partitioner, limit)
-    if search is None:
-        return whole
-    if limit >= search.smallest():
-        banded = _segments_within(scheduled, partitioner, search, limit)
-        if whole.bytes <= limit:
-            return whole if banded is None or not banded.faster_than(whole) else banded
-        if banded is not None:
-            return banded
-    budget = search.smallest()
-    while budget < whole.bytes:
-        banded = _segments_within(scheduled, partitioner, search, budget)
-        if banded is not None:
-            return banded
-        budget += max(budget // _STEPS, 1)
-    return whole
+    whole = None
+    if search is None or search.streamed is None:
+        whole = _kernels_within(planner, partitioner, limit)
+        if search is None:
+            return whole
+    found = _fastest_segments(planner, partitioner, search, limit)
+    if whole is not None and whole.bytes <= limit:
+        return whole if found is None or not found.faster_than(whole) else found
+    if found is None:
+        smallest = _smallest_segments(planner, partitioner, search)
+        found = min(
+            (fitting for fitting in planner.found if fitting.bytes <= limit),
+            key=lambda fitting: fitting.cycles or 0,
+            default=smallest if whole is None or smallest.bytes < whole.bytes else whole,
+        )
+    return found
 
 
-def _segments_within(
-    scheduled: Scheduling, partitioner: Partitioner, search: SegmentSearch, limit: int
+def _fastest_segments(
+    planner: _Planner, partitioner: Partitioner, search: SegmentSearch, limit: int
 ) -> Fitting | None:
     """Return the fastest segments that fit into `limit` bytes, or None if none were found.
 
-    The search does not know the gaps between buffers. It is told which segments need more memory
-    than it expected, and searches again.
+    The search knows the live bytes of parts, but not the gaps between buffers. So the fastest parts
+    for a budget may not fit. The next candidates are then the fastest parts for a smaller budget,
+    and, for each segment that was too large, those for the same budget without it. Candidates are
+    planned in the order of their estimated cycles.
     """
-    for _ in range(_MOST_PLANS):
-        parts = search.fastest(limit)
-        if parts is None or not parts.segments:
-            return None
-        for moving in (False, True):
-            segments = parts.turns(search.nodes, moving=moving)
-            limited = replace(partitioner.limited(), scratch_limits=parts.scratch(segments))
-            found = _fitting(scheduled, limited, segments)
-            if found.bytes <= limit:
-                return found
-        actions = found.schedule.segments
-        needed = [found.highest(action.slots) for action in actions]
-        if max(needed) <= limit:
-            return None
-        for part, bytes_ in zip(parts.segments, needed, strict=True):
-            if bytes_ > limit:
-                search.require(part, bytes_)
+    candidates: list[tuple[float, int, int, AbstractSet[GraphPart], Parts]] = []
+    seen, order = set[tuple[GraphPart, ...]](), count()
+
+    def add(budget: int, excluded: AbstractSet[GraphPart]) -> None:
+        parts = search.fastest(budget, excluded)
+        if parts is not None and parts.segments and parts.parts not in seen:
+            seen.add(parts.parts)
+            heappush(candidates, (parts.cycles, next(order), budget, excluded, parts))
+
+    add(limit, frozenset())
+    for _ in range(_MOST_PARTS):
+        if not candidates:
+            break
+        _, _, budget, excluded, parts = heappop(candidates)
+        found = _best_layout(planner, partitioner, search, parts, limit)
+        if found.bytes <= limit:
+            return found
+        add(budget - max((found.bytes - limit) // 2, budget // _STEPS, 1), excluded)
+        for part in _larger(parts, found, limit):
+            add(budget, excluded | {part})
     return None
 
 
-def _kernels_within(scheduled: Scheduling, partitioner: Partitioner, limit: int) -> Fitting:
+def _smallest_segments(
+    planner: _Planner, partitioner: Partitioner, search: SegmentSearch
+) -> Fitting:
+    """Return the segments with the smallest arena of all that were planned.
+
+    For the smallest budget of live bytes, segments that turn out larger are replaced by others.
+    Then larger budgets are tried as long as they are below the smallest arena.
+    """
+    budget, found = search.smallest(), list[Fitting]()
+    excluded = set[GraphPart]()
+    for _ in range(_MOST_PARTS):
+        parts = search.fastest(budget, excluded)
+        if parts is None:
+            break
+        found.append(_best_layout(planner, partitioner, search, parts))
+        larger = _larger(parts, found[-1], budget)
+        if not larger:
+            break
+        excluded.update(larger)
+    while budget < min(fitting.bytes for fitting in found):
+        budget += max(budget // _STEPS, 1)
+        parts = search.fastest(budget)
+        if parts is not None:
+            found.append(_best_layout(planner, partitioner, search, parts))
+    return min(found, key=lambda fitting: (fitting.bytes, fitting.cycles or 0))
+
+
+def _larger(parts: Parts, found: Fitting, limit: int) -> list[GraphPart]:
+    """Return the segments of a plan that need more than `limit` bytes."""
+    needed = [found.highest(action.slots) for action in found.schedule.segments]
+    return [p for p, end in zip(parts.segments, needed, strict=True) if end > limit]
+
+
+def _best_layout(
+    planner: _Planner,
+    partitioner: Partitioner,
+    search: SegmentSearch,
+    parts: Parts,
+    limit: float = inf,
+) -> Fitting:
+    """Return the first layout of parts that fits into `limit` bytes, or else the smallest one."""
+    found: list[Fitting] = []
+    for layout in _layouts(planner, partitioner, search, parts, limit):
+        found.append(layout)
+        if layout.bytes <= limit < inf:
+            break
+    return min(found, key=lambda fitting: fitting.bytes)
+
+
+def _layouts(
+    planner: _Planner,
+    partitioner: Partitioner,
+    search: SegmentSearch,
+    parts: Parts,
+    limit: float,
+) -> Iterator[Fitting]:
+    """Yield plans of the same parts with different places of tensors and kept rows.
+
+    In the first one, kept rows stay in their bands, so that the gaps between them are small. In the
+    second one, they are spilled, which leaves one large gap. But then a call needs space for two
+    copies of the kept rows of the bands that it uses. So in the third one, the bands of the call
+    with the most live bytes are not spilled. If there are several segments, the same follows with
+    tensors that are moved between segments. If the second plan is far above `limit`, no other one
+    follows.
+    """
+    spilled = parts.bands
+    for moving in (False,) if len(parts.segments) == 1 else (False, True):
+        turns = parts.turns(search.nodes, moving=moving)
+        yield _planned(planner, partitioner, turns, parts)
+        turns = parts.turns(search.nodes, moving=moving, spilled=spilled)
+        found = _planned(planner, partitioner, turns, parts)
+        yield found
+        if found.bytes > limit * _MOST_EXCESS:
+            return
+        peak = _bands_at_peak(found) & spilled
+        if peak:
+            turns = parts.turns(search.nodes, moving=moving, early=peak, spilled=spilled - peak)
+            yield _planned(planner, partitioner, turns, parts)
+
+
+def _planned(
+    planner: _Planner, partitioner: Partitioner, segments: Sequence[Turns], parts: Parts
+) -> Fitting:
+    """Return the schedule of segments with the fastest kernels that fit, and its plan."""
+    limited = replace(partitioner.limited(), scratch_limits=parts.scratch(segments))
+    return planner.fit(limited, segments)
+
+
+def _bands_at_peak(found: Fitting) -> frozenset[Value]:
+    """Return the tensors of a segment that the call with the most live bytes reads and makes."""
+    peak = found.plan.use(ARENA).peak_step
+    for segment in found.schedule.segments:
+        nodes = {layer.index: layer.node for layer in segment.layers}
+        for action in (action for phase in segment.phases for action in phase.actions):
+            if isinstance(action, BandCall) and peak in action.slots:
+                node = nodes[action.step]
+                return frozenset(v for v in (*node.inputs, node.output) if v is not None)
+    return frozenset()
+
+
+def _kernels_within(planner: _Planner, partitioner: Partitioner, limit: int) -> Fitting:
     """Return kernels that fit into an arena of `limit` bytes, or into the smallest if it is larger.
 
     The smallest arena results if every call takes the least scratch. In that plan, some bytes hold
@@ -173,12 +324,12 @@ def _kernels_within(scheduled: Scheduling, partitioner: Partitioner, limit: int)
     scratch again, until a plan fits.
     """
     partitioner = partitioner.limited()
-    smallest = _fitting(scheduled, partitioner)
+    smallest = planner.fit(partitioner)
     alignment = smallest.schedule.problem.memory(ARENA).alignment
     most = max(limit // alignment * alignment, smallest.bytes)
     limits: dict[Node, int] = _free_bytes(smallest, most)
     while limits:
-        found = _fitting(scheduled, replace(partitioner, scratch_limits=limits))
+        found = planner.fit(replace(partitioner, scratch_limits=limits))
         if found.bytes <= most:
             return found
         placements = found.plan.placements
@@ -191,18 +342,11 @@ def _kernels_within(scheduled: Scheduling, partitioner: Partitioner, limit: int)
     return smallest
 
 
-def _fitting(
-    scheduled: Scheduling, partitioner: Partitioner, segments: Sequence[Turns] = ()
-) -> Fitting:
-    schedule = scheduled(partitioner, segments)
-    return Fitting(schedule, arena.plan(schedule.problem))
-
-
 def _free_bytes(found: Fitting, most: int) -> dict[Node, int]:
     """Return the bytes in an arena of `most` bytes that hold no tensor while a call runs."""
     free: dict[Node, int] = {}
     for call in found.schedule.calls:
-        scratch = _scratch(call)
+        scratch = call.scratch_buffers
         taken = end = 0
         for placed in found.plan.live(ARENA, call.slot):
             if placed.name not in scratch:
@@ -211,16 +355,3 @@ def _free_bytes(found: Fitting, most: int) -> dict[Node, int]:
                 end = max(end, top)
         free[call.node] = most - taken
     return {node: count for node, count in free.items() if count > 0}
-
-
-def _scratch(call: Call) -> set[str]:
-    """Return the names of the buffers that are scratch of a call."""
-    calls = [(call.call, call.arguments)]
-    if call.fallback is not None:
-        calls.append((call.fallback.call, call.fallback.arguments))
-    return {
-        argument.buffer
-        for kernel, arguments in calls
-        for operand, argument in zip(kernel.operands, arguments, strict=True)
-        if isinstance(operand, Scratch) and isinstance(argument, InBuffer)
-    }

@@ -69,9 +69,10 @@ class Lifetimes:
         self._end[buffer] = max(self._end.get(buffer, 0), time + 1)
 
     def hold(self, buffer: str, start: int, end: int, low: int, high: int) -> None:
-        """Record that exactly these bytes are live in the slots from `start` to `end - 1`.
+        """Record that exactly the bytes `low` to `high - 1` are live in slots `start` to `end - 1`.
 
-        For bands and their scratch, of which this describes all uses, in the order of time.
+        This is for bands and the scratch of their calls. Record all uses of such a buffer by this
+        method, in the order of time, and none by `use`.
         """
         held = self._held.setdefault(buffer, [])
         held.append(arena.Span(start, end, low, high))
@@ -85,7 +86,7 @@ class Lifetimes:
                 self.use(buffer, tail)
 
     def allow(self, reuse: Reuse) -> None:
-        """Record where a buffer may be written over another."""
+        """Record that a buffer may be written over another."""
         self._reuses.append(reuse)
 
     def buffers(self, memory: str, alignment: int) -> Iterator[arena.Buffer]:
@@ -93,10 +94,10 @@ class Lifetimes:
         for name, first in self._first.items():
             size, end = self._sizes[name], self._end[name]
             spans = self._spans(name)
-            yield arena.Buffer(name, size, first, end, (memory,), alignment, spans=spans)
+            yield arena.Buffer(name, size, first, end, memory, alignment, spans=spans)
 
     def _spans(self, name: str) -> tuple[arena.Span, ...]:
-        """Return the live bytes of a buffer; nothing if all bytes are live all the time."""
+        """Return the live bytes of a buffer; empty if all are live from first to last use."""
         if name in self._held:
             return _joined(self._held[name])
         uses = self._uses[name]
@@ -117,10 +118,13 @@ class Lifetimes:
         return _joined(spans)
 
     def in_place(self, fixed: AbstractSet[str]) -> tuple[arena.InPlace, ...]:
-        """Return the pairs of buffers that may be written in place; neither is `fixed`.
+        """Return pairs of buffers of which the second may be written over the first.
 
-        The target's lifetime must start in the slot of the permission. An earlier write, in another
-        branch or as a carried value of a loop, would destroy the source.
+        The second buffer's lifetime must start in the slot of the permission. An earlier write, in
+        another branch or as a carried value of a loop, would destroy the first buffer.
+
+        Args:
+            fixed: names of buffers that are in no pair.
         """
         found = {
             (reuse.source, reuse.target): arena.InPlace(reuse.source, reuse.target)
@@ -134,7 +138,7 @@ class Lifetimes:
 
 
 def _joined(spans: Sequence[arena.Span]) -> tuple[arena.Span, ...]:
-    """Return the spans, with neighbors that hold the same bytes joined."""
+    """Join consecutive spans of the same bytes, and drop spans without bytes."""
     found: list[arena.Span] = []
     for span in spans:
         last = found[-1] if found else None

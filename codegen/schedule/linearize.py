@@ -1,8 +1,8 @@
 """Assigns time slots and buffers to the nodes of a graph and of its inner graphs.
 
-`locations` has where values are stored. Reshapes produce no step. The result of a branch or a loop
-body is written directly to its final buffer if that cannot destroy data that is still needed, and
-is copied there otherwise.
+Module `locations` assigns the locations of values. Reshapes produce no step. The result of a branch
+or a loop body is written directly to its final buffer if that cannot destroy data that is still
+needed, and is copied there otherwise.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from smelt.codegen.schedule.locations import (
     Places,
     ValueView,
     ValueViews,
-    in_row,
     view_of,
     views_in_iteration,
+    views_in_row,
 )
 from smelt.codegen.schedule.shared_symbols import Constants, Functions
 from smelt.codegen.schedule.steps import (
@@ -97,7 +97,7 @@ class Linearizer:
         self._lifetimes = lifetimes
         self._places = Places(constants, lifetimes)
         self._rows = rows
-        self._segments = {turns.segment.nodes[0]: turns for turns in segments}
+        self._segments = {turns.segment.layers[0]: turns for turns in segments}
         self._in_segments = nodes_of(segments)
         self._count = 0
 
@@ -132,7 +132,7 @@ class Linearizer:
 
     def _segment(self, turns: Turns, scope: ValueViews) -> list[Move | BandedSegment]:
         moves = [self._places.relocate(value, scope) for value in turns.moved]
-        indices = {node: self._next() for node in turns.segment.nodes}
+        indices = {node: self._next_index() for node in turns.segment.layers}
         segment = SegmentLinearizer(
             turns, indices, self._choose, self._functions, self._lifetimes, self._places
         )
@@ -141,7 +141,7 @@ class Linearizer:
     # --- one node --------------------------------------------------------------------------------
 
     def _call(self, node: Node, scope: ValueViews, around: _Surroundings) -> Call:
-        index, time = self._next(), self._lifetimes.slot(str(node.origin))
+        index, time = self._next_index(), self._lifetimes.slot(str(node.origin))
         rows = self._rows(node)
         choice = self._choose(node if rows is None else rows.node)
         call, cpu_call = choice.taken.call, None
@@ -157,20 +157,20 @@ class Linearizer:
             if cpu_call is not None and (output, operand) not in cpu_call.in_place:
                 continue
             source, target = node.inputs[operand], node.outputs[output]
-            if source is not None and (rows is None or rows.alike(source, target)):
+            if source is not None and (rows is None or rows.have_equal_rows(source, target)):
                 self._places.allow(time, view_of(scope, source), scope[target])
         loop, seen = None, scope
         if rows is not None:
             counter = _counter(around.depth)
             loop = RowLoop(counter, rows.length.name, rows.at_once, rows.length.maximum)
-            seen = in_row(node, scope, rows, counter)
-        owner = f"step {index}"
+            seen = views_in_row(node, scope, rows, counter)
+        owner = f"step{index}"
         arguments = [
             self._places.operand(operand, node, owner, time, seen) for operand in call.operands
         ]
         fallback = None
         if cpu_call is not None:
-            owner = f"{owner} cpu"
+            owner = f"{owner}cpu"
             cpu_arguments = tuple(
                 self._places.operand(operand, node, owner, time, seen)
                 for operand in cpu_call.operands
@@ -194,7 +194,7 @@ class Linearizer:
         self, node: Node, op: LengthOf, scope: ValueViews, around: _Surroundings
     ) -> SetLength:
         """Return the step that writes a length, set by the caller, to a tensor."""
-        index, time = self._next(), self._lifetimes.slot(str(node.origin))
+        index, time = self._next_index(), self._lifetimes.slot(str(node.origin))
         self._places.use(self._places.define(node.output, scope), time)
         target = self._places.target(scope[node.output], node.output.type)
         return SetLength(index, node, self._places.results(node, scope), around.inside, op, target)
@@ -202,7 +202,7 @@ class Linearizer:
     # --- branches --------------------------------------------------------------------------------
 
     def _branch(self, node: Node, op: If, scope: ValueViews, around: _Surroundings) -> Branch:
-        index, time = self._next(), self._lifetimes.slot(str(node.origin))
+        index, time = self._next_index(), self._lifetimes.slot(str(node.origin))
         condition, arguments = node.input(0), node.inputs[1:]
         self._places.use(view_of(scope, condition), time)
         views = [view_of(scope, value) for value in arguments if value is not None]
@@ -210,8 +210,8 @@ class Linearizer:
         inner = replace(around, inside=index)
         view = view_of(scope, condition)
         pointer = self._places.argument(view, condition.type, f"step{index}", "condition")
-        then = self._arm(op.then_graph, views, targets, inner)
-        otherwise = self._arm(op.else_graph, views, targets, inner)
+        then = self._branch_actions(op.then_graph, views, targets, inner)
+        otherwise = self._branch_actions(op.else_graph, views, targets, inner)
         results = self._places.results(node, scope)
         return Branch(
             index=index,
@@ -223,7 +223,7 @@ class Linearizer:
             otherwise=otherwise,
         )
 
-    def _arm(
+    def _branch_actions(
         self,
         graph: Graph,
         arguments: Sequence[ValueView],
@@ -252,8 +252,8 @@ class Linearizer:
         scope: ValueViews,
         around: _Surroundings,
     ) -> tuple[Repeat, Actions]:
-        """Return the loop, and copies after it of operands that it returns unchanged."""
-        index = self._next()
+        """Return the loop, and the copies after it, of operands that it returns unchanged."""
+        index = self._next_index()
         inner = _Surroundings(index, around.depth + 1)
         counter = _counter(around.depth)
         same = unchanged_values(loop)
@@ -271,7 +271,9 @@ class Linearizer:
         start = self._places.read(loop.condition, scope, head, index, "condition")
         number = None
         if loop.number is not None and is_read(loop.body, loop.number):
-            number = ValueView(self._lifetimes.buffer(f"step {index} turn", loop.number.type.bytes))
+            number = ValueView(
+                self._lifetimes.buffer(f"step{index} iteration", loop.number.type.bytes)
+            )
             own.append(number)
         for view in own:
             self._places.use(view, head)
@@ -294,7 +296,7 @@ class Linearizer:
             word="for" if loop.test is None else "while",
             counter=counter,
             before=before,
-            turns=loop.turns,
+            trip_count=loop.trip_count,
             limit=limit,
             start=start,
             number=None if number is None else self._places.target(number, _NUMBER),
@@ -342,12 +344,12 @@ class Linearizer:
             actions.append(self._places.move(view_of(scope, value), value, target))
         continues = loop.continues
         if continues is not None and root_of(loop.body, continues) not in loop.body.producer:
-            target = ValueView(self._lifetimes.buffer(f"step {index} again", continues.type.bytes))
+            target = ValueView(self._lifetimes.buffer(f"step{index} again", continues.type.bytes))
             actions.append(self._places.move(view_of(scope, continues), continues, target))
             scope[continues] = target
         carried = {results[k]: loop.results[k] for k in late if k < len(loop.carried)}
         actions += self._moves(carried, scope, index)
-        time = self._lifetimes.slot(f"turn of step {index}")
+        time = self._lifetimes.slot(f"iteration of step {index}")
         return tuple(actions), self._places.read(continues, scope, time, index, "again")
 
     def _moves(
@@ -357,7 +359,7 @@ class Linearizer:
         types = dict(carried)
 
         def saved(place: ValueView) -> ValueView:
-            name = f"step {index} {types[place].name}"
+            name = f"step{index} {types[place].name}"
             kept = ValueView(self._lifetimes.buffer(name, types[place].type.bytes))
             types[kept] = types[place]
             return kept
@@ -368,9 +370,7 @@ class Linearizer:
             for source, target in in_safe_order(sources, saved)
         ]
 
-    # --- views -----------------------------------------------------------------------------------
-
-    def _next(self) -> int:
+    def _next_index(self) -> int:
         self._count += 1
         return self._count - 1
 

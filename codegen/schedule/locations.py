@@ -17,9 +17,12 @@ from smelt.ops.control.repeated_graph import Order, RepeatedGraph
 
 @dataclass(frozen=True)
 class ValueView:
-    """The location of a value: a buffer name or a constant, and the slice of it in a loop.
+    """The location of a value: a part of a buffer or of a constant.
 
-    The slice begins `start` elements after the first one.
+    Attributes:
+        place: The name of the buffer, or the constant.
+        offsets: Offsets that depend on the counters of the loops around the access.
+        start: Elements from the beginning of `place` to the value, besides `offsets`.
     """
 
     place: str | Value
@@ -32,11 +35,11 @@ ValueViews = dict[Value, ValueView]
 
 
 def view_of(scope: ValueViews, value: Value) -> ValueView:
-    """Return the location of a value of a graph or of a constant."""
+    """Return the location of a value: that in `scope`, or the constant itself."""
     return scope[value] if value.data is None else ValueView(value)
 
 
-def in_row(node: Node, scope: ValueViews, rows: Rows, counter: str) -> ValueViews:
+def views_in_row(node: Node, scope: ValueViews, rows: Rows, counter: str) -> ValueViews:
     """Return the locations of a node's operands and results for the rows at `counter`."""
     seen: ValueViews = {}
     for value in (*node.inputs, *node.outputs):
@@ -48,10 +51,10 @@ def in_row(node: Node, scope: ValueViews, rows: Rows, counter: str) -> ValueView
 
 
 def _slice(
-    view: ValueView, counter: str, turns: int | None, order: Order, elements: int
+    view: ValueView, counter: str, trip_count: int | None, order: Order, elements: int
 ) -> ValueView:
     """Return the slice along axis 0 for one iteration of a loop."""
-    last = (turns or 0) - 1 if order is Order.BACKWARD else None
+    last = (trip_count or 0) - 1 if order is Order.BACKWARD else None
     return ValueView(view.place, (*view.offsets, IterationOffset(counter, elements, last)))
 
 
@@ -64,13 +67,13 @@ def views_in_iteration(
         view_of(scope, value) if k in same else targets[k] for k, value in enumerate(loop.carried)
     ]
     slices = [
-        _slice(view_of(scope, value), counter, loop.turns, order, entry.type.size)
+        _slice(view_of(scope, value), counter, loop.trip_count, order, entry.type.size)
         for value, order, entry in zip(
             loop.scanned, loop.scans, loop.entries[count : count + len(loop.scanned)], strict=True
         )
     ]
     stacked = [
-        _slice(target, counter, loop.turns, order, value.type.size)
+        _slice(target, counter, loop.trip_count, order, value.type.size)
         for target, order, value in zip(
             targets[count:], loop.stacks, loop.results[count:], strict=True
         )
@@ -98,7 +101,7 @@ class Places:
             self._lifetimes.use(view.place, time)
 
     def allow(self, time: int, source: ValueView, target: ValueView) -> None:
-        """Permit `target`, written in slot `time`, to overwrite `source` if not read later."""
+        """Permit `target`, written in slot `time`, to overwrite `source` unless read later."""
         whole = not source.offsets and not target.offsets
         if whole and isinstance(source.place, str) and isinstance(target.place, str):
             self._lifetimes.allow(Reuse(time, source.place, target.place))
@@ -106,7 +109,7 @@ class Places:
     def read(
         self, value: Value | None, scope: ValueViews, time: int, index: int, name: str
     ) -> Argument | None:
-        """Return the argument for a value that is read in slot `time`, or None without a value."""
+        """Return the argument for a value that is read in slot `time`, or None for no value."""
         if value is None:
             return None
         view = view_of(scope, value)
@@ -162,18 +165,17 @@ class Places:
         self, operand: Operand, node: Node, owner: str, time: int, scope: ValueViews
     ) -> Argument:
         """Return the argument for a parameter of the call `owner` in slot `time`."""
-        word = owner.replace(" ", "")
         match operand:
             case Input(position, name):
                 value = node.input(position)
-                return self.argument(view_of(scope, value), value.type, word, name)
+                return self.argument(view_of(scope, value), value.type, owner, name)
             case Output(position):
                 value = node.outputs[position]
                 return self.target(scope[value], value.type)
             case Packed(name, array):
-                return InFlash(self._constants.add(word, name, str(node.origin), array))
+                return InFlash(self._constants.add(owner, name, str(node.origin), array))
             case LayerStruct():
-                struct = self._constants.add_struct(word, str(node.origin), operand)
+                struct = self._constants.add_struct(owner, str(node.origin), operand)
                 return InFlash(struct, is_struct=True)
             case Scratch(name, dtype, count):
                 buffer = self._lifetimes.buffer(f"{owner} {name}", count * dtype.size)

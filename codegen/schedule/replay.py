@@ -1,9 +1,10 @@
 """Follows every byte of the arena through an inference, as a check of segments and their plan.
 
-Each byte of memory holds a label: the tensor and the byte of it that was written there last. A call
+Each byte of memory holds a label: which byte of which tensor was written there last. A call
 must find the labels that the operator needs, with the padding that its node has; then its scratch
-and its results overwrite labels. Neither the computation of bands nor the planner is used: rows are
-counted as they are made, and which rows they need follows from the operator's window.
+and its results overwrite labels. To be independent, the check uses neither the computation of bands
+nor the planner: it counts rows as they are made, and derives the rows that they need from the
+operator's window.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from smelt.codegen.schedule.steps import (
     Call,
     InBuffer,
     Move,
-    Shift,
+    RowsMove,
+    StreamedRows,
 )
 from smelt.codegen.segments.bands import operands_with_rows
 from smelt.errors import GraphError
@@ -54,11 +56,14 @@ class _Replay:
         self._labels = _Labels(schedule.graph)
         self._memory = {use.name: np.full(use.bytes, _NOTHING, np.int64) for use in plan.memories}
         self._made: dict[Node, int] = {}
+        self._delivered = 0
 
     def run(self) -> None:
         """Execute all actions."""
         graph, storage = self._schedule.graph, self._schedule.storage
-        for value in (*graph.inputs, *(state.before for state in graph.states)):
+        streamed = self._schedule.streamed
+        inputs = (v for v in graph.inputs if streamed is None or v is not streamed.value)
+        for value in (*inputs, *(state.before for state in graph.states)):
             self._bytes(storage[value], 0, value.type.bytes)[:] = self._labels.of(value)
         for action in self._schedule.actions:
             match action:
@@ -82,7 +87,7 @@ class _Replay:
         if start < 0 or start + count > place.size:
             raise GraphError(
                 f"bytes {start} to {start + count} are outside of buffer '{buffer}', which has "
-                f"{place.size}"
+                f"{place.size} bytes"
             )
         first = place.offset + start
         return self._memory[place.memory][first : first + count]
@@ -106,19 +111,30 @@ class _Replay:
     def _segment(self, segment: BandedSegment) -> None:
         nodes = {layer.index: layer.node for layer in segment.layers}
         for phase in segment.phases:
-            for turn in range(phase.turns):
-                for action in phase.actions:
-                    if isinstance(action, Shift):
-                        moved = self._bytes(action.buffer, action.source, action.bytes).copy()
-                        self._bytes(action.buffer, action.target, action.bytes)[:] = moved
-                    else:
-                        counter = phase.turns - 1 - turn if segment.reverse else turn
-                        self._band_call(nodes[action.step], action, segment, counter)
+            for iteration in range(phase.iterations):
+                counter = phase.iterations - 1 - iteration if segment.reverse else iteration
+                for turn in phase.turns:
+                    if segment.streamed is not None:
+                        self._deliver(segment.streamed)
+                    for action in turn:
+                        if isinstance(action, RowsMove):
+                            moved = self._bytes(action.source, action.start, action.bytes).copy()
+                            self._bytes(action.target, action.to, action.bytes)[:] = moved
+                        else:
+                            self._band_call(nodes[action.step], action, segment, counter)
         for node in nodes.values():
             height = node.output.type.shape[segment.axis]
             made = self._made.get(node, 0)
             if made != height:
                 raise GraphError(f"{node.name} has {made} of {height} rows")
+
+    def _deliver(self, streamed: StreamedRows) -> None:
+        """Write the rows that the caller delivers before a turn."""
+        first = self._delivered * streamed.row_bytes
+        self._delivered = min(self._delivered + streamed.rows, streamed.height)
+        labels = self._labels.of(streamed.value)[first : self._delivered * streamed.row_bytes]
+        start = streamed.kept * streamed.row_bytes
+        self._bytes(streamed.buffer, start, len(labels))[:] = labels
 
     def _band_call(self, node: Node, call: BandCall, segment: BandedSegment, counter: int) -> None:
         axis, band_node = segment.axis, call.node
@@ -129,20 +145,21 @@ class _Replay:
         first = height - done - made if segment.reverse else done
         if window is None or own is None or first < 0:
             raise GraphError(f"{node.name} makes {done + made} of {height} rows")
-        parts = {v: (0, v.type.bytes) for v in node.inputs if v is not None}
-        parts[node.output] = self._bytes_of_rows(node.output, axis, range(first, first + made))
-        for value, part in zip(
+        ranges = {v: (0, v.type.bytes) for v in node.inputs if v is not None}
+        ranges[node.output] = self._bytes_of_rows(node.output, axis, range(first, first + made))
+        for value, band_value in zip(
             operands_with_rows(node, axis), operands_with_rows(band_node, axis), strict=True
         ):
             start = first * window.stride - window.before
             end = min(start + (made - 1) * window.stride + window.size, value.type.shape[axis])
-            got = range(start + own.before, start + own.before + part.type.shape[axis])
+            got = range(start + own.before, start + own.before + band_value.type.shape[axis])
             if got != range(max(start, 0), end):
                 raise GraphError(
-                    f"{node.name} gets rows {got} of {value.name}, not {start} to {end}"
+                    f"{node.name} gets rows {got.start} to {got.stop - 1} of {value.name}, not "
+                    f"{max(start, 0)} to {end - 1}"
                 )
-            parts[value] = self._bytes_of_rows(value, axis, got)
-        self._execute(node, call.choice.taken.call, call.arguments, counter, parts, in_place=False)
+            ranges[value] = self._bytes_of_rows(value, axis, got)
+        self._execute(node, call.choice.taken.call, call.arguments, counter, ranges, in_place=False)
 
     @staticmethod
     def _bytes_of_rows(value: Value, axis: int, rows: range) -> tuple[int, int]:
@@ -155,7 +172,7 @@ class _Replay:
         call: KernelCall,
         arguments: Sequence[Argument],
         counter: int,
-        parts: Mapping[Value, tuple[int, int]],
+        ranges: Mapping[Value, tuple[int, int]],
         *,
         in_place: bool,
     ) -> None:
@@ -166,7 +183,7 @@ class _Replay:
             call: The kernel.
             arguments: The kernel's arguments.
             counter: The value of the loop's counter.
-            parts: The first and the end byte of each tensor that are read or made.
+            ranges: For each tensor, the first byte that is read or made, and the end.
             in_place: Whether results may overwrite operands as `call.in_place` says.
         """
         read: list[tuple[Array, Array, str]] = []
@@ -178,12 +195,12 @@ class _Replay:
             match operand:
                 case Input(index):
                     value = node.input(index)
-                    labels = self._labels.of(value)[slice(*parts[value])]
+                    labels = self._labels.of(value)[slice(*ranges[value])]
                     found = self._argument(argument, counter, len(labels))
                     read.append((found, labels, f"{node.name} reads {value.name}"))
                 case Output(index):
                     value = node.outputs[index]
-                    labels = self._labels.of(value)[slice(*parts[value])]
+                    labels = self._labels.of(value)[slice(*ranges[value])]
                     written.append((self._argument(argument, counter, len(labels)), labels))
                 case Scratch(_, dtype, count):
                     scratch.append(self._argument(argument, counter, count * dtype.size))

@@ -28,10 +28,12 @@ from smelt.codegen.schedule.steps import (
     InBuffer,
     InFlash,
     Move,
+    Phase,
     Repeat,
+    RowsMove,
     SetLength,
-    Shift,
     Step,
+    StreamedRows,
     StructType,
     flatten,
 )
@@ -52,7 +54,7 @@ class Schedule:
     Attributes:
         graph: The scheduled graph.
         actions: The steps and copies in order.
-        functions: The C functions.
+        collected: The C functions, which are not rendered yet.
         device: The code for an accelerator, if there is one.
         constants: The constant arrays by C name.
         constant_comments: A comment for each of them.
@@ -65,7 +67,7 @@ class Schedule:
 
     graph: Graph
     actions: Actions
-    functions: tuple[Function, ...]
+    collected: Functions
     device: DeviceFunctions[Any] | None
     constants: Mapping[str, Array]
     constant_comments: Mapping[str, str]
@@ -73,6 +75,11 @@ class Schedule:
     initial_states: Mapping[Value, str]
     storage: Mapping[Value, str]
     problem: arena.Problem
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """The C functions."""
+        return self.collected.all()
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -88,6 +95,11 @@ class Schedule:
     def segments(self) -> tuple[BandedSegment, ...]:
         """The layers that are computed together, a few rows at a time."""
         return tuple(action for action in self.actions if isinstance(action, BandedSegment))
+
+    @property
+    def streamed(self) -> StreamedRows | None:
+        """The input that the caller delivers a few rows at a time, if there is one."""
+        return next((segment.streamed for segment in self.segments if segment.streamed), None)
 
     @property
     def alignment(self) -> int:
@@ -126,9 +138,11 @@ def schedule(
     """
     functions, constants, lifetimes = Functions(prefix, device), Constants(prefix), Lifetimes()
     scope: ValueViews = {}
-    for value in (*graph.inputs, *(state.before for state in graph.states)):
+    streamed = {turns.segment.streamed for turns in segments}
+    inputs = [value for value in graph.inputs if value not in streamed]
+    for value in (*inputs, *(state.before for state in graph.states)):
         scope[value] = ValueView(lifetimes.buffer(value.name, value.type.bytes))
-    for value in graph.inputs:
+    for value in inputs:
         lifetimes.use(_buffer(scope, value), 0)
     rows = rows_of(graph)
     choices = _choices(graph, partitioner, rows, segments)
@@ -154,7 +168,7 @@ def schedule(
     return Schedule(
         graph=graph,
         actions=actions,
-        functions=functions.all(),
+        collected=functions,
         device=device,
         constants=constants.arrays,
         constant_comments=constants.comments,
@@ -173,8 +187,8 @@ def _choices(
 ) -> dict[Node, Choice]:
     """Return the kernel choice of each layer, after layers with equal bodies are merged.
 
-    A layer of a segment counts as the nodes that compute its rows. Layers that are computed row by
-    row because of a run-time length are left out: they have their own bodies.
+    For a layer of a segment, the result has the nodes that compute its rows instead. Layers that
+    are computed row by row because of a run-time length are left out: they have their own bodies.
     """
     banded = {node: tuple(c) for turns in segments for node, c in turns.band_nodes().items()}
     called = (
@@ -205,7 +219,7 @@ def _problem(
     kept = ARENA if device is not None and device.shares_arena else STATE
     buffers = [b for b in lifetimes.buffers(ARENA, alignment) if b.name not in persistent]
     buffers += [
-        arena.Buffer(name, lifetimes.size(name), 0, end, (kept,), alignment)
+        arena.Buffer(name, lifetimes.size(name), 0, end, kept, alignment)
         for name in sorted(persistent)
     ]
     size = _budget(platform)
@@ -232,30 +246,7 @@ def _budget(platform: Platform) -> int | None:
     memory = platform.memory_of("arena")
     if memory is None:
         return None
-    return memory.size - (platform.stack_bytes if memory == platform.memory_of("stack") else 0)
-
-
-def require_weights_fit(scheduled: Schedule, platform: Platform) -> None:
-    """Raise if the constants alone are larger than their memory.
-
-    Raises:
-        DoesNotFit: The message has both sizes and the largest constants.
-    """
-    memory = platform.memory_of("weights")
-    sizes = sorted(((a.nbytes, name) for name, a in scheduled.constants.items()), reverse=True)
-    needed = sum(size for size, _ in sizes)
-    if memory is None or needed <= memory.size:
-        return
-    largest = tuple((name, size) for size, name in sizes[:5])
-    raise DoesNotFit(
-        f"memory '{memory.name}' of {platform.name} has {memory.size:,} bytes, the weights need "
-        f"{needed:,}; the largest are "
-        f"{', '.join(f'{name} {size:,}' for name, size in largest)} bytes. Use a board with more "
-        "memory or a smaller network.",
-        needed=needed,
-        available=memory.size,
-        largest=largest,
-    )
+    return platform.room(memory)
 
 
 __all__ = [
@@ -271,12 +262,13 @@ __all__ = [
     "InBuffer",
     "InFlash",
     "Move",
+    "Phase",
     "Repeat",
+    "RowsMove",
     "Schedule",
     "SetLength",
-    "Shift",
     "Step",
+    "StreamedRows",
     "StructType",
-    "require_weights_fit",
     "schedule",
 ]

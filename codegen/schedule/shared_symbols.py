@@ -44,7 +44,7 @@ class Functions:
         self._names = FunctionNames()
 
     def add(self, node: Node, call: KernelCall) -> str:
-        """Return the name of the C function for a call, or of the accelerator's code."""
+        """Add the C function of a call, or the accelerator's code, and return its name."""
         if isinstance(call, DeviceCall) and self.device is not None:
             return self.device.add(str(node.origin), call)
         signature = _signature(node, call, self._prefix)
@@ -131,7 +131,7 @@ class InnerParameters(Parameters):
 
 @dataclass(frozen=True)
 class _InnerDefinition:
-    """A static function and what its template gets beside its parameters (`InnerParameters`)."""
+    """A static function, and the fields of `InnerParameters` for its template."""
 
     name: str
     inner: InnerFunction
@@ -219,7 +219,7 @@ class Constants:
         self.structs: dict[str, StructType] = {}
 
     def add_struct(self, owner: str, origin: str, struct: LayerStruct) -> str:
-        """Return the C name of the struct with these numbers.
+        """Add a struct unless an equal one exists; return its C name.
 
         Raises:
             ValueError: An earlier struct of this kind has other fields.
@@ -232,7 +232,7 @@ class Constants:
         return name
 
     def add(self, owner: str, role: str, origin: str, array: Array) -> str:
-        """Return the C name of the array with these constants."""
+        """Add an array of constants unless an equal one exists; return its C name."""
         return self._add(owner, role, f"{role} of {origin}", array, "")
 
     def _add(self, owner: str, role: str, comment: str, array: Array, type_: str) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from smelt.codegen.lower.kernel import KernelCall
+from smelt.codegen.lower.kernel import KernelCall, Scratch
 from smelt.codegen.partition.candidates import Choice
-from smelt.ir import DType, Node
+from smelt.ir import DType, Node, Value
 from smelt.ops.control.run_time_length import LengthOf
 
 
@@ -134,8 +134,8 @@ class BandedWork:
     """How a layer of a segment is computed.
 
     Attributes:
-        rows: The rows that a turn makes.
-        turns: The turns of the segment.
+        rows: The rows that it makes in a turn.
+        turns: The turns in which it makes rows.
         reverse: Whether the last rows are made first.
         choices: The kernel for each number of rows and kind of padding, with the number of calls.
     """
@@ -218,6 +218,19 @@ class Call(_StepBase):
         return max(choice.taken.call.scratch_bytes for choice in choices)
 
     @property
+    def scratch_buffers(self) -> frozenset[str]:
+        """The names of the buffers that are its scratch, or its fallback's."""
+        calls = [(self.call, self.arguments)]
+        if self.fallback is not None:
+            calls.append((self.fallback.call, self.fallback.arguments))
+        return frozenset(
+            argument.buffer
+            for kernel, arguments in calls
+            for operand, argument in zip(kernel.operands, arguments, strict=True)
+            if isinstance(operand, Scratch) and isinstance(argument, InBuffer)
+        )
+
+    @property
     def call(self) -> KernelCall:
         """The kernel call."""
         return self.choice.taken.call
@@ -258,7 +271,8 @@ class Repeat(_StepBase):
         word: The C statement: `for` or `while`.
         counter: The name of the variable.
         before: Copies that initialize the carried values.
-        turns: The maximum number of iterations; None if only `limit` or the conditions bound it.
+        trip_count: The maximum number of iterations; None if only `limit` or the conditions end
+            the loop.
         limit: Points to the maximum number of iterations, an int64.
         start: Points to a bool that must be true for the first iteration.
         number: Where the body reads the iteration number.
@@ -270,7 +284,7 @@ class Repeat(_StepBase):
     word: str
     counter: str
     before: Actions
-    turns: int | None
+    trip_count: int | None
     limit: Argument | None
     start: Argument | None
     number: InBuffer | None
@@ -294,7 +308,7 @@ class BandCall:
         function: The name of the C function.
         arguments: The arguments of the function.
         result: The rows that the call makes, and their size in bytes.
-        slots: The slot of time of each turn.
+        slots: The slot of time in each iteration.
     """
 
     step: int
@@ -308,29 +322,68 @@ class BandCall:
 
 
 @dataclass(frozen=True)
-class Shift:
-    """Moves `bytes` bytes of a band from offset `source` to `target`; they may overlap."""
+class RowsMove:
+    """Moves rows of a band; source and target may overlap.
 
-    buffer: str
-    source: int
-    target: int
+    Attributes:
+        source: The buffer that holds them.
+        start: Their offset in it, in bytes.
+        target: The buffer that gets them: the same one, or where they wait for the next turn.
+        to: Their offset there, in bytes.
+        bytes: Their size.
+    """
+
+    source: str
+    start: int
+    target: str
+    to: int
     bytes: int
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Consecutive turns of a segment that execute the same calls.
+    """Consecutive turns of a segment whose calls repeat.
 
     Attributes:
-        counter: The C variable that counts the turns: upwards from 0 or, if the segment makes its
-            last rows first, downwards to 0.
-        turns: The number of turns.
-        actions: The actions of each turn, in order.
+        counter: The C variable that counts the iterations: upwards from 0 or, if the segment makes
+            its last rows first, downwards to 0.
+        iterations: The number of iterations.
+        turns: The turns of each iteration: their actions in order.
     """
 
     counter: str
-    turns: int
-    actions: tuple[BandCall | Shift, ...]
+    iterations: int
+    turns: tuple[tuple[BandCall | RowsMove, ...], ...]
+
+    @property
+    def actions(self) -> tuple[BandCall | RowsMove, ...]:
+        """The actions of an iteration."""
+        return tuple(action for turn in self.turns for action in turn)
+
+
+@dataclass(frozen=True)
+class StreamedRows:
+    """The rows of an input that the caller delivers before each turn, until all are there.
+
+    Attributes:
+        value: The input.
+        buffer: The band that holds some of its rows.
+        kept: The rows at the start of the band that are there before a turn's own.
+        rows: The rows of a turn; the last ones of the input may be fewer.
+        height: The rows of the input.
+        row_bytes: The size of a row.
+    """
+
+    value: Value
+    buffer: str
+    kept: int
+    rows: int
+    height: int
+    row_bytes: int
+
+    def delivered(self, turn: int) -> int:
+        """Return the number of rows that must have been delivered before a turn."""
+        return min((turn + 1) * self.rows, self.height)
 
 
 @dataclass(frozen=True)
@@ -342,12 +395,14 @@ class BandedSegment:
         phases: The turns in order.
         axis: The axis of the rows.
         reverse: Whether the last rows are made first.
+        streamed: The rows that the caller delivers; None if all tensors are there beforehand.
     """
 
     layers: tuple[Call, ...]
     phases: tuple[Phase, ...]
     axis: int
     reverse: bool
+    streamed: StreamedRows | None = None
 
     @property
     def slots(self) -> range:

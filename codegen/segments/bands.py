@@ -1,13 +1,14 @@
 """Which rows each turn of a segment makes and reads, and which rows its bands keep.
 
-In turn `t`, a node makes the rows from `t * made - lag` to `(t + 1) * made - lag - 1` of its
-result, as far as they exist. `made` follows from the strides: a node with stride 2 needs twice as
-many rows of its operand as it makes. `lag` is how many rows a node stays behind, so that the rows
-that it reads are made before; it is as small as possible. Nothing is computed twice.
+By the end of turn `t`, a node has made `floor((t + 1) * rate - lag)` rows of its result, as far as
+they exist. The rates follow from the strides: a node with stride 2 needs twice as many rows of its
+operand as it makes. A rate is a whole number of rows, or `1 / n`: the node then makes one row in
+every `n`th turn. `lag` is the number of rows by which a node is delayed, so that the rows that it
+reads have been made before. It is as small as possible. No row is computed twice.
 
-Row `y` of a band is stored at position `y - (t * made - lag - kept)`: first the rows `kept` from
-turns before, then the new ones. So a turn uses the same addresses as the turn before it, after the
-kept rows have been moved to the start.
+A band stores the rows that are kept from earlier turns, and behind them the new ones. Before new
+rows are made, the kept rows are moved towards the start of the band, so that all turns use the same
+addresses.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from math import prod
+from math import ceil, lcm, prod
 
-from smelt.ir import Graph, Node, Value
+import numpy as np
+
+from smelt.codegen.segments.delivery import delivery_of, is_delivery
+from smelt.ir import Array, Graph, Node, Value
 from smelt.ir.row_window import RowsRead, RowWindow
 
 
@@ -27,7 +31,8 @@ class RowSegment:
     """Nodes that can be computed together, a few rows at a time.
 
     Attributes:
-        nodes: The nodes in execution order; each has one result.
+        nodes: The nodes in execution order; each has one result. The first one may be the delivery
+            of a streamed input.
         axis: The axis of the rows; all axes before it have size 1.
         windows: How each node reads the rows of its operands.
         banded: The values that only nodes of the segment read: bands of them are stored.
@@ -41,8 +46,18 @@ class RowSegment:
     banded: frozenset[Value]
     reverse: bool = False
 
+    @property
+    def layers(self) -> tuple[Node, ...]:
+        """The nodes that are computed: all but a delivery."""
+        return self.nodes if self.streamed is None else self.nodes[1:]
+
+    @property
+    def streamed(self) -> Value | None:
+        """The streamed input of the graph, if the segment begins with its delivery."""
+        return self.nodes[0].output if is_delivery(self.nodes[0]) else None
+
     def mirrored(self) -> RowSegment:
-        """Return the segment in the opposite order of rows."""
+        """Return the segment in the opposite order of rows; it must not have a streamed input."""
         windows = {
             node: window.mirrored(self.height(self.operands(node)[0]), self.height(node.output))
             for node, window in self.windows.items()
@@ -83,25 +98,35 @@ def operands_with_rows(node: Node, axis: int) -> tuple[Value, ...]:
     are broadcast to all rows.
     """
     y = node.output.type.shape
-    first = node.inputs[0]
     return tuple(
         value
-        for value in node.inputs
+        for i, value in enumerate(node.inputs)
         if value is not None
         and value.data is None
         and len(value.type.shape) == len(y)
-        and (value is first or value.type.shape[axis] == y[axis])
+        and (i == 0 or value is node.inputs[0] or value.type.shape[axis] == y[axis])
     )
 
 
-def segment_of(graph: Graph, nodes: Sequence[Node]) -> RowSegment | None:
-    """Return the segment of consecutive nodes of a graph, or None if they cannot be one."""
+def segment_of(
+    graph: Graph, nodes: Sequence[Node], streamed: Value | None = None
+) -> RowSegment | None:
+    """Return the segment of consecutive nodes of a graph, or None if they cannot be one.
+
+    Args:
+        graph: The graph.
+        nodes: The nodes.
+        streamed: The input of the graph whose rows the caller delivers to this segment, if any.
+    """
     if any(node.op.is_view or node.op.subgraphs or len(node.outputs) != 1 for node in nodes):
         return None
     axis = rows_axis(nodes[0])
     windows = {node: window for node in nodes if (window := row_window(node, axis)) is not None}
     if len(windows) < len(nodes):
         return None
+    if streamed is not None:
+        delivery = delivery_of(streamed)
+        nodes, windows = (delivery, *nodes), {delivery: RowWindow(), **windows}
     made = {node.output for node in nodes}
     readers: dict[Value, set[Node]] = {}
     for node in graph.nodes:
@@ -118,6 +143,8 @@ def segment_of(graph: Graph, nodes: Sequence[Node]) -> RowSegment | None:
     by_row = [v for node in nodes for v in operands_with_rows(node, axis)]
     if len(whole) != len([v for v in by_row if v in made]):
         return None  # a node reads all rows of a value that the segment makes
+    if streamed is not None and streamed not in banded:
+        return None  # a node after the segment reads the streamed input
     return RowSegment(tuple(nodes), axis, windows, banded)
 
 
@@ -163,80 +190,158 @@ class RowBands:
 
     Attributes:
         segment: The nodes.
-        made: Rows of its result that a node makes in a turn.
-        lags: Rows by which a node is late.
-        kept: Rows of a band that the next turn still needs.
-        turns: The number of turns.
+        rates: For each node, the number of rows of its result that it makes in a turn: a whole
+            number or, if it makes one row in every `n`th turn only, `1 / n`.
+        lags: For each node, the number of rows by which it is delayed.
     """
 
     segment: RowSegment
-    made: Mapping[Node, int]
-    lags: Mapping[Node, int]
-    kept: Mapping[Value, int]
-    turns: int
+    rates: Mapping[Node, Fraction]
+    lags: Mapping[Node, Fraction]
+
+    @cached_property
+    def turns(self) -> int:
+        """The number of turns."""
+        return max(self.active[node].stop for node in self.segment.nodes)
+
+    @cached_property
+    def period(self) -> int:
+        """The number of turns after which each node makes a row again."""
+        return lcm(*(rate.denominator for rate in self.rates.values()))
+
+    def made(self, node: Node) -> int:
+        """Return the number of rows that a node makes in a turn in which it makes some."""
+        return self.rates[node].numerator
 
     def rows(self, node: Node, turn: int) -> range:
         """Return the rows that a node makes in a turn."""
-        height = self.segment.height(node.output)
-        first = turn * self.made[node] - self.lags[node]
-        return range(min(max(first, 0), height), min(max(first + self.made[node], 0), height))
+        done = self.done[node]
+        return range(done[turn], done[turn + 1])
+
+    @cached_property
+    def done(self) -> Mapping[Node, Sequence[int]]:
+        """For each node, how many rows it has made before each turn, and after the last one."""
+        heights = {node: self.segment.height(node.output) for node in self.segment.nodes}
+        return {
+            node: [min(max(self._unbounded(node, t), 0), rows) for t in range(-1, self.turns)]
+            for node, rows in heights.items()
+        }
+
+    def _unbounded(self, node: Node, turn: int) -> int:
+        """Return how many rows a node has made by the end of a turn if rows never end.
+
+        The number is below 0 while the node is delayed, and above the height after the last row.
+        """
+        rate, lag = self.rates[node], self.lags[node]
+        scaled = (turn + 1) * rate.numerator * lag.denominator - lag.numerator * rate.denominator
+        return scaled // (rate.denominator * lag.denominator)
 
     def read(self, node: Node, made: range) -> RowsRead:
-        """Return the rows of its operands that some rows of a node's result depend on."""
+        """Return the rows of its operands that some rows of a node's result depend on.
+
+        The rows that a delivery reads are those of the caller's tensor.
+        """
+        if is_delivery(node):
+            return RowsRead(made)
         height = self.segment.height(self.segment.operands(node)[0])
         return self.segment.windows[node].read(made, height)
 
     def first(self, value: Value, turn: int) -> int:
         """Return the row at the start of a band in a turn, which may be below 0."""
         node = self.segment.producers[value]
-        return turn * self.made[node] - self.lags[node] - self.kept[value]
+        return self._unbounded(node, turn) - self.made(node) - self.kept[value]
 
     def band_rows(self, value: Value) -> int:
         """Return the number of rows that a band stores."""
-        return self.kept[value] + self.made[self.segment.producers[value]]
+        return self.kept[value] + self.made(self.segment.producers[value])
 
-    def last_read(self, value: Value) -> int:
-        """Return the last turn in which a node reads a band."""
-        return max(
-            turn
+    @cached_property
+    def kept(self) -> Mapping[Value, int]:
+        """For each band, the largest number of rows that are still needed after a turn."""
+        return {
+            value: max(self.kept_after(value, turn) for turn in range(self.period))
+            for value in self.segment.banded
+        }
+
+    def kept_after(self, value: Value, turn: int) -> int:
+        """Return the number of rows of a band that are still needed after a turn."""
+        oldest = min(
+            self._unbounded(node, turn) * window.stride - window.before
             for node in self.segment.readers[value]
-            for turn in range(self.turns)
-            if self.rows(node, turn)
+            for window in (self.segment.windows[node],)
         )
+        return max(0, self._unbounded(self.segment.producers[value], turn) - oldest)
+
+    @cached_property
+    def active(self) -> Mapping[Node, range]:
+        """For each node, the turns in which it makes rows."""
+        found: dict[Node, range] = {}
+        for node, rate in self.rates.items():
+            lag, height = self.lags[node], self.segment.height(node.output)
+            first = ceil((1 + lag) / rate) - 1
+            found[node] = range(first, ceil((height + lag) / rate), rate.denominator)
+        return found
+
+    @cached_property
+    def refills(self) -> Mapping[Value, range]:
+        """For each band, the turns in which new rows are made behind the kept ones.
+
+        They go on until the last turn that reads the band. So the last ones may make no rows,
+        because all rows have been made.
+        """
+        found: dict[Value, range] = {}
+        for value in self.segment.banded:
+            made = self.active[self.segment.producers[value]]
+            last = max(self.active[node].stop for node in self.segment.readers[value])
+            found[value] = range(made.start, last, made.step)
+        return found
+
+    @cached_property
+    def last_uses(self) -> Mapping[Value, Array]:
+        """For each band, the last call that writes or reads it before it is refilled.
+
+        The arrays have an element for each of `refills`. A call is given as the turn times the
+        number of nodes, plus the position of the node.
+        """
+        nodes, found = self.segment.nodes, dict[Value, Array]()
+        for value, turns in self.refills.items():
+            refills = np.array(turns)
+            following = np.append(refills[1:], self.turns)
+            last = refills * len(nodes) + nodes.index(self.segment.producers[value])
+            for reader in self.segment.readers[value]:
+                reads = np.array(self.active[reader])
+                before = np.searchsorted(reads, following) - 1
+                turn = np.where(before >= 0, reads[before], -1)
+                read = turn * len(nodes) + nodes.index(reader)
+                last = np.where(turn >= refills, np.maximum(last, read), last)
+            found[value] = last
+        return found
 
 
-def bands_of(segment: RowSegment, rows: int) -> RowBands | None:
+def bands_of(segment: RowSegment, rows: Fraction) -> RowBands | None:
     """Return the bands of a segment whose last node makes `rows` rows in a turn.
 
     Returns None if the strides do not allow that number.
     """
-    made = _rates(segment, rows)
-    if made is None:
+    rates = _rates(segment, rows)
+    if rates is None:
         return None
-    lags: dict[Node, int] = {}
+    lags: dict[Node, Fraction] = {}
     for node in segment.nodes:
         window = segment.windows[node]
-        late = [0]
+        late = [Fraction(0)]
         for value in segment.operands(node):
             producer = segment.producers.get(value)
             if producer is not None:
                 missing = lags[producer] + window.size - window.stride - window.before
-                late.append(-(-missing // window.stride))
+                late.append(missing / window.stride)
         lags[node] = max(late)
-    kept: dict[Value, int] = {}
-    for value in segment.banded:
-        oldest = max(
-            lags[reader] * segment.windows[reader].stride + segment.windows[reader].before
-            for reader in segment.readers[value]
-        )
-        kept[value] = max(0, oldest - lags[segment.producers[value]])
-    turns = max(-(-(segment.height(n.output) + lags[n]) // made[n]) for n in segment.nodes)
-    bands = RowBands(segment, made, lags, kept, turns)
-    return bands if _reads_something(bands) else None
+    bands = RowBands(segment, rates, lags)
+    return bands if _always_reads_rows(bands) else None
 
 
-def _reads_something(bands: RowBands) -> bool:
-    """Return whether no turn makes rows from padding alone."""
+def _always_reads_rows(bands: RowBands) -> bool:
+    """Return whether each call reads at least one row, so that none reads padding alone."""
     return all(
         bands.read(node, made).rows
         for node in bands.segment.nodes
@@ -245,9 +350,13 @@ def _reads_something(bands: RowBands) -> bool:
     )
 
 
-def _rates(segment: RowSegment, rows: int) -> dict[Node, int] | None:
-    """Return the rows that each node makes in a turn, or None if they are not whole numbers."""
-    found: dict[Node, Fraction] = {segment.nodes[-1]: Fraction(rows)}
+def _rates(segment: RowSegment, rows: Fraction) -> dict[Node, Fraction] | None:
+    """Return the rows that each node makes in a turn, or None if they are not possible.
+
+    Possible are whole numbers, and `1 / n` for nodes that make one row in every `n`th turn. In each
+    turn, some node must make a row; a delivery must make rows in each turn.
+    """
+    found: dict[Node, Fraction] = {segment.nodes[-1]: rows}
     pending = [segment.nodes[-1]]
     while pending:
         node = pending.pop()
@@ -266,13 +375,17 @@ def _rates(segment: RowSegment, rows: int) -> dict[Node, int] | None:
                 pending.append(other)
             elif found[other] != rate:
                 return None
-    if len(found) < len(segment.nodes) or any(rate.denominator != 1 for rate in found.values()):
+    if len(found) < len(segment.nodes) or max(found.values()) < 1:
         return None
-    return {node: int(rate) for node, rate in found.items()}
+    if any(1 not in (rate.numerator, rate.denominator) for rate in found.values()):
+        return None
+    if segment.streamed is not None and found[segment.nodes[0]].denominator != 1:
+        return None
+    return found
 
 
 class BandNodes:
-    """The nodes that compute a few rows of other nodes' results; equal ones are made once."""
+    """Makes the nodes that compute a few rows of other nodes' results; equal nodes only once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Node, int, int, int, int], Node | None] = {}

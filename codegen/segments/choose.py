@@ -2,25 +2,30 @@
 
 A graph is cut into parts: single nodes that compute whole tensors, and segments. Dynamic
 programming over the positions of cuts finds the parts with the fewest estimated cycles among those
-that need at most a given number of bytes. The bytes of a part are the largest sum of live bytes in
-any of its calls: other tensors, bands, and scratch. Alignment and fragmentation come on top, so the
-caller must plan the memory and may have to ask for less.
+that need at most a given number of bytes. The bytes of a part are the most bytes that are live
+during one of its calls: other tensors, bands, and scratch. Alignment and gaps between buffers need
+further bytes, which the search does not count. So the caller must plan the memory and, if the plan
+is too large, search again with a smaller number of bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
+from math import inf
 
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes.loops import root_of
 from smelt.codegen.segments.bands import BandNodes, RowBands, RowSegment, bands_of, segment_of
 from smelt.codegen.segments.live_bytes import SegmentLiveBytes
 from smelt.codegen.segments.parts import GraphPart, Parts
+from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Node, Value
 
-ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
+ROWS = (*(Fraction(1, n) for n in (8, 4, 2)), *map(Fraction, (1, 2, 3, 4, 6, 8, 12, 16)))
 """Numbers of rows that the last node of a segment may make in a turn."""
 
 LONGEST = 14
@@ -28,6 +33,9 @@ LONGEST = 14
 
 CALL_CYCLES = 50
 """Estimated cycles for one more call."""
+
+MOST_SLOWDOWN = 1.01
+"""`nearly_fastest` accepts this many times the fewest cycles, to save memory."""
 
 MOVE_CYCLES = 0.5
 """Estimated cycles to move one byte of a band."""
@@ -38,53 +46,130 @@ def can_have_segments(graph: Graph) -> bool:
     return not graph.lengths and not any(node.op.subgraphs for node in graph.nodes)
 
 
+def streamed_input(graph: Graph) -> Value:
+    """Return the input that the caller can deliver a few rows at a time.
+
+    Raises:
+        UnsupportedError: The graph has not exactly one input, which its first node reads.
+    """
+    inputs = graph.inputs
+    if not _reads_only_input(graph):
+        names = ", ".join(repr(value.name) for value in inputs) or "none"
+        raise UnsupportedError(
+            "--stream-input needs a network with one input, which the first layer reads; this "
+            f"network's inputs are {names}. Build without --stream-input."
+        )
+    return inputs[0]
+
+
+def has_streamable_input(graph: Graph) -> bool:
+    """Return whether the first node can be computed from a few rows of the only input."""
+    if not can_have_segments(graph) or not _reads_only_input(graph):
+        return False
+    return segment_of(graph, graph.nodes[:1], graph.inputs[0]) is not None
+
+
+def _reads_only_input(graph: Graph) -> bool:
+    """Return whether there is one input, and the first node reads it."""
+    inputs = graph.inputs
+    return len(inputs) == 1 and bool(graph.nodes) and inputs[0] in graph.nodes[0].inputs
+
+
 @dataclass(frozen=True)
 class KernelCost:
-    """Scratch in bytes and estimated cycles of one call of a node."""
+    """Bytes beside operands and results, and estimated cycles, of one call of a node."""
 
-    scratch: int
+    memory: int
     cycles: float
 
 
 class SegmentSearch:
     """Finds the segments of one graph."""
 
-    def __init__(self, graph: Graph, partitioner: Partitioner, *, keep_inputs: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        partitioner: Partitioner,
+        *,
+        keep_inputs: bool,
+        streamed: Value | None = None,
+    ) -> None:
         """Set up.
 
         Args:
             graph: A graph without control flow and run-time lengths.
             partitioner: Chooses the kernels.
             keep_inputs: Whether an inference must leave its inputs unchanged.
+            streamed: The input that the caller delivers a few rows at a time, if there is one. It
+                is an operand of the first node.
         """
         self.graph = graph
-        self._roomy, self._frugal = partitioner, partitioner.limited()
+        self.streamed = streamed
+        self._partitioner, self._least_memory = partitioner, partitioner.limited()
         target = partitioner.request.target
         self._word = 1 if "unaligned" in target.features else 4
         self._keep_inputs = keep_inputs
         self.nodes = BandNodes()
         self._kernels: dict[Node, tuple[KernelCost, ...]] = {}
-        self._parts: dict[tuple[int, int, int], GraphPart | None] = {}
-        self._packed: dict[GraphPart, int] = {}
+        self._parts: dict[tuple[int, int, Fraction], GraphPart | None] = {}
 
     def smallest(self) -> int:
-        """Return the fewest bytes for which `fastest` finds parts."""
-        low, high = 0, max((part.peaks[0] for part in self._whole), default=0)
-        high += max((self._wanted(part.calls[0][0]) for part in self._whole), default=0)
+        """Return the fewest bytes for which `fastest` finds parts.
+
+        Raises:
+            UnsupportedError: The first nodes cannot be computed from rows of the streamed input.
+        """
+        return self._fewest_bytes(inf)
+
+    def nearly_fastest(self) -> Parts:
+        """Return the parts with the fewest bytes that take at most 1 % more than fewest cycles.
+
+        Raises:
+            UnsupportedError: The first nodes cannot be computed from rows of the streamed input.
+        """
+        bytes_ = self._fewest_bytes(self._fastest_of_all.cycles * MOST_SLOWDOWN)
+        return self.fastest(bytes_) or self._fastest_of_all
+
+    @cached_property
+    def _fastest_of_all(self) -> Parts:
+        """The fastest parts if memory is no limit."""
+        found = self.fastest(self._most_bytes)
+        if found is None:
+            rows = "" if self._word == 1 else f" and rows of a multiple of {self._word} bytes"
+            raise UnsupportedError(
+                f"--stream-input: the first layers, from {self.graph.nodes[0].origin} on, cannot "
+                "be computed from a few rows of the input at a time. Only convolutions, pools and "
+                "operators that compute each row from the same row can, on images with channels "
+                f"last{rows}. Build without --stream-input."
+            )
+        return found
+
+    @cached_property
+    def _most_bytes(self) -> int:
+        """Bytes that are enough for whole tensors with the fastest kernels."""
+        peak = max((part.peaks[0] for part in self._whole), default=0)
+        memory = max((self._fastest_memory(part.calls[0][0]) for part in self._whole), default=0)
+        return peak + memory + (0 if self.streamed is None else self.streamed.type.bytes)
+
+    def _fewest_bytes(self, cycles: float) -> int:
+        """Return the fewest bytes for which `fastest` finds parts with at most `cycles` cycles."""
+        low, high = 0, self._fastest_of_all.limit
         while low < high:
             middle = (low + high) // 2
-            if self.fastest(middle) is None:
+            parts = self.fastest(middle)
+            if parts is None or parts.cycles > cycles:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def require(self, part: GraphPart, needed: int) -> None:
-        """Take note that a part needs this many bytes, because of gaps between its buffers."""
-        self._packed[part] = needed
+    def fastest(self, limit: int, excluded: AbstractSet[GraphPart] = frozenset()) -> Parts | None:
+        """Return the parts that need at most `limit` bytes and take the fewest cycles, or None.
 
-    def fastest(self, limit: int) -> Parts | None:
-        """Return the parts that need at most `limit` bytes and take the fewest cycles, or None."""
+        Args:
+            limit: The bytes.
+            excluded: Parts that cannot be used, because they would not fit with their gaps.
+        """
         count = len(self.graph.nodes)
         best: list[tuple[float, tuple[GraphPart, ...]] | None] = [None] * (count + 1)
         best[0] = 0.0, ()
@@ -93,6 +178,8 @@ class SegmentSearch:
             if found is None:
                 continue
             for part in self._from(start, limit):
+                if part in excluded:
+                    continue
                 cycles = self._cycles(part, limit)
                 if cycles is None:
                     continue
@@ -105,18 +192,21 @@ class SegmentSearch:
     # --- parts -----------------------------------------------------------------------------------
 
     def _from(self, start: int, limit: int) -> Iterator[GraphPart]:
-        """Yield the parts that begin at a position; segments only where they save memory."""
-        nodes, whole = self.graph.nodes, self._whole[start]
-        yield whole
-        needed = False
+        """Yield the parts that begin at a position; segments only if whole tensors do not fit."""
+        nodes = self.graph.nodes
+        needed = streamed = start == 0 and self.streamed is not None
+        if not streamed:
+            yield self._whole[start]
         for end in range(start + 1, min(start + LONGEST, len(nodes)) + 1):
             part = self._whole[end - 1]
-            needed |= part.peaks[0] + self._wanted(part.calls[0][0]) > limit
+            needed |= part.peaks[0] + self._fastest_memory(part.calls[0][0]) > limit
             if nodes[end - 1].op.is_view:
                 return
             if not needed or self._live[end] > limit:
                 continue
             segment = self._segment(start, end)
+            if segment is None and streamed:
+                continue  # a node that follows may be the last one to read the streamed input
             if segment is None:
                 return
             height = segment.height(nodes[end - 1].output)
@@ -127,13 +217,15 @@ class SegmentSearch:
 
     def _segment(self, start: int, end: int) -> RowSegment | None:
         nodes = self.graph.nodes[start:end]
-        found = segment_of(self.graph, nodes)
+        found = segment_of(self.graph, nodes, self.streamed if start == 0 else None)
         if found is None:
             return None
         values = (v for n in nodes for v in (*found.operands(n), n.output))
         return None if any(found.row_bytes(v) % self._word for v in values) else found
 
-    def _banded(self, start: int, end: int, rows: int, segment: RowSegment) -> GraphPart | None:
+    def _banded(
+        self, start: int, end: int, rows: Fraction, segment: RowSegment
+    ) -> GraphPart | None:
         key = start, end, rows
         if key not in self._parts:
             bands = bands_of(segment, rows)
@@ -142,29 +234,29 @@ class SegmentSearch:
 
     def _part(self, start: int, end: int, bands: RowBands) -> GraphPart | None:
         calls: list[tuple[Node, float]] = []
-        for node in bands.segment.nodes:
-            turn = next((t for t in (bands.turns // 2, 0) if bands.rows(node, t)), bands.turns - 1)
-            made = bands.rows(node, turn)
-            if not made:
-                return None
+        for node in bands.segment.layers:
+            turns = bands.active[node]
+            made = bands.rows(node, turns[len(turns) // 2])
             band_node = self.nodes.of(bands.segment, node, made, bands.read(node, made))
             if band_node is None:
                 return None
             calls.append((band_node, bands.segment.height(node.output) / len(made)))
         moved = sum(
-            bands.kept[value] * bands.segment.row_bytes(value) * bands.turns for value in bands.kept
+            sum(bands.kept_after(value, turn - 1) for turn in bands.refills[value][1:])
+            * bands.segment.row_bytes(value)
+            for value in bands.segment.banded
         )
         consumed = self._consumed(end, bands.segment)
         other = sum(
             root.type.bytes
             for root in self._available(start)
-            if self._last[root] >= start and root not in {self._root[v] for v in consumed}
+            if self._last_use[root] >= start and root not in {self._root[v] for v in consumed}
         )
         live = SegmentLiveBytes(bands, other, consumed)
         return GraphPart(
             start=start,
             end=end,
-            peaks=live.peaks(),
+            peaks=live.peaks()[-len(calls) :],
             calls=tuple(calls),
             bands=bands,
             moved=moved,
@@ -178,7 +270,7 @@ class SegmentSearch:
         return frozenset(
             value
             for value in values - set(segment.producers)
-            if self._last[self._root[value]] < end and self._root[value] not in states
+            if self._last_use[self._root[value]] < end and self._root[value] not in states
         )
 
     # --- liveness --------------------------------------------------------------------------------
@@ -189,7 +281,7 @@ class SegmentSearch:
         return {value: root_of(self.graph, value) for value in self.graph.values()}
 
     @cached_property
-    def _last(self) -> Mapping[Value, int]:
+    def _last_use(self) -> Mapping[Value, int]:
         """The position of the last node that reads each root; for results, the number of nodes."""
         count = len(self.graph.nodes)
         last = {self._root[v]: -1 for v in self.graph.values()}
@@ -202,80 +294,78 @@ class SegmentSearch:
         return last | dict.fromkeys((self._root[value] for value in kept), count)
 
     @cached_property
-    def _begun(self) -> Sequence[Sequence[Value]]:
-        """The roots that are written at each position; inputs at the first one."""
+    def _written(self) -> Sequence[Sequence[Value]]:
+        """The roots that are written before the first node (inputs), and by each node in order."""
         states = {state.before for state in self.graph.states}
-        found: list[list[Value]] = [list(self.graph.inputs)]
+        found = [[value for value in self.graph.inputs if value is not self.streamed]]
         for node in self.graph.nodes:
             found.append([v for v in node.outputs if self._root[v] is v and v not in states])
         return found
 
     def _available(self, position: int) -> Iterator[Value]:
         """Yield the roots that are written before a node."""
-        for values in self._begun[: position + 1]:
+        for values in self._written[: position + 1]:
             yield from values
 
     @cached_property
     def _live(self) -> Sequence[int]:
         """The bytes that are live between nodes: before the first one, after it, and so on."""
         return [
-            sum(root.type.bytes for root in self._available(i) if self._last[root] >= i)
+            sum(root.type.bytes for root in self._available(i) if self._last_use[root] >= i)
             for i in range(len(self.graph.nodes) + 1)
         ]
 
     @cached_property
     def _whole(self) -> Sequence[GraphPart]:
-        """The part that each node is on its own."""
+        """The parts of single nodes, by the position of the node."""
         found: list[GraphPart] = []
         for position, node in enumerate(self.graph.nodes):
             made = [v for v in node.outputs if self._root[v] is v]
             peak = self._live[position] + sum(value.type.bytes for value in made)
             if not node.op.is_view:
-                peak -= self._saved_in_place(node, position)
+                taken = self._least_memory.choose(node)
+                peak -= max(c.saved for c in (taken.taken, *taken.lost))
             found.append(GraphPart(position, position + 1, (peak,), ((node, 1.0),)))
         return found
-
-    def _saved_in_place(self, node: Node, position: int) -> int:
-        """Return the bytes of the operand that the result of a node may overwrite."""
-        for output, operand in self._frugal.choose(node).taken.call.in_place:
-            value = node.inputs[operand]
-            if value is not None and value.data is None:
-                root = self._root[value]
-                if self._last[root] == position:
-                    return min(root.type.bytes, node.outputs[output].type.bytes)
-        return 0
 
     # --- costs -----------------------------------------------------------------------------------
 
     def _cycles(self, part: GraphPart, limit: int) -> float | None:
         """Return the estimated cycles of a part within a number of bytes; None if it needs more."""
-        if self._packed.get(part, 0) > limit:
-            return None
         total = part.moved * MOVE_CYCLES
         for (node, count), peak in zip(part.calls, part.peaks, strict=True):
-            fitting = [k.cycles for k in self._offers(node) if peak + k.scratch <= limit]
+            fitting = [k.cycles for k in self._offers(node) if peak + k.memory <= limit]
             if not fitting:
                 return None
             total += count * min(fitting) + (count - 1) * CALL_CYCLES
         return total
 
-    def _wanted(self, node: Node) -> int:
-        """Return the scratch of a node's fastest kernel."""
-        return min(self._offers(node), key=lambda kernel: kernel.cycles).scratch
+    def _fastest_memory(self, node: Node) -> int:
+        """Return the bytes that a node's fastest kernel needs beside operands and results."""
+        return min(self._offers(node), key=lambda kernel: kernel.cycles).memory
 
     def _offers(self, node: Node) -> tuple[KernelCost, ...]:
-        """Return the kernels of a node, with plenty of scratch and with as little as possible."""
+        """Return the costs of a node's kernels, in order of decreasing memory."""
         if node.op.is_view:
             return (KernelCost(0, 0),)
         if node not in self._kernels:
-            choices = (self._roomy.choose(node), self._frugal.choose(node))
-            self._kernels[node] = tuple(
-                KernelCost(taken.call.scratch_bytes, _estimate(node, taken.cycles))
-                for taken in (choice.taken for choice in choices)
-            )
+            found = [self._cost(node, self._partitioner)]
+            while found[-1].memory:
+                limit = {node: found[-1].memory - 1}
+                less = self._cost(node, replace(self._least_memory, scratch_limits=limit))
+                if less.memory >= found[-1].memory:
+                    break
+                found.append(less)
+            self._kernels[node] = tuple(found)
         return self._kernels[node]
+
+    @staticmethod
+    def _cost(node: Node, partitioner: Partitioner) -> KernelCost:
+        """Return the cost of the kernel that a partitioner chooses."""
+        taken = partitioner.choose(node).taken
+        return KernelCost(taken.memory, _estimate(node, taken.cycles))
 
 
 def _estimate(node: Node, cycles: int | None) -> float:
-    """Return the cycles of a call; without prices, its products and elements."""
+    """Return the cycles of a call; without an estimate, its number of products and results."""
     return node.macs + node.outputs[0].type.size if cycles is None else cycles

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from smelt.codegen.segments.bands import RowBands
-from smelt.ir import Node, Value
+from smelt.ir import Array, Value
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class SegmentLiveBytes:
 
     Attributes:
         bands: The bands.
-        other: Bytes of tensors that are live all the time.
+        other: Bytes of other tensors, which are live during the whole segment.
         consumed: Tensors whose rows are live only until the segment has read them.
     """
 
@@ -24,51 +25,52 @@ class SegmentLiveBytes:
     consumed: frozenset[Value]
 
     def peaks(self) -> tuple[int, ...]:
-        """Return, for each node, the most live bytes in one of its calls, without scratch.
-
-        Between the first and the last few turns, live bytes change at a constant rate, so that the
-        turns at both ends have the maximum.
-        """
-        turns, nodes = self.bands.turns, self.bands.segment.nodes
-        longest = max(-(-lag // made) for lag, made in self._lags()) + 2
-        seen = sorted({*range(min(longest, turns)), *range(max(turns - longest, 0), turns)})
+        """Return, for each node, the most live bytes in one of its calls, without scratch."""
+        bands, nodes = self.bands, self.bands.segment.nodes
+        live = np.full((bands.turns, len(nodes)), self.other)
+        for value in bands.segment.readers:
+            if value in bands.segment.banded:
+                live += self._in_band(value)
+            elif value in self.consumed:
+                live += self._unread_rows(value) * bands.segment.row_bytes(value)
+        for position, node in enumerate(nodes):
+            if node.output not in bands.segment.banded:
+                made = np.array(bands.done[node])
+                later = np.arange(len(nodes)) >= position
+                rows = np.where(later, made[1:, None], made[:-1, None])
+                live += rows * bands.segment.row_bytes(node.output)
         return tuple(
-            max(self._live(position, turn) for turn in seen) for position in range(len(nodes))
+            int(live[np.array(bands.active[node]), position].max())
+            for position, node in enumerate(nodes)
         )
 
-    def _lags(self) -> Iterator[tuple[int, int]]:
-        for node in self.bands.segment.nodes:
-            yield self.bands.lags[node], self.bands.made[node]
+    def _in_band(self, value: Value) -> Array:
+        """Return the bytes of a band that are live, as an array of shape [turns, nodes].
 
-    def _live(self, position: int, turn: int) -> int:
-        """Return the live bytes while the node at a position runs in a turn."""
-        bands, segment = self.bands, self.bands.segment
-        live = self.other
-        order = {node: i for i, node in enumerate(segment.nodes)}
-        for value, readers in segment.readers.items():
-            row = segment.row_bytes(value)
-            if value in segment.banded:
-                producer = order[segment.producers[value]]
-                last = max(order[reader] for reader in readers)
-                within = producer <= position <= last
-                rows = bands.band_rows(value) if within else bands.kept[value]
-                live += rows * row
-            elif value in self.consumed:
-                waiting = (
-                    self._next(reader, turn + (order[reader] < position)) for reader in readers
-                )
-                live += (segment.height(value) - min(waiting)) * row
-        for node in segment.nodes:
-            if node.output not in segment.banded:
-                made = bands.rows(node, turn - (order[node] > position)).stop
-                live += made * segment.row_bytes(node.output)
-        return live
+        The whole band is live from the call that fills it to the last call that reads it before the
+        next one does. In between, only kept rows are.
+        """
+        bands, nodes = self.bands, self.bands.segment.nodes
+        refills = np.array(bands.refills[value])
+        first = refills * len(nodes) + nodes.index(bands.segment.producers[value])
+        kept = np.array([*(bands.kept_after(value, turn - 1) for turn in refills[1:]), 0])
+        rows = np.zeros(bands.turns * len(nodes) + 1, int)
+        np.add.at(rows, first, bands.band_rows(value))
+        np.add.at(rows, bands.last_uses[value] + 1, kept - bands.band_rows(value))
+        np.add.at(rows, first[1:], -kept[:-1])
+        live = np.cumsum(rows[:-1]).reshape(bands.turns, len(nodes))
+        return live * bands.segment.row_bytes(value)
 
-    def _next(self, node: Node, turn: int) -> int:
-        """Return the first row that a node reads in a turn or later."""
-        made = self.bands.rows(node, turn)
-        height = self.bands.segment.height(self.bands.segment.operands(node)[0])
-        if made.start >= self.bands.segment.height(node.output):
-            return height
-        window = self.bands.segment.windows[node]
-        return max(made.start * window.stride - window.before, 0)
+    def _unread_rows(self, value: Value) -> Array:
+        """Return the rows of a tensor that will still be read, as an array [turns, nodes]."""
+        bands, nodes = self.bands, self.bands.segment.nodes
+        height = bands.segment.height(value)
+        unread = np.zeros((bands.turns, len(nodes)), int)
+        for reader in bands.segment.readers[value]:
+            window, made = bands.segment.windows[reader], np.array(bands.done[reader])
+            first = np.maximum(made * window.stride - window.before, 0)
+            first = np.where(made < bands.segment.height(reader.output), first, height)
+            earlier = np.arange(len(nodes)) <= nodes.index(reader)
+            begins = np.where(earlier, first[:-1, None], first[1:, None])
+            unread = np.maximum(unread, height - begins)
+        return unread

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from smelt.codegen.segments.bands import BandNodes, RowBands, bands_of
@@ -48,17 +49,36 @@ class Parts:
     cycles: float
 
     @property
+    def bands(self) -> frozenset[Value]:
+        """The bands of all segments."""
+        return frozenset(v for p in self.parts if p.bands for v in p.bands.segment.banded)
+
+    @property
     def segments(self) -> tuple[GraphPart, ...]:
         """The parts that are segments."""
         return tuple(part for part in self.parts if part.bands is not None)
 
-    def turns(self, nodes: BandNodes, *, moving: bool) -> tuple[Turns, ...]:
+    def turns(
+        self,
+        nodes: BandNodes,
+        *,
+        moving: bool,
+        early: AbstractSet[Value] = frozenset(),
+        spilled: AbstractSet[Value] = frozenset(),
+    ) -> tuple[Turns, ...]:
         """Return the turns of the segments.
 
-        A result that grows into the memory of an operand begins a little before the operand if rows
-        are computed from first to last, and ends a little after it in the opposite order. So the
-        tensors of a chain of segments stay in one place if the orders alternate. If `moving`, they
-        are moved between segments instead.
+        The result of a segment can overwrite rows of its operand that have been read. The result
+        then begins a little before the operand if the first rows are computed first, and ends a
+        little after it if the last rows are computed first. So every second segment computes the
+        last rows first: the tensors of a chain of segments then stay at about the same addresses.
+
+        Args:
+            nodes: Makes the nodes that compute a few rows.
+            moving: Whether all segments compute the first rows first instead, and their operands
+                are moved before, to make room for their results.
+            early: See `Turns`.
+            spilled: See `Turns`.
         """
         found: list[Turns] = []
         made: set[Value] = set()
@@ -67,9 +87,9 @@ class Parts:
                 bands = part.bands
                 if len(found) % 2 and not moving:
                     last = bands.segment.nodes[-1]
-                    bands = bands_of(bands.segment.mirrored(), bands.made[last]) or bands
+                    bands = bands_of(bands.segment.mirrored(), bands.rates[last]) or bands
                 moved = sorted(part.consumed & made, key=lambda value: value.name) if moving else ()
-                found.append(Turns(bands, nodes, moved))
+                found.append(Turns(bands, nodes, moved, early, spilled))
                 made |= set(bands.segment.producers)
             else:
                 made.update(part.calls[0][0].outputs)
@@ -81,12 +101,12 @@ class Parts:
         The nodes are those that are computed as a whole, and those that compute a few rows.
         """
         found: dict[Node, int] = {}
-        banded = {turns.segment.nodes[0]: turns.band_nodes() for turns in segments}
+        banded = {turns.segment.layers[0]: turns.band_nodes() for turns in segments}
         for part in self.parts:
             if part.bands is None:
                 found[part.calls[0][0]] = self.limit - part.peaks[0]
                 continue
-            nodes = part.bands.segment.nodes
+            nodes = part.bands.segment.layers
             for node, peak in zip(nodes, part.peaks, strict=True):
                 found |= dict.fromkeys(banded[nodes[0]][node], self.limit - peak)
         return found

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import pairwise
 
 from smelt.codegen.segments.bands import BandNodes, RowBands, RowSegment
+from smelt.codegen.segments.delivery import is_delivery
 from smelt.ir import Node, Value
 from smelt.ir.row_window import RowsRead
 
@@ -21,7 +22,7 @@ class LayerTurn:
         node: The node.
         made: The rows of its result that it makes.
         read: The rows of its operands that it reads.
-        band_node: The node that computes these rows alone.
+        band_node: The node that computes these rows alone; for a delivery, the delivery itself.
     """
 
     node: Node
@@ -31,28 +32,54 @@ class LayerTurn:
 
 
 class Turns:
-    """The turns of a segment."""
+    """The turns of a segment.
 
-    def __init__(self, bands: RowBands, nodes: BandNodes, moved: Sequence[Value] = ()) -> None:
+    Attributes:
+        bands: The rows of each turn.
+        moved: Whole tensors that are moved before the first turn.
+        early: The bands whose kept rows are moved to the start of the band by their last user.
+        spilled: The bands whose kept rows wait in a buffer of their own.
+        all: What the nodes do in each turn.
+    """
+
+    def __init__(
+        self,
+        bands: RowBands,
+        nodes: BandNodes,
+        moved: Sequence[Value] = (),
+        early: AbstractSet[Value] = frozenset(),
+        spilled: AbstractSet[Value] = frozenset(),
+    ) -> None:
         """Set up.
 
         Args:
             bands: The rows of each turn.
             nodes: Makes the nodes that compute a few rows.
-            moved: Whole tensors that are moved before the first turn, to where they leave more
-                space.
+            moved: Whole tensors that are moved before the first turn, to make room for the results
+                of the segment.
+            early: The bands whose kept rows are moved to the start of the band after the last call
+                that reads them. The band of a streamed input is added: between two turns, the
+                caller writes the next rows behind the kept ones.
+            spilled: The bands whose kept rows are then moved to a buffer of their own, and from
+                there to the start of the band before new rows are made. In bands that are neither
+                `early` nor `spilled`, kept rows are moved only then.
 
         Raises:
             ValueError: A node cannot compute a few rows alone.
         """
         self.bands = bands
         self.moved = moved
+        streamed = bands.segment.streamed
+        self.early = early if streamed is None else early | {streamed}
+        self.spilled = frozenset(
+            v for v in (spilled & bands.segment.banded) - self.early if bands.kept[v]
+        )
         self._nodes = nodes
         self.all = tuple(tuple(self._turn(turn)) for turn in range(bands.turns))
 
     @property
     def segment(self) -> RowSegment:
-        """The nodes that are computed."""
+        """The segment that the turns compute."""
         return self.bands.segment
 
     def _turn(self, turn: int) -> Iterator[LayerTurn]:
@@ -64,25 +91,12 @@ class Turns:
                     height = self.segment.height(self.segment.operands(node)[0])
                     made = _mirrored(made, self.segment.height(node.output))
                     read = RowsRead(_mirrored(read.rows, height), read.after, read.before)
-                band_node = self._nodes.of(self.segment, node, made, read)
+                band_node = node
+                if not is_delivery(node):
+                    band_node = self._nodes.of(self.segment, node, made, read)
                 if band_node is None:
-                    raise ValueError(f"{node.name} cannot be computed in rows")
+                    raise ValueError(f"{node.name} cannot be computed a few rows at a time")
                 yield LayerTurn(node, made, read, band_node)
-
-    @cached_property
-    def active(self) -> Mapping[Value, range]:
-        """For each band, the turns from the first that writes it to the last that reads it."""
-        return {
-            value: range(
-                next(
-                    turn
-                    for turn in range(self.bands.turns)
-                    if self.bands.rows(self.segment.producers[value], turn)
-                ),
-                self.bands.last_read(value) + 1,
-            )
-            for value in self.segment.banded
-        }
 
     def position(self, value: Value, rows: range, turn: int) -> int:
         """Return where rows of a band begin in a turn, in rows from the band's start."""
@@ -91,41 +105,96 @@ class Turns:
             return self.bands.band_rows(value) - (height - rows.start - first)
         return rows.start - first
 
-    def is_shifted(self, value: Value, turn: int) -> bool:
-        """Return whether rows of a band are moved to its start at the beginning of a turn."""
-        return self.bands.kept[value] > 0 and turn in self.active[value][1:]
+    def moved_before(self, turn: int) -> Iterator[Value]:
+        """Yield the bands whose kept rows are moved before new ones are made in a turn."""
+        for value in self._bands:
+            again = turn in self.bands.refills[value][1:]
+            if again and value not in self.early and self.bands.kept_after(value, turn - 1):
+                yield value
 
-    def phases(self) -> Iterator[range]:
-        """Yield ranges of turns that execute the same calls, each a turn's rows further on."""
-        for _, turns in groupby(range(self.bands.turns), self._calls):
-            found = list(turns)
-            yield range(found[0], found[-1] + 1)
+    def moved_after(self, node: Node, turn: int) -> Sequence[Value]:
+        """Return the bands whose kept rows are moved after a node, their last user, in a turn."""
+        return self._moved_after.get((turn, node), ())
 
-    def _calls(self, turn: int) -> tuple[object, ...]:
+    @cached_property
+    def _moved_after(self) -> Mapping[tuple[int, Node], Sequence[Value]]:
+        """The bands whose kept rows are moved after a call, by its turn and node."""
+        found: dict[tuple[int, Node], list[Value]] = {}
+        for value in self._bands:
+            if value in self.early | self.spilled:
+                for refill, again in pairwise(self.bands.refills[value]):
+                    if self.bands.kept_after(value, again - 1):
+                        found.setdefault(self.last_user(value, refill), []).append(value)
+        return found
+
+    def last_user(self, value: Value, refill: int) -> tuple[int, Node]:
+        """Return the turn and node of the last call that uses a band before its next refill.
+
+        Args:
+            value: The band.
+            refill: One of the turns `RowBands.refills`.
+        """
+        last = self.bands.last_uses[value][self.bands.refills[value].index(refill)]
+        turn, position = divmod(int(last), len(self.segment.nodes))
+        return turn, self.segment.nodes[position]
+
+    @cached_property
+    def _bands(self) -> tuple[Value, ...]:
+        """The bands in the order of their producers."""
+        made = (node.output for node in self.segment.nodes)
+        return tuple(value for value in made if value in self.segment.banded)
+
+    def phases(self) -> Iterator[tuple[range, int]]:
+        """Yield ranges of turns whose calls repeat, and after how many turns they do.
+
+        Turns that are a period apart then make the same calls, on the next rows. A turn whose calls
+        do not repeat is a range of its own.
+        """
+        first, period = 0, self.bands.period
+        while first < self.bands.turns:
+            end = first
+            while end + period < self.bands.turns and self._calls[end] == self._calls[end + period]:
+                end += 1
+            repeated = (end - first) // period * period
+            if repeated or period == 1:
+                yield range(first, first + repeated + period), period
+                first += repeated + period
+            else:
+                yield range(first, first + 1), 1
+                first += 1
+
+    @cached_property
+    def _calls(self) -> Sequence[tuple[object, ...]]:
+        """For each turn, a key that is equal for turns with the same calls and moves."""
+        return [self._key(turn) for turn in range(self.bands.turns)]
+
+    def _key(self, turn: int) -> tuple[object, ...]:
         bands, segment = self.bands, self.segment
-        calls: list[tuple[int, int, int]] = []
+        calls: list[tuple[int, int, int, int]] = []
         for layer in self.all[turn]:
             node = layer.node
             made = bands.rows(node, turn)
-            advance = turn * bands.made[node]
+            advance = turn // bands.period * int(bands.period * bands.rates[node])
             read = bands.read(node, made).rows.start - advance * segment.windows[node].stride
-            calls.append((id(layer.band_node), made.start - advance, read))
-        return tuple(calls), frozenset(v for v in segment.banded if self.is_shifted(v, turn))
+            calls.append((id(layer.band_node), len(made), made.start - advance, read))
+        moved = frozenset(self.moved_before(turn))
+        later = frozenset(v for node in segment.nodes for v in self.moved_after(node, turn))
+        return turn % bands.period, tuple(calls), moved, later
 
     def band_nodes(self) -> Mapping[Node, Mapping[Node, int]]:
         """Return, for each node, the nodes that compute its rows, with their numbers of calls."""
-        found: dict[Node, dict[Node, int]] = {node: {} for node in self.segment.nodes}
-        for layer in (layer for turn in self.all for layer in turn):
+        found: dict[Node, dict[Node, int]] = {node: {} for node in self.segment.layers}
+        for layer in (layer for turn in self.all for layer in turn if layer.node in found):
             calls = found[layer.node]
             calls[layer.band_node] = calls.get(layer.band_node, 0) + 1
         return found
 
 
 def _mirrored(rows: range, height: int) -> range:
-    """Return the rows by their numbers from the other end."""
+    """Return the rows, numbered from the last row of the tensor instead of the first."""
     return range(height - rows.stop, height - rows.start)
 
 
 def nodes_of(segments: Sequence[Turns]) -> AbstractSet[Node]:
-    """Return all nodes of the segments."""
-    return {node for turns in segments for node in turns.segment.nodes}
+    """Return all layers of the segments."""
+    return {node for turns in segments for node in turns.segment.layers}

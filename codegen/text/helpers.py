@@ -27,6 +27,7 @@ _LIBRARY = {
 
 _NEEDS: dict[str, tuple[str, ...]] = {
     "SMELT_DSP": ("SMELT_NAKED",),
+    "move_words": ("string.h",),
     "logistic_int16": ("sampled_sigmoid",),
     "tanh_int16": ("sampled_sigmoid",),
     "position": ("bounded",),

@@ -44,3 +44,11 @@ class LayerNumber(int):
         if " " in other and (operator == "/" or "/" in other):
             other = f"({other})"
         return LayerNumber(value, self.text if other == "1" else f"{self} {operator} {other}")
+
+
+def repeats(end: int, first: int = 0, step: int = 1) -> bool:
+    """Return whether a loop from `first` to before `end` may have several iterations.
+
+    It may always if the end is a number of a layer that C code reads.
+    """
+    return end - first > step or isinstance(end, LayerNumber)

@@ -22,14 +22,20 @@ _INDENT = "    "
 _SHORT = 12
 """Brackets around fewer characters are not broken."""
 _BRACKETS = {"(": ")", "{": "}", "[": "]"}
-_OPERATORS = (" || ", " && ", " ? ", " : ", " | ", " & ", " + ", " - ", " = ", " << ", " >> ")
+_CHOICE = (" ? ", " : ")
+_OPERATORS = (
+    *(" || ", " && ", *_CHOICE, " | ", " ^ ", " & ", " == ", " != ", " < ", " > ", " <= ", " >= "),
+    *(" << ", " >> ", " + ", " - ", " * ", " / ", " % "),
+)
 """Operators at which an expression may be broken, preferred (loosely binding) ones first."""
 _TRAILING = re.compile(r"^(?P<code>.*\S) +(?P<comment>/\* .* \*/)$")
-_CALLED = re.compile(r"\w$|\b(?:for|if|while|switch) $|^typedef .*\)$")
-"""Matches code before a bracket that a line may end with: a name, `for`, `if`, …"""
+_CALLED = re.compile(r"\w$|\w \*>$|^typedef .*\)$")
+"""Matches code before a bracket that a line may end with: a name, a cast of C++, …"""
 _DECLARED = re.compile(r"^(?P<type>(?:static )?const \w+) (?P<name>\w+.* = \{)$")
 """Matches the first line of the definition of a constant."""
 _ARRAY_TYPE = re.compile(r"^(?P<element>typedef \w+) (?P<name>\w+)(?P<size>\[.*\];)$")
+_PLACED = re.compile(r"^(?P<array>static \w+ \w+\[.*\]) (?P<attribute>__attribute__.*;)$")
+"""Matches the definition of an array at a special place."""
 _SENTENCE = re.compile(r"[A-Z`'-]")
 """Matches the beginning of a sentence, or of an item, of a comment."""
 
@@ -137,6 +143,12 @@ def _broken(code: str, pad: str, inner: str | None = None) -> list[str]:
         return [f"{pad}{array['element']} {name}", *_broken(size, inner)]
     if declared := _DECLARED.match(code):
         return [pad + declared["type"], inner + declared["name"]]
+    if placed := _PLACED.match(code):
+        return [pad + placed["array"], inner + placed["attribute"]]
+    if code.startswith("for ("):
+        return _loop(code, pad)
+    if two := _choice(code, pad, inner) or _in_two(code, pad, inner):
+        return two
     group = _group_to_break(code, pad)
     if group is None:
         return _at_operators(code, pad, inner)
@@ -145,15 +157,44 @@ def _broken(code: str, pad: str, inner: str | None = None) -> list[str]:
         begin, end = call
     head, body, tail = code[: begin + 1], code[begin + 1 : end], code[end:]
     if code[begin] == "{":
-        filled = _wrapped(body.strip(), COLUMNS - len(inner))
+        # With a comma at its end, clang-format keeps a list apart from its brackets.
+        filled = _wrapped(f"{body.strip()},", COLUMNS - len(inner))
         return [pad + head, *(inner + line for line in filled), pad + tail]
     if len(inner) + len(body) + len(tail) <= COLUMNS:
         return [pad + head, inner + body + tail]
-    items = list(_split(body, ";" if head == "for (" else ","))
+    items = list(_split(body, ","))
     if len(items) == 1:
         return [pad + head, *_at_operators(body + tail, inner, inner)]
     items[-1] += tail
     return [pad + head, *(line for row in _filled(items, inner) for line in _broken(row, inner))]
+
+
+def _loop(code: str, pad: str) -> list[str]:
+    """Return the head of a `for`, whose parts fill lines that begin below the first part."""
+    rows = _filled(_split(code[5:], ";"), pad + " " * 5)
+    return [(pad + " " * 5 if i else f"{pad}for (") + row for i, row in enumerate(rows)]
+
+
+def _choice(code: str, pad: str, inner: str) -> list[str]:
+    """Return `condition`, `? first` and `: second` in two or three lines; empty if too long."""
+    begin, end = (next(iter(_at_level(code, mark)), 0) for mark in _CHOICE)
+    if not 0 < begin < end:
+        return []
+    below = " " * (len(pad) + begin + 1)
+    two = [pad + code[:end], below + code[end + 1 :]]
+    if max(map(len, two)) <= COLUMNS:
+        return two
+    three = [pad + code[:begin], inner + code[begin + 1 : end], inner + code[end + 1 :]]
+    return three if max(map(len, three)) <= COLUMNS else []
+
+
+def _in_two(code: str, pad: str, inner: str) -> list[str]:
+    """Return two lines, the first of which ends with an operator; empty if they do not fit."""
+    at = None if _at_level(code, " ? ") else _last_operator(code, pad, 0)
+    if at is None:
+        return []
+    first, rest = _parted(code, *at)
+    return [pad + first, inner + rest] if len(inner) + len(rest) <= COLUMNS else []
 
 
 def _group_to_break(code: str, pad: str) -> tuple[int, int] | None:
@@ -206,22 +247,38 @@ def _at_operators(code: str, pad: str, inner: str) -> list[str]:
         first, rest = _parted(code, *at)
         return [pad + first, *_at_operators(rest, inner, inner)]
     if _group_to_break(code, pad) is not None:
-        return _broken(code, pad, inner)
-    at = _last_operator(code, pad, 1)
-    if at is None:
-        return [pad + code]
+        deeper = inner if len(inner) > len(pad) else pad + _INDENT
+        at = next(((i, o) for o in _OPERATORS for i in _at_level(code, o)), None)
+        if at is None or at[1] in _CHOICE:
+            return _broken(code, pad, deeper)
+        first, rest = _parted(code, *at)
+        return [*_broken(first, pad, deeper), *_at_operators(rest, inner, inner)]
+    right = code.find(" = ") + 3 if " = " in code else 0
+    at = _last_operator(code, pad, 1, right)
+    in_index = at is not None and code[_unclosed(code[: at[0]])] == "["
+    if at is None or (in_index and right and len(inner) + len(code) - right <= COLUMNS):
+        if not right:
+            return [pad + code]
+        return [pad + code[: right - 1], *_at_operators(code[right:], inner, inner)]
     first, rest = _parted(code, *at)
     aligned = " " * (len(pad) + _unclosed(first) + 1)
     return [pad + first, *_at_operators(rest, aligned, aligned)]
 
 
-def _last_operator(code: str, pad: str, level: int) -> tuple[int, str] | None:
+def _last_operator(code: str, pad: str, level: int, begin: int = 0) -> tuple[int, str] | None:
     """Return the last operator, with its index, after which the first line is short enough.
 
-    Loosely binding operators go before others. `level` counts the brackets around the operator.
+    Loosely binding operators go before others.
+
+    Args:
+        code: the expression.
+        pad: indentation of the first line.
+        level: number of brackets around the operator.
+        begin: index from which to look for the operator.
     """
     for operator in _OPERATORS:
-        places = [at for at in _at_level(code, operator, level) if len(pad) + at < COLUMNS - 2]
+        most = COLUMNS - len(pad) - (0 if operator in _CHOICE else len(operator) - 1)
+        places = [at for at in _at_level(code, operator, level) if begin <= at <= most]
         if places:
             return places[-1], operator
     return None
@@ -229,7 +286,7 @@ def _last_operator(code: str, pad: str, level: int) -> tuple[int, str] | None:
 
 def _parted(code: str, at: int, operator: str) -> tuple[str, str]:
     """Return the code up to an operator, and the rest, which begins with `?` and `:`."""
-    end = at if operator in (" ? ", " : ") else at + len(operator)
+    end = at if operator in _CHOICE else at + len(operator)
     return code[:end].rstrip(), code[end:].lstrip()
 
 

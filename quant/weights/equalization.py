@@ -77,7 +77,7 @@ def equalize(
     weights = [
         found
         for node in even.nodes
-        if sensitivity.measured(node)
+        if sensitivity.is_product(node)
         for found in _weights(node, classes, sensitivity)
     ]
     factors = np.minimum(first * _minimize(classes.count, activations, weights), classes.most)

@@ -18,6 +18,7 @@ from smelt.codegen.emit.project import Project, render_around
 from smelt.codegen.lower.device import LayerCosts
 from smelt.codegen.partition.legalize import Legalized
 from smelt.codegen.passes.channels.removal_report import RemovalReport
+from smelt.codegen.schedule.memories import Distribution
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.frontend import Imported
 from smelt.ir import Graph
@@ -38,7 +39,9 @@ class Stages:
         graph: the graph that is compiled.
         costs: layer costs that decided what runs on an accelerator, or None without one.
         schedule: the steps of an inference.
-        plan: offsets of the buffers in the arena.
+        plan: offsets of the buffers in the arenas.
+        stored: memories of the board for arenas, states and constants.
+        searched: bytes of the arenas of all different schedules that were planned.
         network: the network in the form that the templates print.
         notes: notes for the user about the import and the options, one sentence each.
     """
@@ -53,6 +56,8 @@ class Stages:
     costs: LayerCosts | None
     schedule: Schedule
     plan: arena.Plan
+    stored: Distribution
+    searched: tuple[int, ...]
     network: EmittedNetwork
     notes: tuple[str, ...]
 
@@ -95,7 +100,7 @@ class Artifact(Stages):
         """
         if self.has_firmware:
             return self
-        around = render_around(self.network, Firmware(self.platform), self.options.optimize)
+        around = render_around(self.project.group, Firmware(self.platform), self.options.optimize)
         files = {**self.project.files, **around}
         return replace(self, project=replace(self.project, files=files))
 

@@ -24,18 +24,24 @@ from smelt.codegen.lower.device import TUNING, LayerCosts
 from smelt.codegen.lower.kernel import Request
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
-from smelt.codegen.partition.scratch import scratch_limits
+from smelt.codegen.partition.scratch import last_reads, scratch_limits
 from smelt.codegen.passes import run_passes
 from smelt.codegen.passes.channels.removal_report import RemovalReport
 from smelt.codegen.schedule.fitting import Fitting, kernels_for_smallest_arena, kernels_that_fit
+from smelt.codegen.schedule.memories import Distribution, distribute
 from smelt.codegen.schedule.replay import replay
-from smelt.codegen.schedule.schedule import Schedule, require_weights_fit, schedule
-from smelt.codegen.segments.choose import SegmentSearch, can_have_segments
+from smelt.codegen.schedule.schedule import ARENA, Schedule, schedule
+from smelt.codegen.segments.choose import (
+    SegmentSearch,
+    can_have_segments,
+    has_streamable_input,
+    streamed_input,
+)
 from smelt.codegen.segments.turns import Turns
-from smelt.errors import ConfigError
+from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import Imported
 from smelt.frontend import load as load_model
-from smelt.ir import Array, Graph
+from smelt.ir import Array, Graph, Node
 from smelt.proof.rig import Rig
 from smelt.proof.run import run
 from smelt.samples import bind_samples, named_outputs
@@ -103,16 +109,23 @@ def compile_model(
     graph = run_passes(imported.graph, observe=removals, context=removals.context)
     partitioner = _partitioner(target, options)
     graph, legalized = legalize(graph, partitioner)
-    allowed = scratch_limits(graph, keep_inputs=options.keep_inputs)
-    partitioner = replace(partitioner, scratch_limits=allowed)
+    partitioner = _with_memory(graph, partitioner, options)
     graph, partitioner, costs = _placed(graph, partitioner, options, observe)
     fitting = _scheduled(graph, platform, partitioner, title, options)
-    scheduled, plan = fitting.schedule, fitting.plan
-    _require_fit(scheduled, plan, platform)
+    stored = distribute(
+        fitting.schedule,
+        fitting.plan,
+        platform,
+        options.place_tensor,
+        together=options.max_ram is not None or options.optimize == "ram",
+        spread=options.spread,
+    )
+    scheduled, plan, platform = stored.schedule, stored.plan, stored.platform
+    _require_fit(stored)
     if options.tuning is not None:
         options.tuning.require_layers((step.node, step.call) for step in scheduled.calls)
 
-    files = render_network(_described(scheduled, plan, title, platform, options), scheduled)
+    files = render_network(_described(stored, title, options), scheduled)
 
     notes = (
         *imported.notes,
@@ -130,6 +143,8 @@ def compile_model(
         costs=costs,
         schedule=scheduled,
         plan=plan,
+        stored=stored,
+        searched=fitting.searched,
         network=files.network,
         notes=notes,
     )
@@ -192,6 +207,17 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
     return Partitioner(groups, request, places)
 
 
+def _with_memory(graph: Graph, partitioner: Partitioner, options: Options) -> Partitioner:
+    """Return a partitioner that knows how much scratch nodes may take, and what they overwrite."""
+    keep = options.keep_inputs
+    partitioner = replace(partitioner, last_reads=last_reads(graph, keep_inputs=keep))
+
+    def saved(node: Node) -> int:
+        return partitioner.choose(node).taken.saved
+
+    return replace(partitioner, scratch_limits=scratch_limits(graph, saved, keep_inputs=keep))
+
+
 def _placed(
     graph: Graph, partitioner: Partitioner, options: Options, observe: Observer | None
 ) -> tuple[Graph, Partitioner, LayerCosts | None]:
@@ -239,39 +265,63 @@ def _scheduled(
 
     search = None
     if accelerator is None and can_have_segments(graph):
-        search = SegmentSearch(graph, partitioner, keep_inputs=options.keep_inputs)
-    fit = kernels_for_smallest_arena if options.optimize == "ram" else kernels_that_fit
-    return fit(scheduled, partitioner, search)
+        search = SegmentSearch(
+            graph,
+            partitioner,
+            keep_inputs=options.keep_inputs,
+            streamed=streamed_input(graph) if options.stream_input else None,
+        )
+    elif options.stream_input:
+        raise UnsupportedError(
+            "--stream-input cannot be combined with an accelerator, control flow or sizes that are "
+            "set at run time: build without it"
+        )
+    if options.optimize == "ram":
+        return kernels_for_smallest_arena(scheduled, partitioner, search, options.free_arena)
+    return kernels_that_fit(scheduled, partitioner, search)
 
 
-def _require_fit(scheduled: Schedule, plan: arena.Plan, platform: Platform) -> None:
+def _require_fit(stored: Distribution) -> None:
     """Check the plan, and that buffers and constants fit into their memories.
 
     Raises:
         DoesNotFit: the board, or `--max-ram`, has too little memory.
     """
+    scheduled, plan = stored.schedule, stored.plan
     arena.validate(scheduled.problem, plan)
     if scheduled.segments:
         replay(scheduled, plan)
-    arena.require_fit(scheduled.problem, plan)
-    require_weights_fit(scheduled, platform)
+    arena.require_fit(scheduled.problem, plan, _advice(scheduled, plan, stored.platform))
+    stored.require_constants_fit()
 
 
-def _described(
-    scheduled: Schedule, plan: arena.Plan, title: str, platform: Platform, options: Options
-) -> EmittedNetwork:
+def _advice(scheduled: Schedule, plan: arena.Plan, platform: Platform) -> str:
+    """Return what makes the arena smaller if the input takes at least half of it, or ""."""
+    graph, taken = scheduled.graph, plan.use(ARENA).bytes
+    if scheduled.streamed is not None or accelerator_of(platform.target) is not None:
+        return ""
+    size = sum(value.type.bytes for value in graph.inputs)
+    if 2 * size < taken or not has_streamable_input(graph):
+        return ""
+    return (
+        f"The input alone takes {size:,} bytes: with --stream-input, your program delivers it a "
+        "few rows at a time, and it is never stored as a whole."
+    )
+
+
+def _described(stored: Distribution, title: str, options: Options) -> EmittedNetwork:
     """Return the network in the form that the templates print."""
-    target = platform.target
+    target = stored.platform.target
     accelerator = accelerator_of(target)
-    device = None if accelerator is None else accelerator.program(scheduled, plan)
-    return describe(scheduled, plan, device, title, target=target, keep_inputs=options.keep_inputs)
+    device = None if accelerator is None else accelerator.program(stored.schedule, stored.plan)
+    return describe(stored, device, title, target=target, keep_inputs=options.keep_inputs)
 
 
 def _project(stages: Stages, files: NetworkFiles) -> Project:
     """Render the C project, with the tuning file if one was used, and firmware if for a board."""
     options, report = stages.options, build_report(stages)
     platform = stages.platform if stages.has_firmware else stages.platform.without_firmware()
-    project = render_project(files, platform, options.optimize, report)
+    project = render_project([files], platform, options.optimize, report)
     if options.tuning is None:
         return project
     return replace(project, files={**project.files, TUNING: options.tuning.text})

@@ -1,4 +1,4 @@
-"""Notes on a quantization: its result, and oddities in the calibration data."""
+"""Notes for the user on a quantization: its result, and problems of the calibration data."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from smelt.quant.result import Quantized, noisiest_layers
 from smelt.samples import Sample
 
 FEW = 32
-"""Fewer calibration samples than this give a note."""
+"""If there are fewer calibration samples than this, a note says so."""
 
 POOR = 12.0
-"""A signal-to-noise ratio of the outputs below this, in dB, gives a note."""
+"""If the signal-to-noise ratio of the outputs is below this, in dB, a note says so."""
 
 _NAMED = 20
 """Maximum number of samples or files that a note lists."""
 
 
-def result_notes(quantized: Quantized, asked: Recipe) -> list[str]:
-    """Return notes on the samples, changes to the recipe, the noise, costs and exceptions."""
+def result_notes(quantized: Quantized, requested: Recipe) -> list[str]:
+    """Return notes on the samples, the recipe, the noise, costs, and layers that are not int8."""
     notes = [
         f"quantized on {_counted(quantized.samples, 'sample')}: the outputs' signal is "
         f"{quantized.sqnr:.1f} dB above the noise"
@@ -33,15 +33,15 @@ def result_notes(quantized: Quantized, asked: Recipe) -> list[str]:
             f"only {_counted(quantized.samples, 'calibration sample')}: 100 or more that represent "
             "all inputs on the device give better ranges"
         )
-    if quantized.recipe.ranges != asked.ranges:
+    if quantized.recipe.ranges != requested.ranges:
         notes.append(
-            f"ranges are {quantized.recipe.ranges}: cross-validated on halves of the calibration "
-            f"samples, {asked.ranges} ranges make the outputs noisier"
+            f"ranges are {quantized.recipe.ranges} instead of {requested.ranges}, which made the "
+            "outputs noisier in cross-validation on halves of the calibration samples"
         )
     if quantized.sqnr < POOR:
         layers = ", ".join(f"'{name}'" for name in noisiest_layers(quantized.layers)[:3])
         notes.append(
-            f"{POOR:.0f} dB or less is poor: check "
+            f"less than {POOR:.0f} dB is poor: check "
             + (f"{layers}, which add most noise" if layers else "the table of `smelt quantize`")
             + ", check that the samples are like the network's training data, and try --recipe "
             "best or --allow int16"
@@ -57,7 +57,7 @@ def result_notes(quantized: Quantized, asked: Recipe) -> list[str]:
 def data_notes(
     quantized: Quantized, original: Graph, samples: Sequence[Sample], short: Sequence[Path]
 ) -> list[str]:
-    """Return notes on oddities in the calibration data.
+    """Return notes on problems of the calibration data.
 
     Args:
         quantized: the quantized network.
@@ -76,8 +76,8 @@ def data_notes(
     if loud:
         notes.append(
             f"calibration {_numbered(loud)} of those used "
-            f"{'has' if len(loud) == 1 else 'have'} far larger values than the others, but too "
-            "many samples to ignore: the ranges include them; remove them if they are wrong"
+            f"{'has' if len(loud) == 1 else 'have'} far larger values than the others, but are too "
+            "many to ignore: the ranges include them; remove them if they are wrong"
         )
     if short:
         names = ", ".join(f"'{file.name}'" for file in short[:_NAMED])

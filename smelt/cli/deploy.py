@@ -10,9 +10,9 @@ from rich.console import Console
 
 from smelt.api.artifact import Artifact
 from smelt.cli.flash import FlashGroup
-from smelt.cli.options import Model
 from smelt.cli.output import progress_console, say
-from smelt.cli.proof import ProofGroup, compiled, judge
+from smelt.cli.proof import ProofGroup, compiled, judge, judge_shared
+from smelt.cli.shared_arena import Models, ShareArenaOption, only, refuse_for_several
 from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError
 from smelt.proof.deploy import VirtualRig, flashing_rig, time_layers
@@ -21,8 +21,9 @@ from smelt.samples import random_samples
 
 
 def deploy(
-    model: Model,
+    models: Models,
     *,
+    share_arena: ShareArenaOption = False,
     flashing: FlashGroup,
     on: Annotated[
         str | None,
@@ -51,10 +52,20 @@ def deploy(
     `smelt deploy model.tflite --board nucleo-f446re`
 
     `smelt deploy model.tflite --board mps2-an386 --simulate --layers`
+
+    `smelt deploy kws.tflite vww.tflite --share-arena --board nucleo-f446re`
     """
     console = progress_console(proof.quiet)
-    artifact = compiled(model, proof, console)
-    rig = _deploying(artifact, flashing, on, console, simulate=simulate, pty=pty)
+
+    def rig_of(artifact: Artifact) -> Rig:
+        return _deploying(artifact, flashing, on, console, simulate=simulate, pty=pty)
+
+    if share_arena:
+        refuse_for_several(layers=layers or None)
+        judge_shared(models, proof, console, rig_of)
+        return
+    artifact = compiled(only(models), proof, console)
+    rig = rig_of(artifact)
     timed: Mapping[str, Any] = {}
     if layers:
         (sample,) = random_samples(artifact.graph, 1, proof.seed)

@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 
 from smelt.api.compile import compile_model
-from smelt.cli.options import BuildGroup, ForceOption, Model, QuietOption
+from smelt.cli.options import BuildGroup, ForceOption, QuietOption
 from smelt.cli.output import say
+from smelt.cli.shared_arena import Models
 from smelt.codegen.emit.destination import check_destination
 from smelt.codegen.emit.export import Package, export_project, find_format, formats
 from smelt.errors import ConfigError
@@ -22,8 +23,9 @@ FormatOption = Annotated[
 
 
 def export(
-    model: Model,
+    models: Models,
     *,
+    share_arena: Annotated[bool, typer.Option("--share-arena", hidden=True)] = False,
     format_: FormatOption,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the library.")],
     force: ForceOption = False,
@@ -42,6 +44,13 @@ def export(
 
     `smelt export model.tflite --format arduino -o ~/Arduino/libraries/digits --board nano-33-ble`
     """
+    if share_arena or len(models) > 1:
+        raise ConfigError(
+            "a library contains one network: export each network to a folder of its own, without "
+            "--share-arena. Networks that run one after the other can be given the same array as "
+            "`arena`, as large as the largest NAME_ARENA_BYTES"
+        )
+    (model,) = models
     options = network.build_options()
     if network.dump_after is not None:
         raise ConfigError("--dump-after works with `smelt build` only: remove it")

@@ -50,6 +50,11 @@ def places(texts: Sequence[str]) -> dict[str, str]:
     return _table("--place", texts, _ONE, _placed)
 
 
+def tensors(texts: Sequence[str]) -> dict[str, str]:
+    """Return the memory of each tensor. Raise a `ConfigError` if a text is not TENSOR=MEMORY."""
+    return _table("--place-tensor", texts, _ONE, _stored)
+
+
 def dims(texts: Sequence[str]) -> dict[str, int | tuple[int, int]]:
     """Return the size, or the smallest and largest size, of each dimension."""
     return _table("--dim", texts, _ONE, _dim)
@@ -109,6 +114,14 @@ def _placed(text: str, layer: str, name: str) -> str:
     if not layer or not name:
         raise ConfigError(f"--place {text}: give a layer and a backend, for example conv1=c")
     return name
+
+
+def _stored(text: str, tensor: str, memory: str) -> str:
+    if not tensor or not memory:
+        raise ConfigError(
+            f"--place-tensor {text}: give a tensor and a memory, for example conv1=dtcm"
+        )
+    return memory
 
 
 def _dim(text: str, name: str, size: str) -> int | tuple[int, int]:

@@ -66,6 +66,13 @@ KeepInputsOption = Annotated[
     bool,
     typer.Option("--keep-inputs", help="Do not reuse the memory of the inputs during inference."),
 ]
+StreamInputOption = Annotated[
+    bool,
+    typer.Option(
+        "--stream-input",
+        help="Never store the whole input: your program delivers its rows as it gets them.",
+    ),
+]
 PluginOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -136,7 +143,7 @@ MaxFlash = Annotated[
 ]
 MaxStack = Annotated[
     int | None,
-    typer.Option("--max-stack", min=0, help="Fail if an inference's stack exceeds these bytes."),
+    typer.Option("--max-stack", min=0, help="Fail if an inference may use more bytes of stack."),
 ]
 MaxInstructions = Annotated[
     int | None,
@@ -158,6 +165,14 @@ PlaceOption = Annotated[
         "--place",
         help="Backend for a layer or for all that match, as `conv1=c` or `conv*=c`; with a "
         "variant of a kernel, as `conv1=dsp:dsp_dot_3x2`.",
+    ),
+]
+PlaceTensorOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--place-tensor",
+        help="Memory of the board for a tensor or for all that match, as `conv1=dtcm`, or for the "
+        "weights of a layer, as `conv1:weights=itcm` [default: where an inference waits least].",
     ),
 ]
 FallbackOption = Annotated[
@@ -268,9 +283,11 @@ class BuildGroup(InputGroup, QuantGroup):
     optimize: OptimizeOption = Optimization.speed
     name: NameOption = None
     keep_inputs: KeepInputsOption = False
+    stream_input: StreamInputOption = False
     max_ram: MaxRamOption = None
     backends: BackendsOption = None
     place: PlaceOption = None
+    place_tensor: PlaceTensorOption = None
     fallback: FallbackOption = True
     expand_weights: ExpandOption = False
     gpu: GpuOption = None
@@ -291,11 +308,13 @@ class BuildGroup(InputGroup, QuantGroup):
             optimize=self.optimize.value,
             name=self.name,
             keep_inputs=self.keep_inputs,
+            stream_input=self.stream_input,
             max_ram=None if self.max_ram is None else list_options.size("--max-ram", self.max_ram),
             kernels=kernels,
             inputs=self.options(),
             backends=list_options.words("--backends", self.backends) if self.backends else None,
             place=list_options.places(self.place or ()),
+            place_tensor=list_options.tensors(self.place_tensor or ()),
             fallback=self.fallback,
             expand_weights=self.expand_weights,
             gpu=self.gpu,

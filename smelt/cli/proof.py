@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,12 +18,14 @@ from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.boards.energy_meter import Meter
 from smelt.cli.options import BuildGroup, JsonFileOption, LimitGroup, QuietOption
-from smelt.cli.output import bars, dumper, notes, write_json
+from smelt.cli.output import bars, dumper, notes, say, spinner, write_json
+from smelt.cli.shared_arena import compile_shared, refuse_for_several
 from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError, SmeltError
 from smelt.files import distinct, write_files
 from smelt.proof.farm import Outcome, junit
 from smelt.proof.rig import Rig
+from smelt.proof.shared_arena import verify_shared
 from smelt.proof.verify import failed, verified, verify_model
 from smelt.samples import Sample, bind_expected, bind_samples, load_arrays, random_samples
 
@@ -102,6 +104,36 @@ def compiled(model: Path, proof: ProofGroup, console: Console) -> Artifact:
         raise
     notes(console, artifact.notes)
     return artifact
+
+
+def judge_shared(
+    models: Sequence[Path], proof: ProofGroup, console: Console, rig_of: Callable[[Artifact], Rig]
+) -> None:
+    """Compile networks that share an arena, verify them on random samples, and print the verdict.
+
+    Args:
+        models: the files of the networks.
+        proof: samples, limits, and the file for the report.
+        console: console for progress.
+        rig_of: returns the device to run on; its argument is the first network.
+    """
+    refuse_for_several(
+        inputs=proof.inputs,
+        expect=proof.expect,
+        html=proof.html,
+        junit=proof.junit,
+        meter=proof.meter,
+    )
+    shared = compile_shared(models, proof)
+    notes(console, shared.report["notes"])
+    rig = rig_of(shared.networks[0])
+    samples = [random_samples(one.graph, proof.samples, proof.seed) for one in shared.networks]
+    with spinner(console, "verifying"):
+        verdict = verify_shared(shared, samples, rig)
+    if proof.json_ is not None:
+        write_json(proof.json_, verdict.report)
+    proof.build_limits().check(verdict.report)
+    say(Console(), f"{show_verify.place(shared.networks[0], rig.on, verdict.report)}: {verdict}")
 
 
 def judge(

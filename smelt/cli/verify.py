@@ -8,17 +8,19 @@ import typer
 from rich.console import Console
 
 from smelt.cli.farm import ONE_PLACE, verify_all
-from smelt.cli.options import DeviceOption, Model, OnOption
+from smelt.cli.options import DeviceOption, OnOption
 from smelt.cli.output import progress_console, say
-from smelt.cli.proof import ProofGroup, compiled, judge
+from smelt.cli.proof import ProofGroup, compiled, judge, judge_shared
+from smelt.cli.shared_arena import Models, ShareArenaOption, only
 from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError
 from smelt.proof.rig import Rig
 
 
 def verify(
-    model: Model,
+    models: Models,
     *,
+    share_arena: ShareArenaOption = False,
     on: OnOption = None,
     device: DeviceOption = None,
     boards: Annotated[
@@ -55,7 +57,16 @@ def verify(
     `smelt verify model.tflite --inputs in.npz --expect out.npz`
 
     `smelt verify model.tflite --boards mps2-an386,mps3-an547,host --jobs 2 --junit verify.xml`
+
+    `smelt verify kws.tflite vww.tflite --share-arena --board mps2-an386`
     """
+    if share_arena:
+        if boards is not None or jobs is not None or any_build:
+            raise ConfigError("--share-arena cannot be combined with --boards, --jobs, --any-build")
+        console = progress_console(proof.quiet)
+        judge_shared(models, proof, console, lambda _: Rig(on, device_number=device))
+        return
+    model = only(models)
     if boards is not None:
         if on is not None:
             raise ConfigError(ONE_PLACE)

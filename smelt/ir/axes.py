@@ -19,7 +19,7 @@ AxisNames = tuple[int, ...]
 """A number for each axis of a tensor. Axes with the same number must be moved together."""
 
 AxisOrder = tuple[int, ...]
-"""Axis names, in the order that the axes shall have in memory."""
+"""Axis names, in the order that the axes have in memory afterwards."""
 
 Rebuild = Callable[[AxisOrder], "Op | None"]
 """Returns the operator for another order of axis names; None if the node then does nothing."""

@@ -22,7 +22,7 @@ _TOKEN = re.compile(
   | (?P<digest>@[0-9a-f]+)
   | (?P<number>-?(?:inf\b|nan\b|0x[0-9a-f.]+p[+-]?[0-9]+|[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?))
   | (?P<word>{WORD})
-  | (?P<mark>[][(){{}},:=\#])
+  | (?P<punctuation>[][(){{}},:=\#])
   | (?P<end>\Z)
     )""",
     re.VERBOSE | re.ASCII,
@@ -48,7 +48,7 @@ class Cursor:
             match = _TOKEN.match(text, offset)
             if match is None or match.lastgroup is None:
                 offset += len(text[offset:]) - len(text[offset:].lstrip())
-                self.fail(f"{text[offset]!r} cannot begin a word of the text format", offset)
+                self.fail(f"{text[offset]!r} cannot begin a token of the text format", offset)
             kind = match.lastgroup
             self._tokens.append(Token(kind, match[kind], match.start(kind)))
             offset = match.end()
@@ -81,19 +81,19 @@ class Cursor:
         return self._tokens[self._next - 1].text
 
     def accept(self, text: str) -> bool:
-        """Consume the next token if it is this mark or word, and return whether it was."""
-        found = self.token.kind in ("mark", "word") and self.token.text == text
+        """Consume the next token if it is this word or punctuation; return whether it was."""
+        found = self.token.kind in ("punctuation", "word") and self.token.text == text
         self._next += found
         return found
 
     def require(self, *texts: str) -> None:
-        """Consume these marks or words, in this order."""
+        """Consume these punctuation marks or words, in this order."""
         for text in texts:
             if not self.accept(text):
                 self.unexpected(f"'{text}'")
 
     def attempt(self, parse: Callable[[], T]) -> T | ModelError:
-        """Call `parse` and return its result, or its error if it consumed no token."""
+        """Call `parse`; return its result, or its error if it failed without consuming a token."""
         start = self._next
         try:
             return parse()

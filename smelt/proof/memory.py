@@ -1,4 +1,4 @@
-"""Comparison of constants and code in a device's memory with the build and the compiled network.
+"""Comparison of a device's code and constants with the build, and of the build with the network.
 
 Outputs of a few samples do not check every weight, because a flipped bit may change none of them.
 So every byte is compared, in two steps:
@@ -100,14 +100,19 @@ def compare_memory(
     altered = first_altered(device, elf.contents, progress or (lambda _done, _total: None))
     if altered is not None:
         comment = artifact.schedule.constant_comments.get(altered.symbol)
-        of = "" if comment is None else f" '{altered.symbol}' is: {comment}."
+        meaning = "" if comment is None else f" '{altered.symbol}' is: {comment}."
         remedy = "" if loaded else " Build and flash the firmware again."
-        raise VerifyError(f"the device's memory differs from the build: {altered}.{of}{remedy}")
+        raise VerifyError(
+            f"the device's memory differs from the build: {altered}.{meaning}{remedy}"
+        )
     return ComparedMemory(sum(len(s.data) for s in elf.contents.sections if s.fixed), count)
 
 
 def _check_arrays(arrays: Mapping[str, Array], contents: Contents) -> int:
-    """Return how many of the network's arrays the ELF contains. The linker drops unused ones."""
+    """Check the network's arrays in the ELF; return their number.
+
+    The linker drops unused arrays.
+    """
     count = 0
     for name, array in arrays.items():
         found = contents.array(name)

@@ -1,6 +1,6 @@
 """MLPerf Tiny benchmarks: their inputs and outputs, and firmware for their runner.
 
-Numbers are from the benchmark's data sets and from the firmware of its reference submissions.
+The numbers are from the benchmark's data sets and from the firmware of its reference submissions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Benchmark:
     Attributes:
         id: the firmware's reply to the runner's command `profile`.
         names: words in a model's file name that indicate this benchmark.
-        shapes: possible shapes of the input without dimensions of size 1, in the data set's order.
+        shapes: accepted shapes of the input, without dimensions of size 1. The order of elements is
+            that of the data set.
         dtypes: input types that the firmware can convert the runner's data to.
         outputs: number of elements of the output.
         sent: description of what the runner sends for one input.
@@ -98,27 +99,29 @@ class DevicesParameters(Parameters):
     usb: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def benchmark_of(graph: Graph, name: str, asked: str | None = None) -> Benchmark:
+def benchmark_of(graph: Graph, name: str, benchmark_id: str | None = None) -> Benchmark:
     """Return the benchmark that a network is for.
 
     Args:
         graph: the compiled network.
         name: stem of the model's file, which must not contradict the input's shape.
-        asked: id of the benchmark; None selects it by the input's shape and the name.
+        benchmark_id: id of the benchmark; None selects it by the input's shape and the name.
 
     Raises:
         ConfigError: the id is unknown, no benchmark fits, the name contradicts the input's shape,
             or the network cannot take the benchmark's inputs.
     """
-    if asked is not None and asked not in BENCHMARKS:
-        raise ConfigError(f"--id '{asked}': MLPerf Tiny has {', '.join(BENCHMARKS)}")
+    if benchmark_id is not None and benchmark_id not in BENCHMARKS:
+        raise ConfigError(f"--id '{benchmark_id}': MLPerf Tiny has {', '.join(BENCHMARKS)}")
     if len(graph.inputs) != 1 or len(graph.outputs) != 1 or graph.lengths:
         raise ConfigError(
             f"MLPerf Tiny needs one input and one output of fixed sizes; this network has "
             f"{len(graph.inputs)} and {len(graph.outputs)}, and {len(graph.lengths)} sizes that "
             "are known only at run time (--dim fixes them)"
         )
-    benchmark = _matching_benchmark(graph, name) if asked is None else BENCHMARKS[asked]
+    benchmark = (
+        _matching_benchmark(graph, name) if benchmark_id is None else BENCHMARKS[benchmark_id]
+    )
     _require_fit(benchmark, graph.inputs[0].type, graph.outputs[0].type)
     return benchmark
 
@@ -126,7 +129,7 @@ def benchmark_of(graph: Graph, name: str, asked: str | None = None) -> Benchmark
 def with_benchmark_firmware(artifact: Artifact, benchmark: Benchmark) -> Artifact:
     """Return the network in a project with firmware for the benchmark's runner, and `DEVICES`."""
     firmware = Firmware(artifact.platform, protocol(benchmark, artifact.graph.inputs[0].type))
-    around = render_around(artifact.network, firmware, artifact.options.optimize)
+    around = render_around(artifact.project.group, firmware, artifact.options.optimize)
     board = board_of(artifact)
     parameters = DevicesParameters(artifact.network, artifact.platform, _usb(board))
     devices = render("emit/project/devices.yaml.j2", parameters)
@@ -144,7 +147,7 @@ def protocol(benchmark: Benchmark, input_: TensorType) -> MlperfProtocol:
 
 
 def describe_input(benchmark: Benchmark, graph: Graph) -> str:
-    """Return one line that says what values the runner's data have for the network."""
+    """Return one line that says how the network interprets the data that the runner sends."""
     type_ = graph.inputs[0].type
     if type_.quant is None:
         return f"{benchmark.sent}, unchanged"
@@ -217,14 +220,14 @@ def _text(shape: tuple[int, ...]) -> str:
 
 def _hint(shape: tuple[int, ...]) -> str:
     """Return a hint if the shape is that of a benchmark's image with the channels first."""
-    turned = (*shape[1:], *shape[:1])
-    if len(shape) == 3 and any(turned in b.shapes for b in BENCHMARKS.values()):
+    channels_last = (*shape[1:], *shape[:1])
+    if len(shape) == 3 and any(channels_last in b.shapes for b in BENCHMARKS.values()):
         return "; its channels come first: use --input-layout nhwc to move them last"
     return ""
 
 
 def _usb(board: Board) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return a board's USB ids as products by vendor, four hexadecimal digits each."""
+    """Return a board's USB product ids by vendor id, with four hexadecimal digits each."""
     table: dict[str, list[str]] = {}
     for identity in board.usb:
         vendor, _, product = identity.partition(":")

@@ -17,7 +17,7 @@ from smelt.codegen.schedule.steps import Call
 from smelt.errors import ConfigError, ToolError
 from smelt.files import temporary_folder
 from smelt.proof.rig import built, connected
-from smelt.proof.run import device_inputs, set_sizes
+from smelt.proof.run import bound_of, device_inputs, set_sizes
 from smelt.samples import Sample
 from smelt.targets.cycles import WAIT_STATES_ASSUMED, Counts, cycles, unknown
 from smelt.targets.instructions import Kind
@@ -116,6 +116,7 @@ def profile_model(artifact: Artifact, sample: Sample) -> Profile:
         built(artifact, extra_cflags="-g1") as elf,
     ):
         code = disassemble(elf.path, artifact.platform.target)
+        bound = bound_of(artifact, elf.path)
         calls = _calls(artifact, elf, code)
         parts = [(address, code.instructions[address].after) for address, _ in calls]
         start = code.function(f"{name}_invoke")
@@ -136,7 +137,11 @@ def profile_model(artifact: Artifact, sample: Sample) -> Profile:
             own = steps[index] = {}
         _split(counts, code, own, outside)
     measured = Measured(
-        elf.flash_network.total, elf.flash_elf, invocation.instructions, invocation.stack_bytes
+        elf.flash_network.total,
+        elf.flash_elf,
+        invocation.instructions,
+        invocation.stack_bytes,
+        bound,
     )
     return Profile(
         artifact.platform.target.name,
@@ -203,17 +208,19 @@ def _calls(artifact: Artifact, elf: ElfInfo, code: Code) -> list[tuple[int, int]
     source = f"{name}.c"
     steps = call_lines(artifact.network)
     lines = source_lines(elf.path, source)
+    # With a streamed input, `invoke` feeds rows to `advance`, which may be inlined.
+    functions = {f"{name}_invoke", f"{name}_feed_rows", "advance"}
     found: list[tuple[int, int]] = []
     for instruction in code.instructions.values():
         # The compiler names parts that it splits off a function NAME.part.0 or NAME.cold.
         function = code.function_at(instruction.address).partition(".")[0]
-        if instruction.kind not in (Kind.CALL, Kind.JUMP) or function != f"{name}_invoke":
+        if instruction.kind not in (Kind.CALL, Kind.JUMP) or function not in functions:
             continue
         line = line_at(lines, instruction.address)
         if line in steps:
             found.append((instruction.address, steps[line]))
     if not found and artifact.schedule.calls:
-        raise ToolError(f"no call of a kernel was found in the machine code of {name}_invoke")
+        raise ToolError(f"no call of a kernel was found in the machine code of {name}")
     return found
 
 

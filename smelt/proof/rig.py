@@ -1,4 +1,4 @@
-"""Rig: builds a compiled network, flashes it if necessary, and connects to the device."""
+"""Builds a compiled network, flashes it if necessary, and connects to the device."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def require_tensors(device: Device, graph: Graph) -> None:
         ("input", device.info.inputs, graph.inputs),
         ("output", device.info.outputs, graph.outputs),
     )
-    for kind, said, values in sides:
-        found, wanted = [t.bytes for t in said], [v.type.bytes for v in values]
+    for kind, reported, values in sides:
+        found, wanted = [t.bytes for t in reported], [v.type.bytes for v in values]
         if found != wanted:
             raise DeviceError(
                 f"the device reports {kind}s of {found} bytes, but the network has {wanted}: "
@@ -149,7 +149,7 @@ def require_tensors(device: Device, graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class Rig:
-    """A device to run a compiled network on, and how to put it there.
+    """Where a compiled network runs, and how its firmware gets there.
 
     Attributes:
         on: `host`, `qemu`, `board` or a serial port; None selects the artifact's default.
@@ -166,7 +166,7 @@ class Rig:
     device_number: int | None = None
 
     def loads(self, artifact: Artifact) -> bool:
-        """Return whether this rig loads the firmware, so the device must run this build."""
+        """Return whether this rig loads the firmware, so that the device must run this build."""
         where = artifact.on if self.on is None else self.on
         return self.flash is not None or where in ("host", "qemu")
 

@@ -13,7 +13,11 @@ import numpy as np
 from smelt.api.report import BuildLimits, Latency, Measured, Report, complete
 from smelt.argument_checks import as_path
 from smelt.boards import Device, ElfInfo, Invocation, compile_library, compile_project
+from smelt.boards.build import link_library, network_objects
 from smelt.boards.energy_meter import Meter, metered
+from smelt.boards.stack_bound import StackBound, stack_bound
+from smelt.errors import DoesNotFit, ToolError
+from smelt.files import temporary_folder
 from smelt.ir import Array, Graph, Value
 from smelt.ops.run_time_lengths import cut, padded, sizes_of, trace
 from smelt.proof.rig import Rig, built, connected, require_libraries, require_tools
@@ -75,29 +79,91 @@ def write_project(
     def finish(folder: Path) -> Report:
         report: Report = dict(artifact.report)
         if compile_ or limits.needs_build:
-            report = complete(report, _compiled(artifact, folder, limits))
+            report = complete(report, compiled(artifact, folder, limits))
         limits.check(report)
         return report
 
     return artifact.project.write(directory, force=force, finish=finish)
 
 
-def _compiled(artifact: Artifact, folder: Path, limits: BuildLimits) -> Measured:
-    """Run `make` in a written project, and measure what the limits need."""
+def compiled(
+    artifact: Artifact, folder: Path, limits: BuildLimits, sources: Sequence[str] = ()
+) -> Measured:
+    """Run `make` in a written project, and measure what the limits need.
+
+    If the project has several networks, `sources` names the C files of the network to measure;
+    empty measures all networks.
+    """
     libraries = artifact.options.library_folders
     if not artifact.has_firmware:
         require_libraries(artifact)
-        flash = compile_library(folder, artifact.platform, libraries=libraries)
+        flash = compile_library(
+            folder, artifact.platform, libraries=libraries, measured_sources=sources
+        )
         if not limits.needs_run:
-            return Measured(flash)
+            return Measured(flash, stack_bound=_bound_of_library(artifact, folder))
         with built(artifact) as elf, connected(elf, artifact, None) as device:
             return replace(_infer_once(artifact, elf, device), flash_network=flash, flash_elf=None)
     require_tools(artifact)
-    elf = compile_project(folder, artifact.platform, libraries=libraries)
+    elf = compile_project(folder, artifact.platform, libraries=libraries, measured_sources=sources)
+    bound = bound_of(artifact, elf.path)
+    if bound is not None:
+        _require_stack(artifact, elf, bound)
     if not limits.needs_run:
-        return Measured(elf.flash_network.total, elf.flash_elf, ram=elf.ram)
+        return Measured(elf.flash_network.total, elf.flash_elf, stack_bound=bound, ram=elf.ram)
     with connected(elf, artifact, None) as device:
         return _infer_once(artifact, elf, device)
+
+
+def bound_of(
+    artifact: Artifact, elf: Path, build: Path | None = None, *, taps: bool = False
+) -> StackBound | None:
+    """Return the most stack that an inference can use, or None for this computer's code.
+
+    Args:
+        artifact: the compiled network.
+        elf: the program that it is linked into.
+        build: folder with the program's object files; None if it is the ELF's own.
+        taps: whether the firmware is called back after each step, so that there is no bound.
+    """
+    target = artifact.platform.target
+    if not target.cross:
+        return None
+    if taps:
+        return StackBound(None, reason="it calls the firmware after each step (TAPS=1)")
+    objects = network_objects(build or elf.parent)
+    return stack_bound(elf, objects, target, f"{artifact.network.name}_invoke")
+
+
+def _bound_of_library(artifact: Artifact, folder: Path) -> StackBound | None:
+    """Return the bound of a network in a compiled library, which is linked with its libraries."""
+    if not artifact.platform.target.cross:
+        return None
+    with temporary_folder() as temporary:
+        elf = Path(temporary) / "linked.elf"
+        try:
+            link_library(folder, artifact.platform, f"{artifact.network.name}_invoke", elf)
+        except ToolError as error:
+            return StackBound(None, reason=str(error).partition("\n")[0])
+        return bound_of(artifact, elf, folder / "build")
+
+
+def _require_stack(artifact: Artifact, elf: ElfInfo, bound: StackBound) -> None:
+    """Check that an inference's stack fits into the firmware's.
+
+    Raises:
+        DoesNotFit: it may need more.
+    """
+    available = elf.sections.get(".smelt_stack", 0)
+    needed = (bound.bytes or 0) + (bound.interrupts or 0)
+    if needed > available:
+        raise DoesNotFit(
+            f"an inference may need {needed:,} bytes of stack, of which {bound.interrupts or 0:,} "
+            f"are for interrupts, but {artifact.platform.name} has a stack of {available:,}: set a "
+            "larger stack_bytes in the board's file",
+            needed=needed,
+            available=available,
+        )
 
 
 def _infer_once(artifact: Artifact, elf: ElfInfo, device: Device) -> Measured:
@@ -139,24 +205,31 @@ def run(
             inspect(elf, device)
         outputs: list[tuple[Array, ...]] = []
         invocations: list[Invocation] = []
-        marks = trace(artifact.graph)
         for sample in samples[:1]:
             warm_up(device, artifact, sample)
         for index, sample in enumerate(samples):
-            sizes = set_sizes(device, artifact.graph, sample)
-            device.load_all(device_inputs(artifact.graph, sample))
-            with metered(rig.meter):
-                invocations.append(device.invoke())
-            answers = [device.output(i) for i in range(len(artifact.graph.outputs))]
-            tensors = map(_tensor, answers, artifact.graph.outputs)
-            values = zip(artifact.graph.outputs, tensors, strict=True)
-            outputs.append(tuple(cut(value, array, marks, sizes) for value, array in values))
+            found, invocation = infer(device, artifact.graph, sample, rig.meter)
+            outputs.append(found)
+            invocations.append(invocation)
             if progress is not None:
                 progress(index + 1)
         measured = _measured(artifact, elf, device, invocations, rig.meter)
         taps = device.info.taps
     seconds = time.monotonic() - start
     return Result(tuple(outputs), measured, complete(artifact.report, measured), seconds, taps)
+
+
+def infer(
+    device: Device, graph: Graph, sample: Sample, meter: Meter | None = None
+) -> tuple[tuple[Array, ...], Invocation]:
+    """Run one inference on a device; return its outputs, of the sample's sizes, and its figures."""
+    sizes, marks = set_sizes(device, graph, sample), trace(graph)
+    device.load_all(device_inputs(graph, sample))
+    with metered(meter):
+        invocation = device.invoke()
+    answers = [device.output(i) for i in range(len(graph.outputs))]
+    values = zip(graph.outputs, map(_tensor, answers, graph.outputs), strict=True)
+    return tuple(cut(value, array, marks, sizes) for value, array in values), invocation
 
 
 def _measured(
@@ -180,6 +253,7 @@ def _measured(
         flash_elf=elf.flash_elf,
         instructions=last.instructions,
         stack=max(depths, default=None),
+        stack_bound=bound_of(artifact, elf.path, taps=device.info.taps),
         ram=elf.ram if artifact.board is not None else None,
         latency=latency,
         energy_j=None if meter is None else meter.joules / len(invocations),

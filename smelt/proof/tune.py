@@ -1,7 +1,7 @@
 """Measures a network's layers on an accelerator, with several block sizes, and on the CPU.
 
 Each layer has a list of candidate blocks, the profile's choice first. Program n uses candidate n of
-every layer. All programs run in turns, so that other load on the computer affects them equally.
+every layer. All programs run alternately, so that other load on the computer affects them equally.
 Candidates that seem faster are measured again, because among many candidates one is fast by chance.
 
 To measure layers, each is submitted on its own. The time of a submission varies between processes
@@ -267,7 +267,7 @@ class TunedRun:
 
 
 def _times(artifacts: Sequence[Artifact], rounds: int, device: int | None) -> TunedRun:
-    """Measure each layer of each program, round by round, with the programs in turns."""
+    """Measure each layer of each program, round by round, alternating between the programs."""
     found: list[dict[str, list[float]]] = [{} for _ in artifacts]
     with ExitStack() as stack:
         # A program for the CPU alone refuses a device number.

@@ -26,7 +26,7 @@ from smelt.ops.run_time_lengths import cut, evaluate_at_size, trace
 from smelt.proof.memory import ComparedMemory, MemoryProgress, compare_memory
 from smelt.proof.rig import Rig
 from smelt.proof.run import Progress, Result, device_inputs, run, set_sizes, step_sizes
-from smelt.proof.tolerances import FLOAT_TOLERANCE, Difference, compare, inexact
+from smelt.proof.tolerances import FLOAT_TOLERANCE, Difference, compare, tolerances_of
 from smelt.samples import Sample, check_samples
 
 
@@ -102,8 +102,8 @@ def verify_model(
         {value: e.values[value] for value in artifact.graph.outputs}
         for e in _evaluations(artifact.graph, samples)
     ]
-    parts = inexact(artifact.graph)
-    real = _check_passes(artifact, samples, references, parts)
+    tolerances = tolerances_of(artifact.graph)
+    real = _check_passes(artifact, samples, references, tolerances)
     compared: list[ComparedMemory] = []
 
     def inspect(elf: ElfInfo, device: Device) -> None:
@@ -120,7 +120,7 @@ def verify_model(
     result = run(artifact, samples, rig, progress, inspect)
     for index, (reference, outputs) in enumerate(zip(references, result.outputs, strict=True)):
         for value, found in zip(artifact.graph.outputs, outputs, strict=True):
-            difference = compare(reference[value], found, parts.get(value, 0.0))
+            difference = compare(reference[value], found, tolerances.get(value, 0.0))
             if difference is not None:
                 culprit = _first_difference(artifact, samples[: index + 1], rig)
                 raise VerifyError(
@@ -128,9 +128,9 @@ def verify_model(
                     f"Output '{value.name}': {difference}."
                 )
     if expected is not None:
-        _check_expected(artifact, result, expected, parts)
+        _check_expected(artifact, result, expected, tolerances)
     floats = any(v.type.dtype.is_float for v in artifact.graph.outputs)
-    accepted = max(parts.get(v, 0.0) for v in artifact.graph.outputs)
+    accepted = max(tolerances.get(v, 0.0) for v in artifact.graph.outputs)
     tolerance = max(accepted, FLOAT_TOLERANCE if floats else 0.0)
     return Verdict(len(samples), tolerance, result, compared[0], real)
 
@@ -181,7 +181,7 @@ def failed(report: Mapping[str, Any], error: SmeltError, seconds: float) -> Repo
 class _TappedValues:
     """Finds which elements of which tensors a device reports.
 
-    A step reports each of its results once. A layer of a segment reports its result in parts.
+    A step reports each of its results once. A layer of a segment reports a few rows at a time.
     """
 
     def __init__(self, artifact: Artifact) -> None:
@@ -242,7 +242,7 @@ def find_first_difference(
             for sample in samples[:-1]:
                 set_sizes(device, artifact.graph, sample)
                 device.run(device_inputs(artifact.graph, sample))
-        parts = inexact(artifact.graph)
+        tolerances = tolerances_of(artifact.graph)
         sizes, marks = set_sizes(device, artifact.graph, samples[-1]), trace(artifact.graph)
         device.load_all(device_inputs(artifact.graph, samples[-1]))
         taps = _TappedValues(artifact)
@@ -256,7 +256,7 @@ def find_first_difference(
                 rows, found = found, reference[value].copy()
                 found.reshape(-1)[elements] = rows
             difference = compare(
-                reference[value], cut(value, found, marks, sizes), parts.get(value, 0.0)
+                reference[value], cut(value, found, marks, sizes), tolerances.get(value, 0.0)
             )
             if difference is not None:
                 kernel = f", kernel {step.function}" if isinstance(step, Call) else ""
@@ -280,14 +280,14 @@ def _check_passes(
     artifact: Artifact,
     samples: Sequence[Sample],
     optimized: Sequence[Mapping[Value, Array]],
-    parts: Mapping[Value, float],
+    tolerances: Mapping[Value, float],
 ) -> Difference | None:
     """Check the passes. Return how integer arithmetic differs from the file's real numbers."""
     graph = artifact.imported.graph
     integers = everywhere(use_integer_arithmetic)(graph)
     for index, imported in enumerate(_evaluations(integers, samples)):
         for before, value in zip(imported.outputs, artifact.graph.outputs, strict=True):
-            difference = compare(before, optimized[index][value], parts.get(value, 0.0))
+            difference = compare(before, optimized[index][value], tolerances.get(value, 0.0))
             if difference is not None:
                 raise VerifyError(
                     f"sample {index}: the optimized graph differs from the imported one in output "
@@ -343,11 +343,11 @@ def _check_expected(
     artifact: Artifact,
     result: Result,
     expected: Sequence[Sequence[Array]],
-    parts: Mapping[Value, float],
+    tolerances: Mapping[Value, float],
 ) -> None:
     for index, (wanted, outputs) in enumerate(zip(expected, result.outputs, strict=True)):
         for value, want, found in zip(artifact.graph.outputs, wanted, outputs, strict=True):
-            difference = compare(want, found, parts.get(value, 0.0))
+            difference = compare(want, found, tolerances.get(value, 0.0))
             if difference is not None:
                 raise VerifyError(
                     f"sample {index}: the device equals Smelt's reference, but output "

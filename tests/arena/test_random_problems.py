@@ -19,7 +19,7 @@ SRAM = Memory("sram")
 
 @st.composite
 def spans(draw: st.DrawFn, start: int, end: int, size: int) -> tuple[Span, ...]:
-    """Draw which bytes of a buffer are live, or nothing for all bytes all the time."""
+    """Draw the spans of a buffer; no spans mean that all its bytes are live all the time."""
     if size == 0 or draw(st.booleans()):
         return ()
     cuts = draw(st.sets(st.integers(start, end)))
@@ -47,7 +47,7 @@ def problems(draw: st.DrawFn, largest: int, alignments: tuple[int, ...] = (4, 16
                 size=size,
                 start=start,
                 end=end,
-                memories=("sram",),
+                memory="sram",
                 alignment=alignment,
                 offset=alignment * draw(st.integers(0, 3)) if pinned else None,
                 spans=draw(spans(start, end, size)),
@@ -74,19 +74,25 @@ def live_bytes(buffer: Buffer, step: int, offset: int) -> set[int]:
     }
 
 
-def may_coexist(problem: Problem, a: Buffer, at: int, b: Buffer, bt: int) -> bool:
-    """Return whether `a` at offset `at` and `b` at offset `bt` are legal."""
+def may_coexist(problem: Problem, a: Buffer, a_offset: int, b: Buffer, b_offset: int) -> bool:
+    """Return whether two buffers at these offsets share no live bytes, or may share them."""
     names = {a.name, b.name}
-    if at == bt and any({pair.input, pair.output} == names for pair in problem.in_place):
+    if a_offset == b_offset and any(
+        {pair.input, pair.output} == names for pair in problem.in_place
+    ):
         return True
     steps = range(max(a.start, b.start), min(a.end, b.end))
-    return all(live_bytes(a, step, at).isdisjoint(live_bytes(b, step, bt)) for step in steps)
+    return all(
+        live_bytes(a, step, a_offset).isdisjoint(live_bytes(b, step, b_offset)) for step in steps
+    )
 
 
 def is_legal(problem: Problem, offsets: Sequence[int]) -> bool:
     placed = zip(problem.buffers, offsets, strict=True)
     pairs = itertools.combinations(placed, 2)
-    return all(may_coexist(problem, a, at, b, bt) for (a, at), (b, bt) in pairs)
+    return all(
+        may_coexist(problem, a, a_offset, b, b_offset) for (a, a_offset), (b, b_offset) in pairs
+    )
 
 
 def fits_within(problem: Problem, limit: int, offsets: tuple[int, ...] = ()) -> bool:
@@ -129,13 +135,13 @@ def test_tiny_plans_are_optimal(problem: Problem) -> None:
 
 @given(problems(3))
 @settings(deadline=None, max_examples=100)
-def test_both_searches_agree_with_all_layouts(problem: Problem) -> None:
+def test_exact_search_and_first_fit_agree_with_trying_all_layouts(problem: Problem) -> None:
     arena = make_arena(problem.buffers, problem.in_place)
     granule = arena.granule
     least = next(limit for limit in itertools.count(0, granule) if fits_within(problem, limit))
     for limit in (least - granule, least, least + granule):
-        offsets, settled = ExactSearch(arena).within(limit, 10_000)
-        assert settled
+        offsets, finished = ExactSearch(arena).within(limit, 10_000)
+        assert finished
         assert (offsets is not None) == (limit >= least)
         assert offsets is None or is_legal(problem, offsets)
     first_fit = FirstFit.of(arena)

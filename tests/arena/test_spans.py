@@ -32,7 +32,7 @@ def planned(problem: Problem) -> Plan:
 
 def partial(name: str, size: int, *spans: Span, alignment: int = 16) -> Buffer:
     start, end = spans[0].start, spans[-1].end
-    return Buffer(name, size, start, end, ("sram",), alignment, spans=spans)
+    return Buffer(name, size, start, end, "sram", alignment, spans=spans)
 
 
 def rows(name: str, width: int, *, made: int, read: int, backwards: bool = False) -> Buffer:
@@ -73,7 +73,7 @@ def test_a_chain_of_diagonals_moves_down_by_a_row_each() -> None:
 
 def test_a_whole_buffer_takes_the_dead_rows() -> None:
     x = rows("x", 16, made=0, read=ROWS)
-    late = Buffer("late", 16 * 90, 2 * ROWS - 10, 2 * ROWS, ("sram",))
+    late = Buffer("late", 16 * 90, 2 * ROWS - 10, 2 * ROWS, "sram")
     result = planned(Problem((SRAM,), (x, late)))
     assert (result.bytes, result.optimal) == (16 * ROWS, True)
 
@@ -105,7 +105,7 @@ def alternating(name: str, size: int, first: int) -> Buffer:
 
 def test_scratch_that_is_live_in_alternating_steps_shares_bytes() -> None:
     even, odd = alternating("even", 64, 0), alternating("odd", 96, 1)
-    kept = Buffer("kept", 32, 0, 20, ("sram",))
+    kept = Buffer("kept", 32, 0, 20, "sram")
     result = planned(Problem((SRAM,), (even, odd, kept)))
     assert (result.bytes, result.lower_bound, result.optimal) == (128, 128, True)
     assert make_arena((even, odd, kept), ()).pair_count == 2
@@ -120,7 +120,7 @@ def test_dead_bytes_need_room_too() -> None:
 
 
 def test_in_place_pair_shares_the_bytes_that_both_have_live() -> None:
-    x = Buffer("x", 64, 0, 2, ("sram",))
+    x = Buffer("x", 64, 0, 2, "sram")
     y = partial("y", 64, Span(1, 2, 0, 48), Span(2, 3, 0, 64))
     apart = planned(Problem((SRAM,), (x, y)))
     shared = planned(Problem((SRAM,), (x, y), (InPlace("x", "y"),)))
@@ -158,7 +158,7 @@ def test_differences_that_are_not_aligned_are_never_used() -> None:
 
 
 def test_buffers_in_place_may_have_the_same_offset() -> None:
-    x, y = Buffer("x", 32, 0, 2, ("sram",)), Buffer("y", 16, 1, 3, ("sram",))
+    x, y = Buffer("x", 32, 0, 2, "sram"), Buffer("y", 16, 1, 3, "sram")
     assert ranges(x, y) == [OffsetRange(-FAR, -16), OffsetRange(32, FAR)]
     assert ranges(x, y, InPlace("x", "y")) == [
         OffsetRange(-FAR, -16),
@@ -168,9 +168,9 @@ def test_buffers_in_place_may_have_the_same_offset() -> None:
 
 
 def test_a_span_of_all_bytes_is_a_whole_buffer() -> None:
-    whole = Buffer("x", 32, 0, 2, ("sram",))
+    whole = Buffer("x", 32, 0, 2, "sram")
     told = replace(whole, spans=(Span(0, 1, 0, 32), Span(1, 2, 0, 32)))
-    other = Buffer("y", 16, 1, 3, ("sram",))
+    other = Buffer("y", 16, 1, 3, "sram")
     assert make_arena((told, other), ()).apart == make_arena((whole, other), ()).apart == ([1], [0])
 
 
@@ -189,21 +189,10 @@ def test_does_not_fit_counts_the_live_bytes() -> None:
 
 def test_spans_are_in_the_json_of_a_plan() -> None:
     x = partial("x", 32, Span(0, 1, 0, 32), Span(2, 3, 16, 32))
-    result = planned(Problem((SRAM,), (x, Buffer("y", 16, 2, 4, ("sram",)))))
+    result = planned(Problem((SRAM,), (x, Buffer("y", 16, 2, 4, "sram"))))
     first, second = json.loads(json.dumps(result.to_dict()))["map"]
     assert first["spans"] == [
         {"start": 0, "end": 1, "low": 0, "high": 32},
         {"start": 2, "end": 3, "low": 16, "high": 32},
     ]
     assert "spans" not in second
-
-
-def test_a_spill_moves_a_buffer_that_is_live_at_the_peak() -> None:
-    both = ("fast", "slow")
-    idle = Buffer("idle", 96, 0, 3, both, spans=(Span(0, 1, 0, 96), Span(2, 3, 0, 96)))
-    large = Buffer("large", 256, 1, 2, both)
-    local = Buffer("local", 64, 0, 3, ("fast",))
-    problem = Problem((Memory("fast", 256), Memory("slow")), (idle, large, local))
-    result = planned(problem)
-    require_fit(problem, result)
-    assert result.spilled == ("large",)

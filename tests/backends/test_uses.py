@@ -46,6 +46,7 @@ def used(text: str, own: str) -> set[str]:
     code = _COMMENT.sub("", text)
     words = set(re.findall(r"\w+", code))
     found = {word for word in words if word.isupper() and word in helper_blocks()}
+    found |= {"SMELT_DSP"} if "SMELT_HAS_DSP" in words else set()
     found |= {FLOAT} if words & {"float", "double"} else set()
     found |= {"math.h"} if words & {"INFINITY", "NAN"} else set()
     pointers = set(_POINTER.findall(code))

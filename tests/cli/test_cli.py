@@ -164,9 +164,9 @@ def test_kernels_are_chosen_for_the_ram(smelt: Smelt) -> None:
     ran = smelt("build", MODEL, "-o", "out", *target, "--max-ram", "2700")
     assert json.loads(Path("out/report.json").read_text())["arena"]["bytes"] <= 2700
     assert "note: the preferred kernels need an arena of 2,784 bytes" in ran.err
-    ran = smelt("build", MODEL, "-o", "small", *target, "--max-ram", "900")
+    ran = smelt("build", MODEL, "-o", "small", *target, "--max-ram", "500")
     assert ran.code == 1
-    assert "memory 'arena' has 900 bytes" in ran.err
+    assert "memory 'arena' has 500 bytes" in ran.err
     assert files() == ["out"]
 
 
@@ -524,16 +524,18 @@ def test_networks_that_do_not_fit_are_refused_before_compiling(smelt: Smelt) -> 
 def test_networks_that_do_not_fit_after_linking_are_refused(smelt: Smelt) -> None:
     ran = smelt("build", MODEL, "-o", "out", "--board", tiny_board(flash="12K"), "--compile")
     refused(ran, "DoesNotFit", "flash", "12,288")
+    ran = smelt("build", MODEL, "-o", "out", "--board", tiny_board(stack=256), "--compile")
+    refused(ran, "DoesNotFit", "bytes of stack", "has a stack of 256: set a larger stack_bytes")
 
 
-def tiny_board(flash: str = "256K", ram: str = "16K") -> Path:
+def tiny_board(flash: str = "256K", ram: str = "16K", stack: int = 1024) -> Path:
     """Return a board file for a micro:bit with less memory, beside the current folder."""
     text = (ROOT / "boards/microbit.toml").read_text()
     path = Path.cwd().parent / "tiny.toml"
     path.write_text(
         text.replace('"256K"', f'"{flash}"')
         .replace('"16K"', f'"{ram}"')
-        .replace('stack_bytes = "2K"', 'stack_bytes = "1K"')
+        .replace('stack_bytes = "2K"', f"stack_bytes = {stack}")
         .replace('name = "microbit"', 'name = "tiny"')
     )
     return path

@@ -253,7 +253,7 @@ def test_gdb_loads_firmware_that_computes_the_right_outputs(name: str, smelt: Sm
 def test_a_missing_or_silent_gdb_server_is_an_error(
     smelt: Smelt, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("smelt.boards.flash.runners._MUTE_S", 2)
+    monkeypatch.setattr("smelt.boards.flash.runners._SILENCE_S", 2)
     if not any(map(shutil.which, ("gdb-multiarch", "arm-none-eabi-gdb"))):
         pytest.skip("not on PATH: gdb-multiarch or arm-none-eabi-gdb")
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -21,6 +21,7 @@ MODEL = str(DIGITS / "digits_int8.tflite")
 WRONG_TOGETHER = {
     "--backends": ("c", "bogus", "no backend 'bogus'"),
     "--place": ("a=c", "a=c", "--place is given twice for 'a'"),
+    "--place-tensor": ("a=m", "a=m", "--place-tensor is given twice for 'a'"),
     "--dim": ("a=1", "a=1..2", "--dim is given twice for 'a'"),
     "--shape": ("a=1,2", "a=3", "--shape is given twice for 'a'"),
     "--value": ("a=1,2", "a=true", "--value is given twice for 'a'"),

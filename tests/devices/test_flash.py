@@ -191,9 +191,9 @@ def test_escape_sequences_in_output_are_removed(tmp_path: Path, fakes: Fakes) ->
 def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path, fakes: Fakes) -> None:
     child = tmp_path / "child"
     fakes.add("st-flash", f"/bin/sleep 600 & echo $! > {child}; echo asking; wait")
-    asked = AwaitedPeer("asking", "the probe", 0.1)
+    peer = AwaitedPeer("asking", "the probe", 0.1)
     with pytest.raises(ToolError, match=r"the probe has not responded for 0\.1 s\.\n  asking$"):
-        execute(["st-flash"], 500, quiet, asked=asked)
+        execute(["st-flash"], 500, quiet, peer=peer)
     state = Path("/proc") / child.read_text().strip() / "stat"
     while state.exists() and state.read_text().rpartition(")")[2].split()[0] not in "ZX":
         time.sleep(0.05)

@@ -91,7 +91,7 @@ def test_a_stopped_gdb_server_does_not_time_out(
 ) -> None:
     if shutil.which("gdb-multiarch") is None:
         pytest.skip("not on PATH: gdb-multiarch")
-    monkeypatch.setattr(runners, "_MUTE_S", PATIENCE_S)
+    monkeypatch.setattr(runners, "_SILENCE_S", PATIENCE_S)
     assert artifact.board is not None
     with built(artifact) as elf, Simulator(artifact.board, None) as simulator:
         assert simulator.gdb is not None
@@ -140,7 +140,7 @@ def test_time_in_which_the_simulator_is_stopped_does_not_count(artifact: Artifac
 def test_a_silent_gdb_server_is_named(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("gdb-multiarch") is None:
         pytest.skip("not on PATH: gdb-multiarch")
-    monkeypatch.setattr(runners, "_MUTE_S", LIMIT_S)
+    monkeypatch.setattr(runners, "_SILENCE_S", LIMIT_S)
     assert artifact.board is not None
     said: list[str] = []
     with built(artifact) as elf, socket.create_server(("127.0.0.1", 0)) as silent:

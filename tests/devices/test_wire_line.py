@@ -28,6 +28,16 @@ def with_check(command: str) -> str:
     return f"{command} {crc32(command.encode()):08x}"
 
 
+def beyond(offset: int, count: int, whole: str) -> str:
+    """Return the answer to a request for bytes behind the 16 bytes of `whole`."""
+    return f"e-[Offset {offset} plus {count} bytes exceed the 16 bytes of {whole}]"
+
+
+LOAD_CRC = f"{crc32(b'smelt load 0 0 16 0'):08x}"
+WAITING = (
+    "e-[Step 1 waits for smelt tap 1 OFFSET BYTES, smelt last or smelt step 0 1; "
+    "smelt info ends the inference]"
+)
 LOAD_USAGE = "Usage: smelt load INDEX OFFSET BYTES CRC CHECK"
 
 
@@ -38,8 +48,8 @@ LOAD_USAGE = "Usage: smelt load INDEX OFFSET BYTES CRC CHECK"
         ("foo", "e-[Unknown command: foo]"),
         ("\x00\xff\x1b", "e-[Unknown command: ???]"),
         ("x" * 79, f"e-[Unknown command: {'x' * 79}]"),
-        ("x" * 80, "e-[Command too long]"),
-        ("x" * 5000, "e-[Command too long]"),
+        ("x" * 80, "e-[A command has at most 80 characters]"),
+        ("x" * 5000, "e-[A command has at most 80 characters]"),
         ("names", "e-[Unknown command: names]"),
         ("smelt", "e-[Unknown command: smelt]"),
         ("smelt load", f"e-[{LOAD_USAGE}]"),
@@ -47,25 +57,28 @@ LOAD_USAGE = "Usage: smelt load INDEX OFFSET BYTES CRC CHECK"
         ("smelt load 0 0 16 xyz 0", f"e-[{LOAD_USAGE}]"),
         ("smelt load 0 0 16 0 123456789", f"e-[{LOAD_USAGE}]"),
         ("smelt load -1 0 16 0 0", f"e-[{LOAD_USAGE}]"),
-        ("smelt load 0 0 16 0 0", "e-[Not the check of this command]"),
+        (
+            "smelt load 0 0 16 0 0",
+            f"e-[CRC of the command is {LOAD_CRC}, not 00000000: send it again]",
+        ),
         (with_check("smelt load 4294967296 0 16 0"), f"e-[{LOAD_USAGE}]"),
-        (with_check("smelt load 2 0 16 0"), "e-[No such input]"),
-        (with_check("smelt load 4294967295 0 16 0"), "e-[No such input]"),
-        (with_check("smelt load 0 0 17 0"), "e-[Not within this input]"),
-        (with_check("smelt load 0 17 0 0"), "e-[Not within this input]"),
-        (with_check("smelt load 0 8 4294967295 0"), "e-[Not within this input]"),
-        (with_check("smelt load 0 4294967295 2 0"), "e-[Not within this input]"),
-        ("smelt out 3 0 1", "e-[No such output]"),
-        ("smelt out 0 1 16", "e-[Not within this output]"),
-        ("smelt out 0 4294967295 1", "e-[Not within this output]"),
+        (with_check("smelt load 2 0 16 0"), "e-[No input 2: there are 2, numbered from 0]"),
+        (
+            with_check("smelt load 4294967295 0 16 0"),
+            "e-[No input 4294967295: there are 2, numbered from 0]",
+        ),
+        (with_check("smelt load 0 0 17 0"), beyond(0, 17, "input 0")),
+        (with_check("smelt load 0 17 0 0"), beyond(17, 0, "input 0")),
+        (with_check("smelt load 0 8 4294967295 0"), beyond(8, 4294967295, "input 0")),
+        (with_check("smelt load 0 4294967295 2 0"), beyond(4294967295, 2, "input 0")),
+        ("smelt out 3 0 1", "e-[No output 3: there are 3, numbered from 0]"),
+        ("smelt out 0 1 16", beyond(1, 16, "output 0")),
+        ("smelt out 0 4294967295 1", beyond(4294967295, 1, "output 0")),
         ("smelt crc", "e-[Usage: smelt crc REGION OFFSET BYTES]"),
         ("smelt crc 0 0", "e-[Usage: smelt crc REGION OFFSET BYTES]"),
-        ("smelt crc 99 0 1", "e-[No such region]"),
-        ("smelt crc 0 4294967295 1", "e-[Not within this region]"),
-        ("smelt crc 0 1 4294967295", "e-[Not within this region]"),
         ("smelt out", "e-[Usage: smelt out INDEX OFFSET BYTES]"),
         ("smelt out 0", "e-[Usage: smelt out INDEX OFFSET BYTES]"),
-        ("smelt step 0 0", "e-[Built without SMELT_STEP_CALLBACK]"),
+        ("smelt step 0 0", "e-[Built without -DSMELT_STEP_CALLBACK: build it with TAPS=1]"),
         ("smelt tap 1 0 1", "e-[Unknown command: smelt tap 1 0 1]"),
         ("results", "e-[Nothing inferred yet]"),
         ("db", "e-[Odd number of digits]"),
@@ -86,6 +99,17 @@ def test_wrong_commands_are_answered_by_an_error(
     sanitized: ProcessStream, command: str, answer: str
 ) -> None:
     assert ask(sanitized, command.encode("latin-1") + b"%") == [answer]
+
+
+def test_the_crc_of_bytes_outside_of_a_region_is_refused(sanitized: ProcessStream) -> None:
+    (missing,) = ask(sanitized, b"smelt crc 99 0 1%")
+    assert re.fullmatch(r"e-\[No region 99: there are \d+, numbered from 0\]", missing)
+    for offset, count in ((4294967295, 1), (1, 4294967295)):
+        (answer,) = ask(sanitized, f"smelt crc 0 {offset} {count}%".encode())
+        beyond_region = (
+            rf"e-\[Offset {offset} plus {count} bytes exceed the \d+ bytes of region 0\]"
+        )
+        assert re.fullmatch(beyond_region, answer)
 
 
 @pytest.fixture(scope="module")
@@ -131,15 +155,15 @@ def ask(stream: Stream, data: bytes, answers: int = 1) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "answer"),
     [
-        ("smelt tap 1 0 17", "e-[Not within this output]"),
-        ("smelt tap 1 17 0", "e-[Not within this output]"),
-        ("smelt tap 2 0 1", "e-[No such step waits]"),
+        ("smelt tap 1 0 17", beyond(0, 17, "the output of step 1")),
+        ("smelt tap 1 17 0", beyond(17, 0, "the output of step 1")),
+        ("smelt tap 2 0 1", WAITING),
         ("smelt tap", "e-[Usage: smelt tap STEPS OFFSET BYTES]"),
-        ("smelt step 0 2", "e-[A step waits]"),
-        ("smelt step 1 1", "e-[A step waits]"),
-        ("smelt step", "e-[A step waits]"),
-        ("smelt invoke", "e-[A step waits]"),
-        ("smelt reset", "e-[A step waits]"),
+        ("smelt step 0 2", WAITING),
+        ("smelt step 1 1", WAITING),
+        ("smelt step", WAITING),
+        ("smelt invoke", WAITING),
+        ("smelt reset", WAITING),
         ("infer 1 0", "e-[Unknown command: infer 1 0]"),
         ("", "e-[Unknown command: ]"),
     ],
@@ -154,7 +178,9 @@ def test_a_new_session_ends_the_wait_after_a_step(waiting: ProcessStream) -> Non
     last, ready, *info = ask(waiting, b"smelt info%", answers=2)
     assert re.fullmatch(r"m-invoke-\[ticks \d+ stack \d+ status 3 count 1 [0-9a-f]{8}\]", last)
     assert (ready, info[0]) == ("m-ready", "m-info-[version 4]")
-    assert ask(waiting, b"smelt step 0 0%") == ["e-[No such step waits]"]
+    assert ask(waiting, b"smelt step 0 0%") == [
+        "e-[No step waits: start an inference with smelt step 1 0]"
+    ]
 
 
 def test_a_repeated_step_command_is_answered_again_but_executed_once(
@@ -404,7 +430,9 @@ def test_a_message_that_is_always_damaged_is_an_error(build: Build) -> None:
 
     with build("host", taps=True).open() as device:
         FaultyStream(device, spoil)
-        with pytest.raises(DeviceError, match="input 0, 16 bytes, cannot be loaded: CRC of what"):
+        with pytest.raises(
+            DeviceError, match="input 0, 16 bytes, cannot be loaded: CRC of the data"
+        ):
             device.load(0, SAMPLE)
 
 

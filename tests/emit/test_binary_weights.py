@@ -194,7 +194,7 @@ def test_an_empty_constant_takes_one_element(tmp_path: Path) -> None:
     empty = {"nothing": np.zeros((0, 3), np.int32), "five": np.full((), 5, np.float64)}
     comments = dict.fromkeys(empty, "a test")
     schedule = replace(artifact.schedule, constants=empty, constant_comments=comments)
-    network = replace(artifact.network, constants=weights.constants_of(schedule))
+    network = replace(artifact.network, constants=weights.constants_of(schedule, {}))
     files = render_network(network, schedule).texts
     (tmp_path / "x.S").write_text(files["digits_int8_net_weights.S"])
     stored = weights.binary(schedule)

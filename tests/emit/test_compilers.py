@@ -15,7 +15,10 @@ from smelt.api.options import Options
 from smelt.ir import DType
 from smelt.ops.case import build
 from smelt.ops.core.fully_connected import CASES as DENSE
+from smelt.ops.core.quantize import CASES as QUANTIZE
+from smelt.ops.core.softmax import CASES as SOFTMAX
 from smelt.ops.sequence.lstm import CASES as LSTM
+from smelt.ops.tensor.roi_align import CASES as ROI_ALIGN
 from smelt.targets import get
 from tests.support.compilers import (
     COMPILERS,
@@ -42,11 +45,19 @@ def _dense_int16() -> Artifact:
     return compile_graph(build(case, DType.INT16))
 
 
+def _softmax_float64() -> Artifact:
+    case = next(case for case in SOFTMAX if DType.FLOAT64 in case.dtypes)
+    return compile_graph(build(case, DType.FLOAT64))
+
+
 NETWORKS: dict[str, Callable[[], Artifact]] = {
     "int8": digits,
     **{core: lambda core=core: digits(Options(target=core)) for core in CORES},
     "float32": lambda: digits(model="digits_float32"),
+    "float64": _softmax_float64,
     "int16": _dense_int16,
+    "quantize": lambda: compile_graph(build(QUANTIZE[0], DType.FLOAT32)),
+    "roi_align": lambda: compile_graph(build(ROI_ALIGN[0], DType.FLOAT32)),
     "lstm": lambda: compile_graph(build(LSTM[0], DType.INT8)),
     "lstm with states": lambda: compile_graph(build(LSTM[3], DType.INT8)),
 }
@@ -65,7 +76,7 @@ def test_compiles_without_a_warning(name: str, network: str, standard: str, tmp_
     compile_all([*command, *STANDARDS[standard], *WARNINGS], tmp_path / "project")
 
 
-@pytest.mark.quick(network=("cortex-m4", "float32"), standard=("c99",))
+@pytest.mark.quick(network=("cortex-m4", "float32", "quantize"), standard=("c99",))
 @pytest.mark.parametrize("standard", ["c99", "c++17"])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_clang_has_nearly_no_warning(network: str, standard: str, tmp_path: Path) -> None:

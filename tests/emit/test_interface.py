@@ -30,10 +30,10 @@ from smelt.ops.core.binary import Binary
 from smelt.ops.tensor.reshape import Reshape
 from smelt.proof.run import run
 from smelt.samples import Sample, random_samples
+from tests.support.c_programs import c_array, run_c
 from tests.support.graphs import SampleOutputs, assert_same, combine, compile_graph
 from tests.support.projects import (
     DIGITS_MODELS,
-    SANITIZERS,
     VECTOR,
     counter,
     digits,
@@ -43,37 +43,6 @@ from tests.support.projects import (
     unary_chain,
 )
 from tests.support.tflite_networks import DIGITS
-
-HARNESS = """
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#define CHECK(condition)                                  \\
-    if (!(condition)) {                                   \\
-        printf("line %d: %s\\n", __LINE__, #condition); \\
-        return 1;                                         \\
-    }
-#define ALIGNED __attribute__((aligned(64)))
-"""
-
-
-def c_array(name: str, array: Array) -> str:
-    kind = {"f4": "float", "i1": "int8_t"}[array.dtype.str[1:]]
-    text = ", ".join(map(repr, array.reshape(-1).tolist()))
-    return f"static const {kind} {name}[{array.size}] = {{{text}}};\n"
-
-
-def run_c(folder: Path, source: str, projects: Sequence[Path], flags: Sequence[str] = ()) -> None:
-    """Compile and run a program with the networks of some projects; fail if it returns an error."""
-    program = folder / "program.c"
-    program.write_text(HARNESS + dedent(source))
-    networks_ = [str(path) for project in projects for path in network_sources(project)]
-    includes = [f"-I{project}" for project in projects]
-    sanitizers = SANITIZERS.split()
-    command = ["gcc", "-std=c99", *sanitizers, *flags, *includes, str(program), *networks_]
-    must(*command, "-lm", "-o", str(folder / "program"))
-    done = subprocess.run([folder / "program"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_networks_and_contexts_are_independent(tmp_path: Path) -> None:
@@ -179,6 +148,30 @@ def test_the_step_callback_sees_every_output_and_can_abort(tmp_path: Path) -> No
     assert "callback" not in plain
 
 
+@pytest.mark.parametrize("network", [[], ["-DSMELT_STEP_CALLBACK"]], ids=["without", "with"])
+def test_a_callback_in_only_some_files_fails_to_link(network: list[str], tmp_path: Path) -> None:
+    """The callback changes the size of the context."""
+    compile_graph(unary_chain()).write(tmp_path / "chain")
+    sources = network_sources(tmp_path / "chain")
+    program = [] if network else ["-DSMELT_STEP_CALLBACK"]
+    main = """
+        #include "chain_net.h"
+        static chain_net_t net;
+        int main(void) { return (int)chain_net_init(&net, 0); }
+    """
+    (tmp_path / "main.c").write_text(dedent(main))
+    gcc = ["gcc", "-std=c99", f"-I{tmp_path}/chain", "-c"]
+    for path, flags in ((tmp_path / "main.c", program), *((path, network) for path in sources)):
+        must(*gcc, *flags, str(path), "-o", str(tmp_path / f"{path.stem}.o"))
+    objects = [str(path) for path in tmp_path.glob("*.o")]
+    linked = subprocess.run(
+        ["gcc", *objects, "-lm", "-o", str(tmp_path / "program")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert linked.returncode != 0
+    assert "undefined reference to `chain_net_init" in linked.stderr
+
+
 STEP_CALLBACK = """
 #include "chain_net.h"
 static uint8_t ALIGNED arena[CHAIN_NET_ARENA_BYTES];
@@ -196,11 +189,14 @@ int main(void) {
     static const float x[4] = {1.0f, 2.0f, 3.0f, 4.0f};
     int stop = -1;
     chain_net_t net;
-    const chain_net_memory_t memory = {arena};
+    const chain_net_memory_t memory = {arena}, no_arena = {0};
+    CHECK(chain_net_set_step_callback(0, watch, &stop) == CHAIN_NET_ERROR_NULL);
+    CHECK(chain_net_init(&net, &no_arena) == CHAIN_NET_ERROR_NULL);
+    CHECK(chain_net_set_step_callback(&net, watch, &stop) == CHAIN_NET_ERROR_NULL);
     CHECK(chain_net_init(&net, &memory) == CHAIN_NET_OK);
     memcpy(chain_net_input(&net, 0), x, sizeof x);
     CHECK(chain_net_invoke(&net) == CHAIN_NET_OK && seen == 0);
-    chain_net_set_step_callback(&net, watch, &stop);
+    CHECK(chain_net_set_step_callback(&net, watch, &stop) == CHAIN_NET_OK);
     memcpy(chain_net_input(&net, 0), x, sizeof x);
     CHECK(chain_net_invoke(&net) == CHAIN_NET_OK);
     CHECK(seen == 2 && last == 1 && CHAIN_NET_STEP_COUNT == 2);
@@ -209,7 +205,7 @@ int main(void) {
     memcpy(chain_net_input(&net, 0), x, sizeof x);
     CHECK(chain_net_invoke(&net) == CHAIN_NET_ERROR_ABORTED);
     CHECK(seen == 3 && last == 0);
-    chain_net_set_step_callback(&net, 0, 0);
+    CHECK(chain_net_set_step_callback(&net, 0, 0) == CHAIN_NET_OK);
     memcpy(chain_net_input(&net, 0), x, sizeof x);
     CHECK(chain_net_invoke(&net) == CHAIN_NET_OK && seen == 3);
     return 0;

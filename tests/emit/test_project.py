@@ -361,10 +361,25 @@ def check_arena(described: Mapping[str, object], artifact: Artifact) -> None:
     assert isinstance(bytes_, int)
     assert isinstance(bound, int)
     assert 0 < bound <= bytes_ == artifact.network.arena_bytes
-    assert described["optimal"] is True
+    assert described["proved_smallest"] is True
+    assert described["schedules"] == {"searched": 1, "smallest": bytes_}
+    certificate = "proved smallest for this schedule, the only one searched"
+    assert described["certificate"] == certificate
     placed = described["map"]
     assert isinstance(placed, list)
     assert max(p["offset"] + p["size"] for p in placed) <= bytes_
+
+
+def test_reports_say_which_bounds_the_arena_meets() -> None:
+    """The smallest arena is that of several schedules; its certificate never claims more."""
+    arena = digits(Options(target="cortex-m4", optimize="ram")).report["arena"]
+    assert isinstance(arena, Mapping)
+    searched = arena["schedules"]["searched"]
+    assert searched > 1
+    assert arena["schedules"]["smallest"] == arena["bytes"]
+    of_schedule = "proved smallest for this schedule" if arena["proved_smallest"] else "more than"
+    assert of_schedule in arena["certificate"]
+    assert arena["certificate"].endswith(f", the smallest of {searched} searched")
 
 
 def check_layers(layers: Sequence[Mapping[str, object]]) -> None:
@@ -390,6 +405,11 @@ def test_report_after_compiling(tmp_path: Path) -> None:
     assert (tmp_path / "out/build/digits_int8.elf").is_file()
     flash = report["flash"]
     assert report["weights"]["bytes"] < flash["network"] < flash["elf"] < 100_000
+    bound = report["inference"].pop("stack_bound")
+    assert bound["path"][0]["function"] == f"{artifact.network.name}_invoke"
+    assert sum(frame["bytes"] for frame in bound["path"]) == bound["bytes"] < 1000
+    assert bound["interrupts"] > 0
+    assert bound["reason"] == ""
     assert set(report["inference"].values()) == {None}
 
 

@@ -2,102 +2,251 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 
 import pytest
+from _pytest.mark import ParameterSet
 
+from smelt import boards
 from smelt.api.artifact import Artifact
+from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.api.shared_arena import share_arena
+from smelt.codegen.emit.export import formats
+from smelt.codegen.emit.firmware import Firmware, MlperfProtocol
+from smelt.codegen.emit.group import NetworkGroup
+from smelt.codegen.emit.project import render_around
+from smelt.frontend import Imported
+from smelt.ir import DType
+from smelt.targets import HOST, Optimize, Platform
+from tests.backends.test_cases import build, pairs
 from tests.support.banded_networks import RandomNetwork
+from tests.support.c_style import (
+    COLUMNS,
+    bare_macros,
+    layout_changes,
+    neutral_terms,
+    single_iterations,
+    without_comments,
+)
+from tests.support.export_tools import project
 from tests.support.graphs import compile_graph
-from tests.support.projects import digits
+from tests.support.projects import counter, digits, unary_chain
+from tests.support.shared import shared
 
-COLUMNS = 100
-
-_NEUTRAL = re.compile(r"\w[)\]]? (?:[*/%] 1|[+-] 0)(?![\w.])|\b1 \* |- -\d|\.rept 1\b")
-_ONE_BYTE = re.compile(r"mem(?:cpy|move|set)\([^;]*, 1\);")
-_ONE_TURN = re.compile(r"for \(int32_t (?P<i>\w+) = 0; (?P=i) < 1;.*")
 _RENAMED = re.compile(r"const int32_t \w+ = [ijk];")
 _ZERO = re.compile(r"\[\w+, #0\]|(?:lsl|lsr|asr) #0\b|(?:lsls?|lsrs?|asrs?) \w+, \w+, #0\b")
-_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_ASSIGNMENT = re.compile(r"\b(?:if|while) \(.*[^=!<>]=(?!=).*")
+"""An assignment in the first line of a condition."""
 _PROTOTYPE = re.compile(
     r"^\w[^;{}]*?(\w+)\([^;{}]*\);\n+\w[^;{}()]*?\b\1\([^;{}]*\) \{", re.MULTILINE
 )
-_MACRO = re.compile(r"^ *# *define \w+(?:\([^)]*\))? +(?P<value>.*)$", re.MULTILINE)
-_SAFE = re.compile(
-    r"[({].*|(?:\w+ )?\".*|do \{ .*|_Pragma.*|__\w+__.*|SMELT_NAKED|static inline.*|\\|"
-    r"\w+_t|float|double|\w+\(.*\)"
-)
-"""Macro values that need no parentheses: bracketed, strings, statements, attributes, types."""
 
-NETWORKS: dict[str, Callable[[], Artifact]] = {
+Files = Mapping[str, str]
+
+
+@cache
+def _digits() -> Artifact:
+    return digits()
+
+
+@cache
+def _counter() -> Artifact:
+    return compile_graph(counter())
+
+
+def _around(artifact: Artifact, platform: Platform, mlperf: MlperfProtocol | None = None) -> Files:
+    """Return the files around a network, with firmware for a platform."""
+    return render_around(NetworkGroup((artifact.network,)), Firmware(platform, mlperf), "speed")
+
+
+def _without_kernels(artifact: Artifact) -> Files:
+    """Return the files of a project except that of the kernels, which depends on the target."""
+    return {n: text for n, text in artifact.project.files.items() if not n.endswith("_kernels.c")}
+
+
+def _without_network(files: Files) -> Files:
+    """Return the files of an export that are not the network's own."""
+    return {name: text for name, text in files.items() if "_net" not in name}
+
+
+def _operators(target: str) -> Files:
+    """Return the kernels of the first int8 case of each operator as one file."""
+    cases = {type(case.op): case for case, dtype in reversed(pairs()) if dtype is DType.INT8}
+    graphs = (build(case, DType.INT8) for case in cases.values())
+    options = Options(target, name="net")
+    files = [compile_graph(graph, options).project.files for graph in graphs]
+    return {"kernels.c": "".join(named.get("net_net_kernels.c", "") for named in files)}
+
+
+SHARED: tuple[tuple[str, str, Optimize], ...] = (
+    ("mlperf_tiny/sww_int8", "cortex-m4", "speed"),
+    ("mlperf_tiny/sww_int8", "cortex-m4", "size"),
+    ("mlperf_tiny/sww_int8", "cortex-m55", "size"),
+    ("mlperf_tiny/ad_int8", "cortex-m3", "speed"),
+    ("mlperf_tiny/ic_int8", "cortex-m3", "size"),
+    ("mlperf_tiny/ic_int8", "cortex-m3", "ram"),
+    ("mlperf_tiny/ic_int8", "cortex-m55", "ram"),
+    ("mlperf_tiny/kws_int8", "cortex-m0", "speed"),
+    ("mlperf_tiny/vww_int8", "cortex-m3", "speed"),
+    ("mlperf_tiny/vww_int8", "host", "speed"),
+    ("tflm/hello_world_int8", "cortex-m4", "speed"),
+    ("tflm/hello_world_int8", "cortex-m0", "size"),
+)
+"""Models beside the repository, targets and goals."""
+
+NETWORKS: dict[str, Callable[[], Files]] = {
     **{
-        target: lambda target=target: digits(Options(target=target))
+        target: lambda target=target: digits(Options(target=target)).project.files
         for target in ("host", "cortex-m0", "cortex-m3", "cortex-m4", "cortex-m23", "cortex-m55")
     },
-    "float32": lambda: digits(model="digits_float32"),
-    "size in plain C": lambda: digits(Options("cortex-m3", optimize="size", backends=("c",))),
-    "few rows at a time": lambda: compile_graph(
-        RandomNetwork(0).chain(4), Options("cortex-m4", optimize="ram")
-    ),
-}
-
-FIRMWARE: dict[str, Callable[[], Artifact]] = {
-    "firmware of host": lambda: digits().with_firmware(),
     **{
-        f"firmware of {board}": lambda board=board: digits(Options(board=board))
-        for board in (
-            *("hifive1-revb", "microbit", "mps2-an386", "netduinoplus2", "nucleo-l4r5zi"),
-            *("nucleo-u575zi-q", "pico", "pico2", "virt-riscv32"),
+        f"{target} for size": lambda target=target: (
+            digits(Options(target=target, optimize="size")).project.files
         )
+        for target in ("host", "cortex-m0", "cortex-m3")
+    },
+    **{
+        f"{target} with a streamed input": lambda target=target: (
+            digits(Options(target=target, stream_input=True)).project.files
+        )
+        for target in ("host", "cortex-m4")
+    },
+    "float32": lambda: digits(model="digits_float32").project.files,
+    "size in plain C": lambda: (
+        digits(Options("cortex-m3", optimize="size", backends=("c",))).project.files
+    ),
+    "few rows at a time": lambda: (
+        compile_graph(RandomNetwork(0).chain(4), Options("cortex-m4", optimize="ram")).project.files
+    ),
+    "a single file": lambda: project(digits(), "single-file").files,
+    "cmsis_nn": lambda: (
+        digits(Options("cortex-m4", backends=("cmsis_nn", "dsp", "c"))).project.files
+    ),
+    **{
+        f"operators on {target}": lambda target=target: _operators(target)
+        for target in ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55")
+    },
+    **{
+        f"{model} on {target} for {goal}": lambda model=model, target=target, goal=goal: (
+            (
+                compile_model(shared(f"models/{model}.tflite"), Options(target, optimize=goal))
+            ).project.files
+        )
+        for model, target, goal in SHARED
     },
 }
-"""Networks with firmware: together, they have every UART, timer and boot code."""
+THOROUGH = frozenset(
+    {
+        *(f"operators on {target}" for target in ("cortex-m0", "cortex-m3", "cortex-m55")),
+        "mlperf_tiny/ic_int8 on cortex-m3 for ram",
+        "mlperf_tiny/ic_int8 on cortex-m55 for ram",
+        "mlperf_tiny/vww_int8 on host for speed",
+        "mlperf_tiny/vww_int8 on cortex-m3 for speed",
+        "mlperf_tiny/kws_int8 on cortex-m0 for speed",
+        "mlperf_tiny/sww_int8 on cortex-m55 for size",
+        "tflm/hello_world_int8 on cortex-m0 for size",
+    }
+)
+"""Networks of the second tier."""
 
-PROGRAMS = NETWORKS | FIRMWARE
+AROUND: dict[str, Callable[[], Files]] = {
+    "firmware of several networks": lambda: (
+        share_arena(
+            [
+                compile_model(Imported(make()), Options(board="host"))
+                for make in (counter, unary_chain)
+            ]
+        )
+        .networks[0]
+        .project.files
+    ),
+    "several memories": lambda: _without_kernels(
+        digits(
+            Options(
+                board="mps3-an547",
+                place_tensor={"*Relu": "isram", "*stem_relu_1/Relu:weights": "sram"},
+            )
+        )
+    ),
+    "state in another memory": lambda: _without_kernels(
+        compile_graph(counter(), Options(board="mps2-an500", place_tensor={"total": "psram"}))
+    ),
+    "firmware of host": lambda: _around(_digits(), HOST),
+    "firmware of a network with state": lambda: _around(_counter(), HOST),
+    **{
+        f"firmware of {board}": lambda board=board: _around(
+            _digits(), boards.load(board).platform()
+        )
+        for board in boards.available()
+    },
+    **{
+        f"MLPerf's {protocol.sent} inputs": lambda protocol=protocol: _around(
+            _digits(), HOST, protocol
+        )
+        for protocol in (
+            MlperfProtocol("kws01", "raw", quantizes=False),
+            MlperfProtocol("vww01", "unsigned", quantizes=False),
+            MlperfProtocol("ad01", "float", quantizes=True),
+        )
+    },
+    **{
+        f"{format_}, {name}": lambda format_=format_, make=make: _without_network(
+            project(make(), format_).files
+        )
+        for format_ in formats()
+        for name, make in (("digits", _digits), ("state", _counter))
+        if format_ != "single-file"
+    },
+}
+"""All files around networks: firmware with each UART, timer and boot code, and exports."""
+
+PROGRAMS = NETWORKS | AROUND
 
 
-def _sources(network: str) -> dict[str, str]:
-    files = PROGRAMS[network]().project.files
-    names = (name for name in files if name.endswith((".c", ".h")) and "weights" not in name)
-    return {name: files[name] for name in names}
+def _tiers(networks: Iterable[str]) -> list[ParameterSet]:
+    """Return parameters of a test, those of `THOROUGH` in the second tier."""
+    return [
+        pytest.param(name, marks=pytest.mark.thorough if name in THOROUGH else ())
+        for name in networks
+    ]
 
 
-def _without_comments(text: str) -> str:
-    return _COMMENT.sub("", text)
+@cache
+def _sources(network: str) -> Files:
+    files = PROGRAMS[network]()
+    return {
+        name: text for name, text in files.items() if name.endswith((".c", ".h", ".cpp", ".ino"))
+    }
 
 
-@pytest.mark.parametrize("network", PROGRAMS)
+@pytest.mark.parametrize("network", _tiers(PROGRAMS))
 def test_no_expression_has_a_term_without_effect(network: str) -> None:
     for name, text in _sources(network).items():
-        code = _without_comments(text)
-        found = [*_NEUTRAL.findall(code), *_ONE_BYTE.findall(code)]
+        found = neutral_terms(without_comments(text))
         assert not found, f"{name}: {found}"
 
 
-@pytest.mark.parametrize("network", ["host", "cortex-m3", "cortex-m4", "cortex-m55"])
-def test_loops_have_several_turns(network: str) -> None:
+@pytest.mark.parametrize("network", _tiers(name for name in NETWORKS if name != "float32"))
+def test_loops_have_several_iterations(network: str) -> None:
     for name, text in _sources(network).items():
-        found = _ONE_TURN.findall(_without_comments(text))
+        found = single_iterations(without_comments(text))
         assert not found, f"{name}: {found}"
 
 
-@pytest.mark.parametrize("network", [name for name in NETWORKS if name != "cortex-m55"])
+@pytest.mark.parametrize("network", _tiers(name for name in NETWORKS if "cortex-m55" not in name))
 def test_no_variable_is_another_name_of_a_counter(network: str) -> None:
     for name, text in _sources(network).items():
-        found = _RENAMED.findall(_without_comments(text))
+        found = _RENAMED.findall(without_comments(text))
         assert not found, f"{name}: {found}"
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", _tiers(NETWORKS))
 def test_assembly_has_no_offsets_or_shifts_of_zero(network: str) -> None:
     for name, text in _sources(network).items():
-        found = _ZERO.findall(_without_comments(text))
+        found = _ZERO.findall(without_comments(text))
         assert not found, f"{name}: {found}"
 
 
@@ -109,56 +258,47 @@ def test_comments_say_what_the_fields_of_a_layer_are() -> None:
     assert [line for line in fields if not re.search(r"int32_t \w+; +/\* .* \*/$", line)] == []
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_zero_points_are_subtracted_without_a_double_minus(network: str) -> None:
-    assert not [name for name, text in _sources(network).items() if "- -" in text]
+@pytest.mark.parametrize("network", _tiers(PROGRAMS))
+def test_conditions_assign_nothing(network: str) -> None:
+    for name, text in _sources(network).items():
+        found = _ASSIGNMENT.findall(without_comments(text))
+        assert not found, f"{name}: {found}"
 
 
-@pytest.mark.parametrize("network", PROGRAMS)
+@pytest.mark.parametrize("network", _tiers(NETWORKS))
+def test_no_sign_follows_an_operator(network: str) -> None:
+    for name, text in _sources(network).items():
+        assert not re.findall(r".*[+-] -\d.*", without_comments(text)), name
+
+
+@pytest.mark.parametrize("network", _tiers(PROGRAMS))
 def test_lines_fit_into_100_columns(network: str) -> None:
     for name, text in _sources(network).items():
         long = [line for line in text.splitlines() if len(line) > COLUMNS]
         assert not long, f"{name}: {long}"
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", _tiers(PROGRAMS))
+def test_empty_lines_are_alone(network: str) -> None:
+    for name, text in _sources(network).items():
+        assert "\n\n\n" not in text, name
+
+
+@pytest.mark.parametrize("network", _tiers(NETWORKS))
 def test_no_prototype_directly_precedes_its_definition(network: str) -> None:
     for name, text in _sources(network).items():
-        found = [match[1] for match in _PROTOTYPE.finditer(_without_comments(text))]
+        found = [match[1] for match in _PROTOTYPE.finditer(without_comments(text))]
         assert not found, f"{name}: {found}"
 
 
-@pytest.mark.parametrize("network", PROGRAMS)
+@pytest.mark.parametrize("network", _tiers(PROGRAMS))
 def test_values_of_macros_are_in_parentheses(network: str) -> None:
     for name, text in _sources(network).items():
-        values = [match["value"].strip() for match in _MACRO.finditer(_without_comments(text))]
-        bare = [value for value in values if not _SAFE.fullmatch(value)]
-        assert not bare, f"{name}: {bare}"
+        assert not bare_macros(without_comments(text)), name
 
 
-_FORMAT = """{
-    BasedOnStyle: LLVM, IndentWidth: 4, ColumnLimit: 100, AlignAfterOpenBracket: AlwaysBreak,
-    AlignEscapedNewlines: DontAlign, AlignOperands: DontAlign, AlignTrailingComments: false,
-    AllowShortFunctionsOnASingleLine: None, Cpp11BracedListStyle: false,
-    PenaltyBreakAssignment: 100, PenaltyReturnTypeOnItsOwnLine: 100000, SortIncludes: Never
-}"""
-_PROGRAM = Path(sys.executable).with_name("clang-format")
-_OWN_LAYOUT = re.compile(r"(__asm__\().*?(\\n\"\);)|(_t \w+ = \{\n).*?(\n *\};)", re.DOTALL)
-"""Assembly and initializers of structs: clang-format does not know what their lines mean."""
-
-
-def _emptied(match: re.Match[str]) -> str:
-    return "__asm__(0);" if match[1] else f"{match[3][:-1]} 0 }};"
-
-
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", _tiers(PROGRAMS))
 def test_clang_format_changes_nothing(network: str) -> None:
-    """Comments at the ends of lines may be aligned."""
     for name, text in _sources(network).items():
-        code = re.sub(r"(?<=\S) +(?=/\*)", " ", _OWN_LAYOUT.sub(_emptied, text))
-        done = subprocess.run(
-            [_PROGRAM, f"--style={_FORMAT}", "--assume-filename=x.c"],
-            input=code, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        changes = difflib.unified_diff(code.splitlines(), done.stdout.splitlines(), name, n=0)
-        assert not list(changes)
+        kernels = network in NETWORKS or name.endswith("_net.h")
+        assert not layout_changes(name, text, kernels=kernels)

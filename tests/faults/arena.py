@@ -52,10 +52,17 @@ FAULTS = (
         _ARENA,
     ),
     _of(
+        "a skyline layout begins a granule below the top of a placed buffer",
+        "codegen/arena/skyline.py",
+        "above = (offset + buffers[i].size) * factor",
+        "above = (offset + buffers[i].size - 16) * factor",
+        ("tests/arena/test_many_buffers.py",),
+    ),
+    _of(
         "a buffer counts as dead in its last step",
         "codegen/arena/conflict.py",
-        "live = [i for i in live if buffers[i].end > buffers[second].start]",
-        "live = [i for i in live if buffers[i].end > buffers[second].start + 1]",
+        "while ends and ends[0][0] <= buffers[second].start:",
+        "while ends and ends[0][0] <= buffers[second].start + 1:",
         _ARENA,
     ),
     _of(

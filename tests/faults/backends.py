@@ -62,9 +62,23 @@ FAULTS = (
     _of(
         "the second output of a pair keeps a part of the first",
         "templates/backends/dsp/plain_pairs.j2",
-        "const int32_t upper = (int32_t)(both - sum0);",
-        "const int32_t upper = (int32_t)both;",
+        "const int32_t upper = (int32_t)(sums[1] - sums[0]);",
+        "const int32_t upper = (int32_t)sums[1];",
         _kernels("dsp", _HOST),
+    ),
+    _of(
+        "a last group of pixels reads inputs that outputs have overwritten",
+        "codegen/backends/dsp/convolution.py",
+        "last = [min(groups * tile.pixels + i, pixels - 1) for i in steps]",
+        "last = [pixels - tile.pixels + i for i in steps]",
+        _kernels("dsp", _HOST),
+    ),
+    _of(
+        "rows that the next strips need are not kept, but read again after they are overwritten",
+        "codegen/backends/dsp/depthwise_plan.py",
+        "return 0 if last else max(block.pairs - block.advance, 0)",
+        "return 0",
+        _kernels("dsp", _QEMU),
     ),
     _of(
         "pointers to columns outside the image advance with the rows, beyond the padding",
@@ -83,8 +97,8 @@ FAULTS = (
     _of(
         "a library's call gets the strides of rows as strides of columns",
         "codegen/backends/cmsis_nn/calls.py",
-        'return f"{{{values[1]}, {values[0]}}}"',
-        'return f"{{{values[0]}, {values[1]}}}"',
+        "return braced(values[1], values[0])",
+        "return braced(*values)",
         _CALLS,
     ),
     _of(

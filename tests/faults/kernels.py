@@ -32,8 +32,8 @@ FAULTS = (
     _of(
         "int8 softmax does not clamp a probability of one",
         "templates/backends/c/softmax_int8.j2",
-        "output[i] = (int8_t)(y > 127 ? 127 : y);",
-        "output[i] = (int8_t)y;",
+        "output[{{ i }}] = (int8_t)(y > 127 ? 127 : y);",
+        "output[{{ i }}] = (int8_t)y;",
         _CASES,
     ),
     _of(
@@ -46,8 +46,8 @@ FAULTS = (
     _of(
         "dilation counts as one step too many",
         "codegen/lower/window.py",
-        'text += f" + {tap}" if dilation == 1 else f" + {tap} * {dilation}"',
-        'text += f" + {tap}" if dilation == 1 else f" + {tap} * {dilation + 1}"',
+        "text = offset(text, times(tap, dilation))",
+        "text = offset(text, times(tap, dilation + (dilation > 1)))",
         _CASES,
     ),
     _of(

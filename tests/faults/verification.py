@@ -19,8 +19,8 @@ FAULTS = (
     _of(
         "NaN passes",
         "smelt/proof/tolerances.py",
-        "wrong = ~(distance <= max(part, FLOAT_TOLERANCE) * range_)",
-        "wrong = distance > max(part, FLOAT_TOLERANCE) * range_",
+        "wrong = ~(distance <= max(tolerance, FLOAT_TOLERANCE) * range_)",
+        "wrong = distance > max(tolerance, FLOAT_TOLERANCE) * range_",
         _VERIFY,
     ),
     _of(
@@ -33,8 +33,8 @@ FAULTS = (
     _of(
         "classes may differ by one",
         "smelt/proof/tolerances.py",
-        "wrong = distance > max(part * levels, part > 0 and levels >= _COUNTS)",
-        "wrong = distance > max(part * levels, 1)",
+        "wrong = distance > max(tolerance * levels, tolerance > 0 and levels >= _CLASSES)",
+        "wrong = distance > max(tolerance * levels, 1)",
         _VERIFY,
     ),
     _of(
@@ -47,8 +47,8 @@ FAULTS = (
     _of(
         "expected outputs are compared with themselves",
         "smelt/proof/verify.py",
-        "difference = compare(want, found, parts.get(value, 0.0))",
-        "difference = compare(want, want, parts.get(value, 0.0))",
+        "difference = compare(want, found, tolerances.get(value, 0.0))",
+        "difference = compare(want, want, tolerances.get(value, 0.0))",
         _VERIFY,
     ),
     _of(

@@ -6,28 +6,28 @@ from tests.faults.fault import Fault
 
 _of = partial(Fault, "wire")
 _LINE = ("tests/devices/test_wire_line.py", "-k", "not mps2")
-_COMMANDS = ("tests/devices/test_wire_line.py", "-k", "wrong_command")
+_COMMANDS = ("tests/devices/test_wire_line.py", "-k", "wrong_command or outside_of_a_region")
 
 FAULTS = (
     _of(
         "the device does not compare the CRC of what it loads",
         "templates/emit/project/wire.c",
         "if (crc != expected) {",
-        "if (crc != expected && part.bytes == 0u) {",
+        "if (crc != expected && chunk.bytes == 0u) {",
         _LINE,
     ),
     _of(
         "the device obeys a load whose command was damaged",
         "templates/emit/project/wire.c",
-        "(uint32_t)(strrchr(command, ' ') - command)) != meant) {",
-        "(uint32_t)(strrchr(command, ' ') - command)) != meant && part.bytes == 0u) {",
+        "if (found != meant) {",
+        "if (found != meant && chunk.bytes == 0u) {",
         _LINE,
     ),
     _of(
         "an offset and a size may wrap around 32 bits",
         "templates/emit/project/wire.c",
-        "return part->offset <= whole && part->bytes <= whole - part->offset;",
-        "return part->offset + part->bytes <= whole;",
+        "return chunk->offset <= whole && chunk->bytes <= whole - chunk->offset;",
+        "return chunk->offset + chunk->bytes <= whole;",
         _COMMANDS,
     ),
     _of(
@@ -54,8 +54,8 @@ FAULTS = (
     _of(
         "the CRC of a region is computed beyond its end",
         "templates/emit/project/wire.c",
-        "} else if (!is_within(&part, region.bytes)) {",
-        "} else if (part.offset > region.bytes) {",
+        "} else if (!is_within(&chunk, region.bytes)) {",
+        "} else if (chunk.offset > region.bytes) {",
         _COMMANDS,
     ),
     _of(

@@ -82,7 +82,7 @@ def _observe(campaign: Campaign, case: Case, result: Result, new: bool) -> None:
 
 
 def _replay(path: Path) -> int:
-    """Try a file as its notes say; return 1 if it fails."""
+    """Try a file in the way that the notes beside it describe; return 1 if it fails."""
     failed = False
     for case, result in tried(report.read(path), BY_NAME, Limits()):
         typer.echo(report.line(case, result))

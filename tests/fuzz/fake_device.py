@@ -12,7 +12,19 @@ from smelt.boards.device_info import VERSION
 
 @dataclass
 class FakeDevice:
-    """A device with a network's firmware, as the host sees it; all outputs are zeros."""
+    """A device with a network's firmware, as the host sees it; all outputs are zeros.
+
+    Attributes:
+        name, hash: of the network.
+        inputs, outputs: element type and bytes of each tensor.
+        taps: whether the firmware was built with taps.
+        steps: bytes of the result of each step.
+        count: number of inferences.
+        loading: bytes of input data that the host has still to send.
+        text: the part of a command that has been received.
+        memory: contents of the inputs.
+        load_position: index of the input and offset in it at which the next byte is stored.
+    """
 
     name: str
     hash: str
@@ -21,11 +33,10 @@ class FakeDevice:
     taps: bool
     steps: list[int]
     count: int = 0
-    done: int = 0
     loading: int = 0
     text: bytes = b""
     memory: list[bytearray] = field(default_factory=list[bytearray])
-    place: tuple[int, int] = (0, 0)
+    load_position: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, artifact: Artifact, *, taps: bool) -> FakeDevice:
@@ -38,15 +49,15 @@ class FakeDevice:
         made.memory = [bytearray(size) for _, size in inputs]
         return made
 
-    def obey(self, data: bytes) -> bytes:
-        """Return the answer to these bytes."""
+    def receive(self, data: bytes) -> bytes:
+        """Receive bytes from the host, and return the answer to the commands that they complete."""
         answer = b""
         while data:
             if self.loading:
                 taken, data = data[: self.loading], data[self.loading :]
-                index, offset = self.place
+                index, offset = self.load_position
                 self.memory[index][offset : offset + len(taken)] = taken
-                self.place = index, offset + len(taken)
+                self.load_position = index, offset + len(taken)
                 self.loading -= len(taken)
                 answer += b"" if self.loading else b"m-load-done\r\nm-ready\r\n"
                 continue
@@ -66,20 +77,20 @@ class FakeDevice:
         except (IndexError, ValueError, AttributeError):
             lines, raw = [f"e-[Unknown command: {command}]"], b""
         ready = b"" if self.loading else b"m-ready\r\n"
-        return b"".join(f"{said}\r\n".encode("ascii", "replace") for said in lines) + raw + ready
+        return b"".join(f"{line}\r\n".encode("ascii", "replace") for line in lines) + raw + ready
 
     def _command(self, kind: str, numbers: list[int]) -> tuple[list[str], bytes]:
         match kind:
             case "info":
                 return self._info(), b""
             case "load":
-                self.place, self.loading = (numbers[0], numbers[1]), numbers[2]
-                return [sealed(f"m-load-[{numbers[0]} {numbers[1]} {numbers[2]}")], b""
+                self.load_position, self.loading = (numbers[0], numbers[1]), numbers[2]
+                return [with_checksum(f"m-load-[{numbers[0]} {numbers[1]} {numbers[2]}")], b""
             case "check":
                 crc = crc32(b"".join(self.memory))
-                return [sealed(f"m-check-[{numbers[0]} {crc:08x}")], b""
+                return [with_checksum(f"m-check-[{numbers[0]} {crc:08x}")], b""
             case "length":
-                return [sealed(f"m-length-[{numbers[0]} {numbers[1]}")], b""
+                return [with_checksum(f"m-length-[{numbers[0]} {numbers[1]}")], b""
             case "invoke":
                 self.count += 1
                 return ["m-invoke-begin", self._last()], b""
@@ -88,7 +99,7 @@ class FakeDevice:
             case "out" | "tap":
                 piece = bytes(numbers[2])
                 part = f"m-raw-[{numbers[0]} {numbers[1]} {numbers[2]} {crc32(piece):08x}"
-                return [sealed(f"{part} {self.hash}")], piece
+                return [with_checksum(f"{part} {self.hash}")], piece
             case "step":
                 return self._step(numbers[1])
             case "reset":
@@ -104,19 +115,22 @@ class FakeDevice:
             *(f"output {i} {kind} {size}" for i, (kind, size) in enumerate(self.outputs)),
         ]
         facts.insert(0, f"lines {len(facts) + 1}")
-        return [f"m-info-[version {VERSION}]", *(sealed(f"m-info-[{fact}") for fact in facts)]
+        return [
+            f"m-info-[version {VERSION}]",
+            *(with_checksum(f"m-info-[{fact}") for fact in facts),
+        ]
 
     def _step(self, done: int) -> tuple[list[str], bytes]:
         if done >= len(self.steps):
             self.count += 1
             return ["m-invoke-begin", self._last()], b""
-        step = sealed(f"m-step-[{done + 1} {done} {self.steps[done]} 77")
+        step = with_checksum(f"m-step-[{done + 1} {done} {self.steps[done]} 77")
         return ["m-invoke-begin", step], b""
 
     def _last(self) -> str:
-        return sealed(f"m-invoke-[ticks 5000 stack 300 status 0 count {self.count}")
+        return with_checksum(f"m-invoke-[ticks 5000 stack 300 status 0 count {self.count}")
 
 
-def sealed(line: str) -> str:
-    """Return the line with its checksum and bracket."""
+def with_checksum(line: str) -> str:
+    """Return the line with its CRC-32 and the closing bracket."""
     return f"{line} {crc32(line.encode('ascii')):08x}]"

@@ -149,7 +149,7 @@ class _Damaged:
 
     def send(self, data: bytes) -> None:
         """Let the device answer."""
-        answer: bytes | None = self.device.obey(data)
+        answer: bytes | None = self.device.receive(data)
         for kind, number in self.faults.get(self.answers, []):
             if kind in FLOODS:
                 self.flood = FLOODS[kind]
@@ -194,7 +194,9 @@ class _FakeRig(Rig):
     @contextmanager
     def open(self, artifact: Artifact, *, taps: bool = False) -> Generator[tuple[Any, Device]]:
         """Connect."""
-        elf = SimpleNamespace(flash_network=SimpleNamespace(total=0), flash_elf=0, ram=0)
+        elf = SimpleNamespace(
+            path=Path("fake.elf"), flash_network=SimpleNamespace(total=0), flash_elf=0, ram=0
+        )
         device = Device(self.stream, timeout_s=2)
         device.check_hash(artifact.network.hash)
         require_tensors(device, artifact.graph)

@@ -243,7 +243,7 @@ def body(*lines: str) -> str:
         ("smelt-ir 2\n", "line 1, column 1: the text format has version 2, .* reads version 1"),
         ("smelt-ir 1\n", "line 2, column 1: expected 'graph', found the end"),
         (body() + " }", "line 4, column 3: expected the end of the text, found '}'"),
-        (body("?"), r"line 4, column 1: '\?' cannot begin a word of the text format"),
+        (body("?"), r"line 4, column 1: '\?' cannot begin a token of the text format"),
         (body("output %z"), "line 4, column 8: %z is not defined above"),
         (body("output x"), "line 4, column 8: expected a value, as %name, found 'x'"),
         (body("input %x: f32[]"), "line 4, column 7: %x is defined a second time"),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from smelt.api.artifact import Artifact
+from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.lower.function_names import FunctionNames, described
 from smelt.codegen.lower.kernel import KernelCall, LayerStruct
@@ -17,6 +18,7 @@ from smelt.ops.case import Case, build
 from smelt.ops.core import convolution, convolution_nd, fully_connected, pool
 from tests.support.graphs import compile_graph
 from tests.support.projects import digits
+from tests.support.shared import shared
 
 LONGEST = 40
 """Most characters of a function's name, without the network's prefix."""
@@ -46,6 +48,15 @@ def test_name_of_a_function(cases: Sequence[Case], case: str, name: str) -> None
     assert _names(compile_graph(build(found, DType.FLOAT32))) == [name]
 
 
+@pytest.mark.parametrize("target", ["rv32imac", "vulkan"])
+def test_names_of_a_network_say_what_differs(target: str) -> None:
+    model = shared("models/mlperf_tiny/kws_int8.tflite")
+    files = compile_model(model, Options(target=target)).project.files
+    numbered = re.compile(r"_v\d+\b")
+    assert not [name for name in files if numbered.search(name)]
+    assert not numbered.search(files["kws_int8_net_kernels.c"])
+
+
 def test_equal_names_get_a_suffix() -> None:
     names = FunctionNames()
     taken = [names.distinct(name) for name in ("add", "conv_1x1", "add", "add")]
@@ -65,6 +76,17 @@ def test_equal_names_get_the_details_that_differ() -> None:
     assert names.distinct("dense", other) == "dense_signed_left9"
     assert names.distinct("dense", signed) == "dense_v3"
     assert names.distinct("dense_signed") == "dense_signed_v2"
+
+
+def test_names_get_more_details_if_those_that_differ_are_taken() -> None:
+    names = FunctionNames()
+    first, second, third = (
+        {"form": form, "bias": bias}
+        for form, bias in (("plain", "unbiased"), ("signed", "biased"), ("signed", "unbiased"))
+    )
+    assert names.distinct("output", first) == "output"
+    assert names.distinct("output", second) == "output_signed"
+    assert names.distinct("output", third) == "output_signed_unbiased"
 
 
 def test_names_in_networks_say_what_differs() -> None:

@@ -175,20 +175,20 @@ def loop(
     results: Sequence[TensorType],
     *,
     carried: int = 1,
-    turns: int | None = 3,
+    trip_count: int | None = 3,
     stops: bool = False,
     scans: int = 0,
     stacks: int = 0,
 ) -> Loop:
     forward = Order.FORWARD
     graph = body(entries, results)
-    return Loop(graph, carried, turns, stops, (forward,) * scans, (forward,) * stacks)
+    return Loop(graph, carried, trip_count, stops, (forward,) * scans, (forward,) * stacks)
 
 
 def test_loop_infers_types_of_carried_and_stacked_values() -> None:
     op = loop((I64, I32, VECTOR, VECTOR), (I32, VECTOR), scans=1, stacks=1)
     assert op.infer([None, None, I32, TABLE, VECTOR]) == (I32, TABLE)
-    graph = loop((I64, I32), (TRUTH, I32), turns=None, stops=True)
+    graph = loop((I64, I32), (TRUTH, I32), trip_count=None, stops=True)
     assert graph.infer([I64, TRUTH, I32]) == (I32,)
 
 
@@ -200,8 +200,8 @@ def test_loop_infers_types_of_carried_and_stacked_values() -> None:
         (loop((I64, I32), (I32,)), types(None, I32, I32), "condition of one bool, got i32"),
         (loop((I64, I32), (I32,)), types(None, None, None), "cannot have an absent operand"),
         (loop((I64, I32), (I32,)), types(I64, None, I32), "of iterations, 3, and a limit"),
-        (loop((I64, I32), (I32,), turns=-1), types(None, None, I32), "has -1 iterations"),
-        (loop((I64, I32), (I32,), turns=None), types(None, None, I32), "Loop never ends"),
+        (loop((I64, I32), (I32,), trip_count=-1), types(None, None, I32), "has -1 iterations"),
+        (loop((I64, I32), (I32,), trip_count=None), types(None, None, I32), "Loop never ends"),
         (loop((I32, I32), (I32,)), types(None, None, I32), "passes one i64 first to 'body'"),
         (loop((), (I32,)), types(None, None, I32), "passes one i64 first to 'body'"),
         (loop((I64, I32), (I32,)), types(None, None, VECTOR), r"passes to 'body' \(i32\[2\]\)"),
@@ -213,7 +213,7 @@ def test_loop_infers_types_of_carried_and_stacked_values() -> None:
         ),
         (loop((I64, I32), (I32, I32)), types(None, None, I32), "stacks 0 results, but 'body'"),
         (
-            loop((I64, I32, VECTOR), (I32,), scans=1, turns=4),
+            loop((I64, I32, VECTOR), (I32,), scans=1, trip_count=4),
             types(None, None, I32, TABLE),
             r"4 iterations cannot scan i32\[3,2\]",
         ),
@@ -228,7 +228,7 @@ def test_loops_must_fit_the_operands(op: Op, inputs: list[TensorType | None], me
     ("op", "inputs", "message"),
     [
         (
-            loop((I64, I32), (I32, I32), stacks=1, turns=None),
+            loop((I64, I32), (I32, I32), stacks=1, trip_count=None),
             types(I64, None, I32),
             "make the trip count a constant",
         ),
@@ -259,7 +259,7 @@ def test_text_form_of_a_loop_is_parsed_again() -> None:
     graph = verify(Graph("g", (x, xs), (y, ys), (node,)), "building it")
     text = print_graph(graph)
     assert "Loop(_, _, %x, %xs)" in text
-    assert "carried=1, turns=3, scans=(forward), stacks=(backward)}" in text
+    assert "carried=1, trip_count=3, scans=(forward), stacks=(backward)}" in text
     assert print_graph(verify(parse_graph(text), "parsing")) == text
 
 

@@ -97,7 +97,7 @@ def test_a_loop_with_constant_trip_count_stacks() -> None:
         results="%y: f32[3], %ns: f32[4,3]",
         operands="_, _, %x",
         outputs="output %s\n output %n",
-        attributes="carried=1, turns=4, stacks=(forward)",
+        attributes="carried=1, trip_count=4, stacks=(forward)",
         given="output %y\n output %ns",
     )
     theirs = onnx_loop(("four", "", "x"), ("c_same", "s", "n"), ("y", "ns"))
@@ -180,7 +180,7 @@ def test_scan_agrees_in_both_directions(backward: tuple[int, ...]) -> None:
         output %s
         output %s
         output %p
-      }}, carried=1, turns=5, scans=({words[0]}, {words[1]}), stacks=({words[2]}, {words[3]})}}
+      }}, carried=1, trip_count=5, scans=({words[0]}, {words[1]}), stacks=({words[2]}, {words[3]})}}
       from SCAN #0 "y"
       output %y
       output %ss

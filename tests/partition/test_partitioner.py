@@ -22,7 +22,7 @@ from smelt.codegen.lower.kernel import (
     Request,
     Scratch,
 )
-from smelt.codegen.partition.candidates import Candidate, Choice
+from smelt.codegen.partition.candidates import Candidate, Choice, with_expansions
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import load
@@ -181,10 +181,12 @@ def test_the_reason_names_the_option_that_selects_a_faster_candidate(optimize: O
             )
             assert remedy != options
             better = compile_model(MODEL, remedy).schedule.calls[step.index].choice.taken
-            # The remedy may also let layers share functions, which changes cycles by 2 % at most.
+            # The remedy may also let layers share functions, which adds 2 % at most, or allow the
+            # kernel more scratch, so that it is faster and computes more pixels at once.
             form, cycles = _named(sentence)
-            assert form == _named(better.text)[0]
-            assert cycles == pytest.approx(better.cycles, rel=0.02)
+            assert _without_tile(form) == _without_tile(_named(better.text)[0])
+            assert better.cycles is not None
+            assert better.cycles <= cycles * 1.02
 
 
 @pytest.mark.usefixtures("whole_tensors")
@@ -208,7 +210,10 @@ def test_the_reason_names_the_option_that_selects_a_faster_backend(optimize: Opt
                 ways.append(replace(options, backends=(name, *others)))
             for way in ways:
                 taken = compile_model(MODEL, way).schedule.calls[step.index].choice.taken
-                assert taken.text == text
+                # If the kernel overwrites its input, the same arena leaves it more scratch.
+                (form, cycles), (stated_form, stated) = _named(taken.text), _named(text)
+                assert form == stated_form
+                assert cycles == stated or (cycles < stated and optimize == "ram")
                 assert _faster(taken, step.choice.taken)
     assert explained_count > 6
 
@@ -297,6 +302,11 @@ def test_only_chosen_kernels_count_towards_the_limit_on_tables() -> None:
     )
     assert not chosen[1].reason
     assert partitioner.choose(nodes[0]).reason == ""
+
+
+def _without_tile(form: str) -> str:
+    """Return the name of a kernel without the pixels and channels that it computes at once."""
+    return re.sub(r"_\d+x\d+", "", form)
 
 
 def _named(text: str) -> tuple[str, int]:
@@ -449,3 +459,22 @@ def test_kernels_of_plugins_come_first() -> None:
         replace(backend("c"), plugins=(Sized("own", 10**9, 0),)),
     )
     assert Partitioner((group,), Request(target)).choose(node).taken.call.form == "own"
+
+
+@pytest.mark.parametrize(
+    ("optimize", "unwanted"),
+    [("speed", [False, False, True, True]), ("size", [False, True, True, True])],
+)
+def test_large_constants_must_be_worth_their_flash(
+    optimize: Optimize, unwanted: Sequence[bool]
+) -> None:
+    """They are from a backend's only kernel that is twice as fast as other backends' kernels."""
+    call = compile_model(MODEL, Options("host")).schedule.calls[0].call
+    candidates = [
+        Candidate("c", call, 1000),
+        Candidate("dsp", call, 500, unwanted=True),
+        Candidate("helium", call, 501, unwanted=True),
+        Candidate("c", call, 100, unwanted=True),
+    ]
+    found = with_expansions(candidates, optimize)
+    assert [c.unwanted for c in found] == unwanted

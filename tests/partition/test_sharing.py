@@ -87,7 +87,8 @@ def test_layers_share_only_where_that_takes_fewer_bytes(optimize: Optimize) -> N
 def test_a_slower_layer_shares_if_its_cycles_are_negligible() -> None:
     small = layer(5, 30, cycles=10)
     assert shares([layer(4, 9), small, layer(6, 9, cycles=1000)], "speed") == [True, True, True]
-    # Both slower layers would lose more than 0.1 % of all cycles: the one that loses less shares.
+    # Together, both slower layers would lose more than 0.1 % of all cycles. So only the one that
+    # loses less shares.
     several = [layer(4, 9, cycles=1000), small, layer(6, 40, cycles=50), layer(7, 9)]
     assert shares(several, "speed") == [True, True, False, True]
 

@@ -1,4 +1,4 @@
-"""Single passes on graphs in text format, and all passes, which keep results exact."""
+"""Tests of single passes on graphs in text format, and of all passes on integer networks."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_folded_constants_keep_their_quantization() -> None:
 
 @pytest.mark.parametrize("axis", [0, -1])
 def test_tensors_without_elements_are_compiled_or_refused(axis: int) -> None:
-    """Test one case of every kind of operator with an empty first operand."""
+    """Test every operator, with each number of operands, with an empty first operand."""
     kinds = {f"{case.op.name} {len(case.arguments)}": case for case in all_cases()}
     for case in kinds.values():
         first, *others = case.arguments
@@ -180,7 +180,7 @@ def test_other_operators_are_not_dropped(useful: str) -> None:
     )
 
 
-def test_requantization_is_dropped_only_to_the_same_type() -> None:
+def test_requantization_is_dropped_only_if_it_keeps_the_type() -> None:
     frame = """
         input %x: i8[2] q(0.5, 3)
         {}
@@ -188,12 +188,14 @@ def test_requantization_is_dropped_only_to_the_same_type() -> None:
         %y: i8[2] q(0.5, {}) = Unary({}) {{kind="relu"}} rounding=tflm from RELU #2 "y"
         output %y
         """
-    null = '%n: i8[2] q(0.5, 3) = Quantize(%x) {dtype=i8} rounding=tflm from QUANTIZE #0 "n"'
-    real = '%r: i8[2] q(0.5, 2) = Quantize({}) {{dtype=i8}} rounding=tflm from QUANTIZE #1 "r"'
+    identity = '%n: i8[2] q(0.5, 3) = Quantize(%x) {dtype=i8} rounding=tflm from QUANTIZE #0 "n"'
+    requantized = (
+        '%r: i8[2] q(0.5, 2) = Quantize({}) {{dtype=i8}} rounding=tflm from QUANTIZE #1 "r"'
+    )
     check(
         drop_identities,
-        frame.format(null, real.format("%n"), 2, "%r"),
-        frame.format("", real.format("%x"), 2, "%r"),
+        frame.format(identity, requantized.format("%n"), 2, "%r"),
+        frame.format("", requantized.format("%x"), 2, "%r"),
     )
 
 

@@ -231,7 +231,7 @@ LOOP = """
       %y: f32[40] = Unary(%x) {{kind="neg"}} from NEG #1 "y"
       output %sum
       output %y
-    }}, carried=1, turns=5, scans=(forward), stacks=(forward)}} from SCAN #3 "h"
+    }}, carried=1, trip_count=5, scans=(forward), stacks=(forward)}} from SCAN #3 "h"
     %z: f32[40] = If(%c, %h) {{then_graph=graph "then" {{
       input %p: f32[40]
       %a: f32[40] = Unary(%p) {{kind="abs"}} from ABS #0 "a"

@@ -43,7 +43,7 @@ from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.copy import Copy
 from smelt.ops.tensor.select import Select
-from smelt.proof.tolerances import FLOAT16_TOLERANCE, compare, inexact
+from smelt.proof.tolerances import FLOAT16_TOLERANCE, compare, tolerances_of
 from smelt.proof.verify import verify_model
 from smelt.samples import Sample, random_samples
 from tests.support.banded_networks import RandomNetwork
@@ -67,7 +67,7 @@ def with_wrong_weights(artifact: Artifact, step: int) -> Artifact:
     array = constants[chosen]
     constants[chosen] = ~array if array.dtype.kind == "i" else -array
     schedule = replace(artifact.schedule, constants=constants)
-    network = replace(artifact.network, constants=constants_of(schedule))
+    network = replace(artifact.network, constants=constants_of(schedule, {}))
     header = artifact.project.files[f"{network.name}.h"]  # with the hash of the right weights
     files = {**artifact.project.files, **render_network(network, schedule).texts}
     files[f"{network.name}.h"] = header
@@ -261,13 +261,13 @@ def test_quantized_real_numbers_have_a_tolerance(tmp_path: Path) -> None:
     scheme = Scheme(QuantFormat.QDQ, QuantType.QInt16, QuantType.QInt8, per_channel=False)
     quantized = quantize(proto, scheme, samples((1, 3, 2, 4), 8, 1), tmp_path)
     artifact = compile_model(quantized.SerializeToString())
-    part = max(inexact(artifact.graph).values())
-    assert part == 2 / 65535
+    tolerance = max(tolerances_of(artifact.graph).values())
+    assert tolerance == 2 / 65535
     verdict = verify_model(artifact, random_samples(artifact.graph, 20, 0))
-    assert verdict.tolerance == part
+    assert verdict.tolerance == tolerance
     far, near = np.array([0, 9], np.int16), np.array([2, 8], np.int16)
-    assert compare(far, near, part) is None
-    assert compare(far, near + np.int16(1), part) is not None
+    assert compare(far, near, tolerance) is None
+    assert compare(far, near + np.int16(1), tolerance) is not None
     assert compare(far, near) is not None
 
 
@@ -296,8 +296,8 @@ def test_tolerances_of_results_of_quantized_numbers() -> None:
     proto = model(graph(nodes, {"x": (4, 6)}, infos, constants), 21)
     artifact = compile_model(proto.SerializeToString())
     assert verify_model(artifact, random_samples(artifact.graph, 4, 0)).tolerance > 0
-    parts = inexact(artifact.graph)
-    index, follows, truth, sums = (parts.get(v, 0.0) for v in artifact.graph.outputs)
+    tolerances = tolerances_of(artifact.graph)
+    index, follows, truth, sums = (tolerances.get(v, 0.0) for v in artifact.graph.outputs)
     assert (index, follows, truth) == (0.0, 0.0, 0.0)
     wanted = np.array([[-1000, 0, 1000]], np.int32)
     assert compare(wanted, wanted + np.int32(2000 * sums), sums) is None
@@ -427,7 +427,7 @@ def test_which_outputs_have_a_tolerance(kind: str, exact: bool, made: list[NodeP
     inputs = [tensor_info("x", [4, 6]), tensor_info("c", [], "b")]
     proto = model(graph(nodes, inputs, [tensor_info("y", None, kind)], constants), 21)
     optimized = compile_model(proto.SerializeToString()).graph
-    assert (optimized.outputs[0] not in inexact(optimized)) == exact
+    assert (optimized.outputs[0] not in tolerances_of(optimized)) == exact
 
 
 def test_a_class_in_a_state_has_no_tolerance() -> None:
@@ -450,10 +450,10 @@ def test_a_class_in_a_state_has_no_tolerance() -> None:
         Node(Cast(DType.FLOAT32), (index,), (after,), Origin("C", 5)),
     )
     state = State(before, after, np.zeros(1, np.float32))
-    parts = inexact(verify(Graph("held", (x,), (y, half), nodes, (state,)), "test"))
-    assert d in parts
-    assert y not in parts
-    assert half not in parts
+    tolerances = tolerances_of(verify(Graph("held", (x,), (y, half), nodes, (state,)), "test"))
+    assert d in tolerances
+    assert y not in tolerances
+    assert half not in tolerances
 
 
 def test_a_number_in_a_state_has_a_tolerance() -> None:
@@ -469,7 +469,7 @@ def test_a_number_in_a_state_has_a_tolerance() -> None:
     )
     state = State(before, after, np.zeros((1, 8), np.float32))
     held = Graph("held", (x, truth), (half, one), nodes, (state,))
-    assert inexact(verify(held, "test")) == {half: FLOAT16_TOLERANCE}
+    assert tolerances_of(verify(held, "test")) == {half: FLOAT16_TOLERANCE}
 
 
 @pytest.mark.parametrize(
@@ -482,8 +482,8 @@ def test_constants_that_float16_may_have_rounded_have_a_tolerance(step: float, e
     this, that = Value.constant("this", halves), Value.constant("that", -halves)
     y = Value("y", TensorType((1, 8), DType.FLOAT16))
     node = Node(Select(), (truth, this, that), (y,), Origin("W", 0))
-    parts = inexact(verify(Graph("chosen", (truth,), (y,), (node,)), "test"))
-    assert parts == ({} if exact else {y: FLOAT16_TOLERANCE})
+    tolerances = tolerances_of(verify(Graph("chosen", (truth,), (y,), (node,)), "test"))
+    assert tolerances == ({} if exact else {y: FLOAT16_TOLERANCE})
 
 
 def operators_before(last: Op, made: TensorType, *, booleans: bool = False) -> set[str]:
@@ -511,7 +511,7 @@ def operators_before(last: Op, made: TensorType, *, booleans: bool = False) -> s
             end = Node(last, (y,), (z,), Origin("END", 1), Rounding.ONNX)
             nodes = (*casts, *own.nodes, end)
             whole = replace(own, inputs=tuple(inputs.values()), nodes=nodes, outputs=(z,))
-            if z not in inexact(whole):
+            if z not in tolerances_of(whole):
                 found.add(own.nodes[-1].op.name)
     return found
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.support.projects import must
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "check_commit_subject.py"
@@ -41,6 +44,7 @@ def test_good_subjects_pass(message: str, tmp_path: Path) -> None:
         ("", "is empty"),
         ("# only comments\n", "is empty"),
         ("Add " + 69 * "x", "has 73 characters"),
+        ("Merge " + 67 * "x", "has 73 characters"),
         ("Share weights.", "ends with a period"),
         ("share weights", "capital letter"),
         ("Shared weights", "imperative"),
@@ -64,9 +68,27 @@ def test_bad_subjects_are_refused(message: str, problem: str, tmp_path: Path) ->
     assert problem in result.stderr
 
 
-def test_make_hooks_installs_the_hook() -> None:
+def test_pre_commit_installs_the_hook() -> None:
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     assert "commit-msg" in config["default_install_hook_types"]
     hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
     (hook,) = [hook for hook in hooks if hook.get("stages") == ["commit-msg"]]
     assert hook["entry"].endswith("scripts/check_commit_subject.py")
+
+
+@pytest.mark.parametrize("kind", ["checkout", "copy", "checkout with other hooks"])
+def test_make_installs_the_hook_in_a_checkout(kind: str, tmp_path: Path) -> None:
+    """Run the recipe that installs the packages of the tests, with `pip` replaced."""
+    for name in ("Makefile", "pyproject.toml", ".pre-commit-config.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    programs = tmp_path / ".venv/bin"
+    programs.mkdir(parents=True)
+    (programs / "python").symlink_to("/bin/true")
+    (programs / "pre-commit").symlink_to(Path(sys.executable).with_name("pre-commit"))
+    if kind != "copy":
+        must("git", "init", "--quiet", str(tmp_path))
+    if kind == "checkout with other hooks":
+        must("git", "-C", str(tmp_path), "config", "core.hooksPath", "own")
+    must("make", "-o", "test-tools", "-o", ".venv/bin/python", ".venv/.installed-dev", cwd=tmp_path)
+    hook = tmp_path / ".git/hooks/commit-msg"
+    assert hook.is_file() == (kind == "checkout")

@@ -59,9 +59,11 @@ GIVEN: dict[str, tuple[type[Parameters], ...]] = {
     "emit/project/": (ProjectParameters,),
     "emit/project/devices.": (DevicesParameters,),
     "report/explore.": (DrawingParameters,),
+    "report/memory.": (VerifyParameters,),
     "report/profile.": (ProfileParameters,),
     "report/quantize.": (QuantizeParameters,),
     "report/verify.": (VerifyParameters,),
+    "text/eight_words.": (),
     "text/helpers.": (),
 }
 """Parameters of templates by prefix of their path; the longest prefix counts."""

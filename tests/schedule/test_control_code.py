@@ -125,7 +125,7 @@ class Builder:
     def _loop(self) -> None:
         carried, scanned, fixed = (int(self.rng.integers(n)) for n in (4, 3, 3))
         bounded = not self.numbers or bool(self.rng.random() < 0.7)
-        turns = int(self.rng.integers(4)) if bounded else None
+        trip_count = int(self.rng.integers(4)) if bounded else None
         stops = bool(self.rng.random() < 0.4)
         scans = self._orders(scanned if bounded else 0)
         stacks = self._orders(int(self.rng.integers(3)) if bounded and not stops else 0)
@@ -137,17 +137,17 @@ class Builder:
         limit = None if bounded else self.pick(self.numbers)
         start = self.condition() if self.rng.random() < 0.3 and not stacks else None
         operands = [self.vector() for _ in range(carried)]
-        operands += [self._table(turns or 0) for _ in scans]
+        operands += [self._table(trip_count or 0) for _ in scans]
         operands += [self.vector() for _ in range(fixed)]
-        op = Loop(body, carried, turns, stops, scans, stacks)
+        op = Loop(body, carried, trip_count, stops, scans, stacks)
         outputs = self.apply(op, limit, start, *operands, self.condition())
         for value in outputs[carried:]:
-            if turns:
-                (flat,) = self.apply(Reshape((turns * 4,)), value)
+            if trip_count:
+                (flat,) = self.apply(Reshape((trip_count * 4,)), value)
                 self.apply(Unary("neg"), flat)
 
     def _while(self) -> None:
-        """Add a loop of at most three turns: each shifts three conditions and appends a false."""
+        """Add a loop of at most 3 iterations: each shifts three conditions and appends a false."""
         types = [*[CONDITION] * 3, VECTOR, VECTOR]
         condition = random_subgraph(self, types, [CONDITION])
         body = random_subgraph(self, types, types)
@@ -161,11 +161,11 @@ class Builder:
     def _orders(self, count: int) -> tuple[Order, ...]:
         return tuple(Order(o) for o in self.rng.choice(["forward", "backward"], count))
 
-    def _table(self, turns: int) -> Value:
+    def _table(self, trip_count: int) -> Value:
         if self.rng.random() < 0.3:
-            data = self.rng.uniform(-1, 1, (turns, 4)).astype(np.float32)
+            data = self.rng.uniform(-1, 1, (trip_count, 4)).astype(np.float32)
             return Value.constant(self.name(), data)
-        return self.add_input_or_constant(TensorType((turns, 4), DType.FLOAT32))
+        return self.add_input_or_constant(TensorType((trip_count, 4), DType.FLOAT32))
 
     def add_input_or_constant(self, type_: TensorType) -> Value:
         if self.depth == OUTERMOST:
@@ -203,7 +203,7 @@ def random_graph(seed: int) -> Graph:
     return verify(graph, "building it")
 
 
-def samples_of_few_turns(graph: Graph, count: int, seed: int) -> list[Sample]:
+def samples_of_few_iterations(graph: Graph, count: int, seed: int) -> list[Sample]:
     """Return random samples whose numbers are those of `FEW`."""
     rng = np.random.default_rng(seed)
     return [
@@ -217,7 +217,7 @@ def samples_of_few_turns(graph: Graph, count: int, seed: int) -> list[Sample]:
 
 def random_members(seeds: Sequence[int]) -> list[Member]:
     graphs = [random_graph(seed) for seed in seeds]
-    return [Member(graph, samples_of_few_turns(graph, 6, 1)) for graph in graphs]
+    return [Member(graph, samples_of_few_iterations(graph, 6, 1)) for graph in graphs]
 
 
 def check_outputs(setup: str, chosen: Sequence[Member]) -> None:
@@ -243,7 +243,7 @@ def test_random_graphs_on_simulated_cores(setup: str) -> None:
 def test_random_graphs_under_sanitizers(tmp_path: Path) -> None:
     graph = combine("all", [random_graph(seed) for seed in range(300, 315)])
     artifact = compile_graph(graph)
-    samples = samples_of_few_turns(graph, 5, 2)
+    samples = samples_of_few_iterations(graph, 5, 2)
     outputs = run_sanitized(artifact, samples, tmp_path / "project")
     assert_same(outputs, [evaluate(graph, s).outputs for s in samples], print_graph(graph))
 
@@ -253,7 +253,7 @@ def test_passes_keep_every_bit(seed: int) -> None:
     graph = random_graph(seed)
     passes = fold_constants, drop_identities, drop_dead_nodes, materialize_results
     optimized = run_passes(graph, passes)
-    for sample in samples_of_few_turns(graph, 6, 3):
+    for sample in samples_of_few_iterations(graph, 6, 3):
         for ours, theirs in zip(
             evaluate(optimized, sample).outputs, evaluate(graph, sample).outputs, strict=True
         ):
@@ -335,7 +335,7 @@ def test_a_scan_copies_only_its_initial_state() -> None:
           %y: f32[4] = Unary(%x) {kind="neg"} from NEG #1 "y"
           output %sum
           output %y
-        }, carried=1, turns=5, scans=(backward), stacks=(forward)} from SCAN #3 "h"
+        }, carried=1, trip_count=5, scans=(backward), stacks=(forward)} from SCAN #3 "h"
         output %h
         output %ys
         """
@@ -388,7 +388,9 @@ def test_a_while_loop_breaks_when_its_condition_is_false() -> None:
     text = invocation(parse(COUNTDOWN))
     assert "for (;;) {\n        if (!*(arena + ARENA_OFFSET_a)) {\n            break;" in text
     assert "*(arena + ARENA_OFFSET_a) = *(arena + ARENA_OFFSET_b); /* 'b' */" in text
-    check_outputs("host", [Member(parse(COUNTDOWN), samples_of_few_turns(parse(COUNTDOWN), 6, 0))])
+    check_outputs(
+        "host", [Member(parse(COUNTDOWN), samples_of_few_iterations(parse(COUNTDOWN), 6, 0))]
+    )
 
 
 def test_steps_inside_control_flow_are_not_compared() -> None:
@@ -396,7 +398,7 @@ def test_steps_inside_control_flow_are_not_compared() -> None:
     graph = random_graph(7)
     artifact = compile_graph(graph)
     assert any(step.inside is not None for step in artifact.schedule.steps)
-    samples = samples_of_few_turns(graph, 3, 0)
+    samples = samples_of_few_iterations(graph, 3, 0)
     values = evaluate(artifact.graph, samples[-1]).values
     assert find_first_difference(artifact, samples, values).startswith("With taps, every step")
     wrong = {v: a if a.dtype.kind != "f" else a + 1 for v, a in values.items()}
@@ -424,7 +426,7 @@ def test_a_constant_condition_leaves_one_graph() -> None:
 LOOP = """
     input %x: f32[4]
     input %w: f32[4]
-    const %limit: i64[] = [{turns}]
+    const %limit: i64[] = [{trip_count}]
     const %k: f32[4] = [1.0, 2.0, 3.0, 4.0]
     %y: f32[4], %same: f32[4] = Loop(%limit, _, %x, %w, %k) {{body=graph "body" {{
       input %t: i64[]
@@ -445,25 +447,27 @@ LOOP = """
 
 def test_folding_specializes_a_loop() -> None:
     """It uses the constant limit, condition and operand, and does not carry what never changes."""
-    graph = folded(LOOP.format(turns=3, more="true"))
+    graph = folded(LOOP.format(trip_count=3, more="true"))
     assert kinds(graph) == ["Loop", "Copy"]
     op = graph.nodes[0].op
     assert isinstance(op, Loop)
-    assert (op.turns, op.stops, op.carried) == (3, False, 1)
+    assert (op.trip_count, op.stops, op.carried) == (3, False, 1)
     assert [v.name for v in op.body.inputs] == ["t", "x", "w"]
     assert [v.name for v in graph.outputs] == ["y", "same"]
 
 
 @pytest.mark.parametrize(
-    ("turns", "more", "expected"),
+    ("trip_count", "more", "expected"),
     [
         (0, "true", ["Copy", "Copy"]),
         (1, "true", ["Binary", "Binary", "Copy"]),
         (9, "false", ["Binary", "Binary", "Copy"]),
     ],
 )
-def test_loops_of_zero_or_one_turn_are_replaced(turns: int, more: str, expected: list[str]) -> None:
-    assert kinds(folded(LOOP.format(turns=turns, more=more))) == expected
+def test_loops_of_zero_or_one_iteration_are_replaced(
+    trip_count: int, more: str, expected: list[str]
+) -> None:
+    assert kinds(folded(LOOP.format(trip_count=trip_count, more=more))) == expected
 
 
 def test_an_endless_loop_of_constants_is_not_folded() -> None:

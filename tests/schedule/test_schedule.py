@@ -160,11 +160,11 @@ def test_state_has_its_own_memory() -> None:
         output %y
         """
     )
-    assert {b.name: b.memories for b in plan.problem.buffers} == {
-        "x": (ARENA,),
-        "s": (STATE,),
-        "t": (ARENA,),
-        "y": (ARENA,),
+    assert {b.name: b.memory for b in plan.problem.buffers} == {
+        "x": ARENA,
+        "s": STATE,
+        "t": ARENA,
+        "y": ARENA,
     }
     assert (buffer(plan, "s").start, buffer(plan, "s").end) == (0, 3)
     assert buffer(plan, "t").end == 3  # the next state is copied after the last step
@@ -278,10 +278,10 @@ def test_scratch_lives_during_its_step() -> None:
     plan = scheduled(CHAIN, backends=(Backend("picky", (Picky(),)), backend("c")))
     assert [step.backend for step in plan.calls] == ["c", "picky"]
     assert plan.calls[0].reason == "Unary(neg) is beneath me."
-    spare = buffer(plan, "step 1 spare")
+    spare = buffer(plan, "step1 spare")
     assert (spare.size, spare.start, spare.end) == (100, 1, 2)
     last = plan.calls[1].arguments[-1]
-    assert last == InBuffer("step 1 spare", DType.INT32, constant=False)
+    assert last == InBuffer("step1 spare", DType.INT32, constant=False)
     assert planned(plan).bytes >= 16 + 16 + 100
     assert "int32_t *spare" in plan.functions[1].signature
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -58,7 +60,7 @@ def test_each_row_is_made_once_and_held_until_it_is_read(seed: int) -> None:
             segment = segment_of(graph, graph.nodes[start:end])
             if segment is None:
                 continue
-            for rows in (1, 2, 3):
+            for rows in (Fraction(1, 4), Fraction(1, 3), Fraction(1, 2), *map(Fraction, (1, 2, 3))):
                 for order in (segment, segment.mirrored()):
                     bands = bands_of(order, rows)
                     if bands is not None:
@@ -77,9 +79,11 @@ def follow(bands: RowBands) -> None:
     for turn in range(bands.turns):
         for node in segment.nodes:
             value, rows = node.output, bands.rows(node, turn)
-            if value in held and turn:
-                band, moved = held[value], bands.made[node]
-                held[value] = [*band[moved : moved + bands.kept[value]], *[None] * moved]
+            if value in held and turn in bands.refills[value][1:]:
+                kept = bands.kept_after(value, turn - 1)
+                band = held[value]
+                unused = [None] * (bands.kept[value] - kept)
+                held[value] = [*unused, *band[len(band) - kept :], *[None] * bands.made(node)]
             if not rows:
                 continue
             assert rows.start == made[node]
@@ -104,7 +108,7 @@ def test_bands_keep_no_more_rows_than_windows_overlap() -> None:
     for seed in range(60):
         graph = RandomNetwork(seed).graph(2)
         segment = segment_of(graph, graph.nodes[:2])
-        bands = None if segment is None else bands_of(segment, 2)
+        bands = None if segment is None else bands_of(segment, Fraction(2))
         if segment is None or bands is None or len(segment.readers) != 2:
             continue
         for value in segment.banded:

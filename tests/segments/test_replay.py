@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,7 +19,7 @@ from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule import fitting
 from smelt.codegen.schedule.replay import replay
 from smelt.codegen.schedule.schedule import Schedule
-from smelt.codegen.schedule.steps import BandCall, BandedSegment, InBuffer, Phase, Shift
+from smelt.codegen.schedule.steps import BandCall, BandedSegment, InBuffer, Phase, RowsMove
 from smelt.codegen.segments.bands import BandNodes, bands_of, segment_of
 from smelt.codegen.segments.choose import SegmentSearch
 from smelt.codegen.segments.turns import Turns
@@ -100,9 +101,9 @@ def test_random_segments_compute_the_network_on_a_core(setup: str, seed: int) ->
     assert_same(outputs_of(artifact, samples), wanted, f"seed {seed} on {setup}")
 
 
-Edit = Iterator[Sequence[BandCall | Shift]]
+Edit = Iterator[Sequence[BandCall | RowsMove]]
 """What an action is replaced by, once for each place of a fault."""
-Fault = Callable[[BandCall | Shift], Edit]
+Fault = Callable[[BandCall | RowsMove], Edit]
 
 # --- faults ---------------------------------------------------------------------------------------
 
@@ -116,7 +117,7 @@ def edited(
         if not isinstance(action, BandedSegment):
             continue
         for k, phase in enumerate(action.phases):
-            if looped and phase.turns == 1:
+            if looped and phase.iterations == 1:
                 continue
             for other in edit(phase):
                 phases = (*action.phases[:k], other, *action.phases[k + 1 :])
@@ -125,27 +126,29 @@ def edited(
 
 
 def each_action(phase: Phase, change: Fault) -> Iterator[Phase]:
-    for i, action in enumerate(phase.actions):
-        for others in change(action):
-            yield replace(phase, actions=(*phase.actions[:i], *others, *phase.actions[i + 1 :]))
+    for t, actions in enumerate(phase.turns):
+        for i, action in enumerate(actions):
+            for others in change(action):
+                turn = (*actions[:i], *others, *actions[i + 1 :])
+                yield replace(phase, turns=(*phase.turns[:t], turn, *phase.turns[t + 1 :]))
 
 
-def without_shift(action: BandCall | Shift) -> Edit:
-    if isinstance(action, Shift):
+def without_shift(action: BandCall | RowsMove) -> Edit:
+    if isinstance(action, RowsMove):
         yield ()
 
 
-def shorter_shift(action: BandCall | Shift) -> Edit:
-    if isinstance(action, Shift):
+def shorter_shift(action: BandCall | RowsMove) -> Edit:
+    if isinstance(action, RowsMove):
         yield (replace(action, bytes=action.bytes - 1),)
 
 
-def shift_from_elsewhere(action: BandCall | Shift) -> Edit:
-    if isinstance(action, Shift):
-        yield (replace(action, source=action.source + (-1 if action.source else 1)),)
+def shift_from_elsewhere(action: BandCall | RowsMove) -> Edit:
+    if isinstance(action, RowsMove):
+        yield (replace(action, start=action.start + (-1 if action.start else 1)),)
 
 
-def argument_elsewhere(action: BandCall | Shift) -> Edit:
+def argument_elsewhere(action: BandCall | RowsMove) -> Edit:
     if isinstance(action, BandCall):
         operands = action.choice.taken.call.operands
         for i, (operand, argument) in enumerate(zip(operands, action.arguments, strict=True)):
@@ -159,14 +162,19 @@ def argument_elsewhere(action: BandCall | Shift) -> Edit:
                 )
 
 
-def without_call(action: BandCall | Shift) -> Edit:
+def without_call(action: BandCall | RowsMove) -> Edit:
     if isinstance(action, BandCall):
         yield ()
 
 
-def call_twice(action: BandCall | Shift) -> Edit:
+def call_twice(action: BandCall | RowsMove) -> Edit:
     if isinstance(action, BandCall):
         yield action, action
+
+
+def moves_bytes(move: RowsMove, plan: arena.Plan) -> bool:
+    """Return whether source and target of a move have different addresses."""
+    return plan[move.source].offset + move.start != plan[move.target].offset + move.to
 
 
 ANY_CALL = [argument_elsewhere, without_call, call_twice]
@@ -195,15 +203,41 @@ def test_each_wrong_call_is_found(fault: Fault) -> None:
 
 @pytest.mark.parametrize("fault", ANY_SHIFT, ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize("mirrored", [False, True], ids=["forward", "reverse"])
-def test_each_wrong_shift_is_found(fault: Fault, *, mirrored: bool) -> None:
+@pytest.mark.parametrize("kept", ["late", "early", "spilled"])
+@pytest.mark.parametrize("rows", [Fraction(2), Fraction(1, 2)])
+def test_each_wrong_shift_is_found(
+    fault: Fault, rows: Fraction, kept: str, *, mirrored: bool
+) -> None:
     """In a chain of windows of three rows; in the last turns, not all rows are read again."""
-    graph = chain()
+    graph = chain(strided=rows < 1)
     whole = segment_of(graph, graph.nodes)
     assert whole is not None
-    bands = bands_of(whole.mirrored() if mirrored else whole, 2)
+    bands = bands_of(whole.mirrored() if mirrored else whole, rows)
+    assert bands is not None
+    assert bands.period == rows.denominator
+    early, spilled = (whole.banded if kept == place else () for place in ("early", "spilled"))
+    turns = Turns(bands, BandNodes(), (), frozenset(early), frozenset(spilled))
+    artifact = in_segments(graph, Options("cortex-m4"), (turns,))
+
+    def in_moves(action: BandCall | RowsMove) -> Edit:
+        """Yield the fault, unless the plan has made a move to where the rows are already."""
+        if isinstance(action, RowsMove) and moves_bytes(action, artifact.plan):
+            yield from fault(action)
+
+    assert assert_found(artifact, in_moves, looped=True) >= len(graph.nodes) - 1
+
+
+@pytest.mark.parametrize("rows", [Fraction(2), Fraction(1, 2)])
+@pytest.mark.parametrize("fault", ANY_SHIFT, ids=lambda fault: fault.__name__)
+def test_each_wrong_shift_of_a_streamed_input_is_found(fault: Fault, rows: Fraction) -> None:
+    graph = chain(strided=rows < 1)
+    segment = segment_of(graph, graph.nodes, graph.inputs[0])
+    assert segment is not None
+    bands = bands_of(segment, rows)
     assert bands is not None
     artifact = in_segments(graph, Options("cortex-m4"), (Turns(bands, BandNodes()),))
-    assert assert_found(artifact, fault, looped=True) >= len(graph.nodes) - 1
+    assert artifact.schedule.streamed is not None
+    assert assert_found(artifact, fault, looped=True) >= len(graph.nodes)
 
 
 def test_a_plan_that_overwrites_live_bytes_is_found() -> None:

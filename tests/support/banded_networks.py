@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -35,14 +36,17 @@ class RandomNetwork:
             x = self._block(x)
         return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
 
-    def chain(self, layers: int) -> Graph:
-        """Return a chain of convolutions with windows of three rows, and padding on both sides."""
+    def chain(self, layers: int, *, strided: bool = False) -> Graph:
+        """Return a chain of convolutions with windows of three rows, and padding on both sides.
+
+        If `strided`, the second one computes every second row of its result only.
+        """
         x = self._input
-        for _ in range(layers):
+        for i in range(layers):
             _, h, w, c = x.type.shape
             weights = self._weights((c, 3, 3, c), c, 0)
-            op = Conv2D(padding=((1, 1), (1, 1)))
-            x = self._add(op, (x, weights, self._bias(c)), (h, w, c))
+            op = Conv2D((2, 1) if strided and i == 1 else (1, 1), ((1, 1), (1, 1)))
+            x = self._add(op, (x, weights, self._bias(c)), (-(-h // op.stride[0]), w, c))
         return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
 
     def _channels(self) -> int:
@@ -146,9 +150,9 @@ def _size(x: Value) -> tuple[int, int]:
 _CHANCES = (0.3, 0.25, 0.15, 0.2, 0.1)
 
 
-def chain() -> Graph:
-    """Return four convolutions of three by three pixels with usual padding."""
-    return RandomNetwork(0).chain(4)
+def chain(*, strided: bool = False) -> Graph:
+    """Return four convolutions of three by three pixels with usual padding; see above."""
+    return RandomNetwork(0).chain(4, strided=strided)
 
 
 def random_segments(
@@ -158,7 +162,8 @@ def random_segments(
 
     Args:
         graph: The network.
-        rng: Chooses lengths, rows, the order of rows, and which tensors are moved.
+        rng: Chooses lengths, rows, the order of rows, which tensors are moved, and whether the
+            rows that bands keep are spilled.
         word: The bytes of which rows must be a multiple.
         longest: Largest number of nodes in a segment.
     """
@@ -176,13 +181,18 @@ def random_segments(
                 continue
             if rng.random() < 0.5:
                 segment = segment.mirrored()
-            bands = bands_of(segment, int(rng.integers(1, 5)))
+            rows = Fraction(int(rng.integers(1, 5)))
+            bands = bands_of(segment, 1 / rows if rng.random() < 0.3 else rows)
             if bands is None:
                 continue
             last = {v: i for i, n in enumerate(graph.nodes) for v in n.inputs if v is not None}
             ended = [v for v in values & made if last[v] < start + length]
             moved = sorted(ended, key=lambda v: v.name) if rng.random() < 0.5 else []
-            found.append(Turns(bands, nodes, moved))
+            early, spilled = (
+                {n.output for n in segment.nodes if rng.random() < 0.4} & segment.banded
+                for _ in range(2)
+            )
+            found.append(Turns(bands, nodes, moved, early, spilled))
             end = start + length
             break
         made |= {node.output for node in graph.nodes[start:end]}

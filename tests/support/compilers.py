@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,6 +31,7 @@ EVERYTHING = (
     "-Wno-unsafe-buffer-usage",
     "-Wno-declaration-after-statement",
     "-Wno-cast-align",
+    "-Wno-float-equal",
     "-Wno-unused-macros",
     "-Wno-padded",
 )
@@ -63,9 +65,11 @@ def compiler(name: str) -> list[str]:
 
 def require_cpp(command: Sequence[str]) -> None:
     """Skip the test if a compiler is installed without its C++ part."""
-    done = subprocess.run(
-        [*command, "-x", "c++", "-fsyntax-only", "/dev/null"], capture_output=True, check=False
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        empty = Path(folder, "empty.cpp")
+        empty.touch()
+        call = [*command, "-c", str(empty), "-o", "/dev/null"]
+        done = subprocess.run(call, capture_output=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"{command[0]} cannot compile C++ here")
 

@@ -173,6 +173,7 @@ def binary(
     scales: tuple[float, float, float],
     points: tuple[int, int, int],
     activation: Activation = FREE,
+    optimize: Optimize = "speed",
 ) -> Case:
     values: list[Value | None] = [
         Value(name, TensorType((1, count), DType.INT8, Quant.per_tensor(scale, point)))
@@ -180,4 +181,4 @@ def binary(
     ]
     graph = graph_of(Binary(kind, activation), values, Quant.per_tensor(scales[2], points[2]))
     rng = np.random.default_rng(count)
-    return Case(f"{kind} {scales} {points}", graph, samples_of(graph, rng), "speed")
+    return Case(f"{kind} {scales} {points}", graph, samples_of(graph, rng), optimize)

@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.emit.firmware import Firmware, MlperfProtocol
+from smelt.codegen.emit.group import NetworkGroup
 from smelt.codegen.emit.network import EmittedNetwork, Tensor
 from smelt.codegen.emit.project import project_parameters, render_firmware
 from smelt.codegen.emit.statements import Statements
@@ -51,15 +52,16 @@ NETWORK = FakeNetwork(
     hash="0123456789abcdef",
     alignment=16,
     arena_bytes=96,
-    arena_bound=96,
-    arena_optimal=True,
+    arena_certificate="proved smallest for this schedule",
     state_bytes=4,
     weights_bytes=16,
     keep_inputs=False,
     inputs=(fake_tensor("int8", 16, -3), fake_tensor("int32", 2)),
     outputs=(fake_tensor("int8", 16, 1), fake_tensor("float32", 1), fake_tensor("int32", 1)),
     states=(),
-    statements=Statements("", uses_arena=False, copies=False, moves_up=False, calls={}),
+    statements=Statements(
+        "", uses_arena=False, copies=False, moves_up=False, moves_down=False, calls={}
+    ),
     comments=(),
     preamble=Preamble((), (), floats=False),
     functions=(),
@@ -73,7 +75,7 @@ def write_project(
     optimize: Optimize = "speed",
     mlperf: MlperfProtocol | None = None,
 ) -> None:
-    parameters = project_parameters(NETWORK, Firmware(platform, mlperf), optimize)
+    parameters = project_parameters(NetworkGroup((NETWORK,)), Firmware(platform, mlperf), optimize)
     for path, text in render_firmware(parameters).items():
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """Run kernel calls alone on a simulated core that detects every stray access.
 
 Everything that a call reads is placed at the end of a memory next to which accesses fault, first
-one end, then the other. What it writes has guard bytes on both sides. The program prints `passed`,
-or the first failure.
+one end, then the other. What it writes has guard bytes on both sides. Then the call runs in place
+of each operand that it may overwrite. The program prints `passed`, or the first failure.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.ir import Array, DType
 from smelt.targets import get
 from tests.support.kernels_host import PREFIX, Run, struct_definitions
+
+_IN_PLACE = 64
+"""The first number of an edge that stands for an operand that is overwritten."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,11 @@ def said_on(core: Core, runs: Sequence[Run], folder: Path, more: Sequence[str] =
     if not numbers:
         return what
     run = runs[int(numbers[0])]
-    return f"{what} of {run.name}, operand {numbers[1]} at an edge, sample {numbers[2]}"
+    edge = int(numbers[1])
+    where = (
+        f"operand {edge // 2} at an edge" if edge < _IN_PLACE else f"in place of {edge - _IN_PLACE}"
+    )
+    return f"{what} of {run.name}, {where}, sample {numbers[2]}"
 
 
 def _source(core: Core, runs: Sequence[Run]) -> str:
@@ -102,6 +109,7 @@ def _source(core: Core, runs: Sequence[Run]) -> str:
         [
             *(f"#include <{header}>" for header in headers),
             f"#define LOW ((uint8_t *){low:#x})\n#define HIGH ((uint8_t *){high:#x})",
+            f"#define IN_PLACE {_IN_PLACE}",
             *struct_definitions([run.entry for run in runs]),
             *(f"void {f.name}({f.signature});" for f in definitions),
             *before.helpers,
@@ -119,6 +127,8 @@ def _run(number: int, run: Run, function: str) -> tuple[str, str]:
     lines: list[str] = []
     rows: list[str] = []
     arguments: list[str] = []
+    overwritten = {operand for output, operand in run.entry.overwritten() if output == 0}
+    places: list[int] = []
     position = 0
     for operand in run.entry.call.operands:
         name, input_ = f"data{number}_{len(rows)}", isinstance(operand, Input)
@@ -135,6 +145,8 @@ def _run(number: int, run: Run, function: str) -> tuple[str, str]:
             array, input_ = run.entry.node.input(operand.index).array, False
             kind, size = f"const {DType.of(array).c_name}", array.nbytes
         else:
+            if isinstance(operand, Input) and operand.index in overwritten:
+                places.append(len(rows))
             buffer = list(run.entry.buffers().values())[position]
             position += 1
             kind, size = ("const " if input_ else "") + buffer[1].c_name, buffer[1].size * buffer[2]
@@ -154,7 +166,9 @@ def _run(number: int, run: Run, function: str) -> tuple[str, str]:
         f"static const operand_t operands{number}[] = {{ {', '.join(rows)} }};",
         f"static void call{number}(void **p) {{\n    {function}({', '.join(arguments)});\n}}",
     ]
-    row = f"{{ {len(rows)}, {len(run.samples)}, operands{number}, expected{number}, call{number} }}"
+    mask = sum(1 << place for place in places)
+    row = f"{len(rows)}, {len(run.samples)}, {mask}, operands{number}, expected{number}"
+    row = f"{{ {row}, call{number} }}"
     return "\n".join(lines), row
 
 
@@ -173,6 +187,7 @@ typedef struct {
 
 typedef struct {
     int count, samples;
+    int overwritten; /* a bit for each operand that the output, the last one, may overwrite */
     const operand_t *operands;
     const void *expected;
     void (*call)(void **p);
@@ -232,29 +247,39 @@ __attribute__((section(".vectors"), used)) static const vectors_t vectors = {
                  Fault_Handler, Fault_Handler, 0, 0, 0, 0, 0, 0, 0, 0 },
 };
 
-/* edge 2 i: operand i up to the end of the memory; edge 2 i + 1: from its start on */
+/*
+ * Edge 2 i: operand i up to the end of the memory; edge 2 i + 1: from its start on;
+ * edge IN_PLACE + i: operand i at the address of the output.
+ */
 static void check(const run_t *run, int sample, int edge) {
     void *p[16];
     int written = GUARD, read = 64;
+    const operand_t *const in = edge < IN_PLACE ? NULL : &run->operands[edge - IN_PLACE];
     memset(pool, 0xA5, sizeof pool);
     for (int i = 0; i < run->count; ++i) {
         const operand_t *const o = &run->operands[i];
         if (o->data == 0) {
+            const int size = in != NULL && i == run->count - 1 ? in->size : o->size;
             p[i] = pool + written;
-            memset(p[i], 0x5A, (size_t)o->size);
-            written += (o->size + GUARD + 15) / 16 * 16;
+            memset(p[i], 0x5A, (size_t)size);
+            written += (size + GUARD + 15) / 16 * 16;
             continue;
         }
         p[i] = edge == 2 * i ? HIGH - o->size : edge == 2 * i + 1 ? LOW : HIGH - PLACED + read;
         memcpy(p[i], (const uint8_t *)o->data + sample * o->step, (size_t)o->size);
         read += (o->size + 15) / 16 * 16;
     }
+    if (in != NULL) {
+        p[edge - IN_PLACE] = p[run->count - 1];
+        memcpy(p[run->count - 1], (const uint8_t *)in->data + sample * in->step, (size_t)in->size);
+    }
     run->call(p);
     for (int i = 0; i < run->count; ++i) {
         const operand_t *const o = &run->operands[i];
         const uint8_t *const begin = p[i];
+        const int size = in != NULL && i == run->count - 1 ? in->size : o->size;
         for (int k = 0; o->data == 0 && k < GUARD; ++k) {
-            if (begin[-1 - k] != 0xA5 || begin[o->size + k] != 0xA5) {
+            if (begin[-1 - k] != 0xA5 || begin[size + k] != 0xA5) {
                 finish("guard", 3);
             }
         }
@@ -273,6 +298,12 @@ int main(void) {
         for (sample_now = 0; sample_now < run->samples; ++sample_now) {
             for (edge_now = 0; edge_now < 2 * run->count; ++edge_now) {
                 if (run->operands[edge_now / 2].data != 0) {
+                    check(run, sample_now, edge_now);
+                }
+            }
+            for (int i = 0; i < run->count; ++i) {
+                if ((run->overwritten >> i & 1) != 0) {
+                    edge_now = IN_PLACE + i;
                     check(run, sample_now, edge_now);
                 }
             }

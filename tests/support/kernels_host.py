@@ -13,6 +13,7 @@ import struct
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ SANITIZERS = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
 
 
 RELEASED = ("-O2", "-ffp-contract=off")
-"""The flags of released projects: the optimizer chooses other instructions, which may fail."""
+"""The flags of released projects: optimized code has other instructions, so it is tested too."""
 
 
 def _links_sanitizers(compiler: str) -> bool:
@@ -83,6 +84,12 @@ int main(int argc, char **argv) {
     while (fread(&h, sizeof h, 1, stdin) == 1) {
         if (h.command == 'C') {
             entry->call(buffers);
+        } else if (h.command == 'P') {
+            void *const output = buffers[h.begin];
+            buffers[h.begin] = buffers[h.buffer];
+            entry->call(buffers);
+            memcpy(output, buffers[h.buffer], entry->sizes[h.begin]);
+            buffers[h.begin] = output;
         } else if (h.command == 'W') {
             if (fread((uint8_t *)buffers[h.buffer] + h.begin, (size_t)h.count, 1, stdin) != 1) {
                 return 2;
@@ -125,6 +132,16 @@ class Entry:
                     continue
             table[number] = len(table), dtype, size
         return table
+
+    def overwritten(self) -> list[tuple[int, int]]:
+        """Return each output, and an operand of at least its size that it may overwrite."""
+        node = self.node
+        return [
+            (output, operand)
+            for output, operand in self.call.in_place
+            if not node.input(operand).is_constant
+            and node.outputs[output].type.bytes <= node.input(operand).type.bytes
+        ]
 
     @property
     def structs(self) -> list[StructType]:
@@ -193,6 +210,11 @@ class Program:
         """Queue: call the function."""
         self._commands.append(_header("C", 0, 0, 0))
 
+    def call_in_place(self, output: int, operand: int) -> None:
+        """Queue: call the function with an operand's address for an output of at most its size."""
+        numbers = self.entry.buffers()
+        self._commands.append(_header("P", numbers[operand][0], numbers[OUTPUT - output][0], 0))
+
     def read(self, number: int, begin: int, count: int) -> None:
         """Queue: read elements of a buffer."""
         position, dtype, _ = self.entry.buffers()[number]
@@ -241,16 +263,24 @@ def check_on_host(
     flags: Sequence[str] = SANITIZERS,
     compiler: str = COMPILER,
 ) -> None:
-    """Fail unless all calls compute exactly the right outputs; by default, under sanitizers."""
+    """Fail unless all calls compute exactly the right outputs; by default, under sanitizers.
+
+    Each call is also made in place of each operand that it may overwrite.
+    """
     programs = build_programs([run.entry for run in runs], folder, flags, compiler)
     for run, program in zip(runs, programs, strict=True):
-        for sample in run.samples:
+        variants = (None, *run.entry.overwritten())
+        for sample, pair in product(run.samples, variants):
             for index, x in enumerate(sample):
                 program.write(index, 0, x)
-            program.call()
+            if pair is None:
+                program.call()
+            else:
+                program.call_in_place(*pair)
             program.read(OUTPUT, 0, run.entry.node.output.type.size)
-        for found, expected in zip(program.run(), run.expected, strict=True):
-            np.testing.assert_array_equal(found, expected.ravel(), run.name)
+        expected = [array for array in run.expected for _ in variants]
+        for found, right in zip(program.run(), expected, strict=True):
+            np.testing.assert_array_equal(found, right.ravel(), run.name)
 
 
 def check_read_by(compiler: str, entries: Sequence[Entry], folder: Path) -> None:

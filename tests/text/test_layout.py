@@ -27,7 +27,27 @@ BROKEN = {
     ),
     "a choice": (
         f"    const int32_t x = {LONG} < 0 ? {LONG} + {LONG} + 1 : {LONG} + 2;",
-        f"    const int32_t x = {LONG} < 0\n        ? {LONG} + {LONG} + 1 : {LONG} + 2;",
+        f"    const int32_t x = {LONG} < 0\n        ? {LONG} + {LONG} + 1\n        : {LONG} + 2;",
+    ),
+    "a choice below the first line's": (
+        f"    const int32_t x = {LONG} < 0 ? {LONG} : {LONG} + 123456;",
+        f"    const int32_t x = {LONG} < 0 ? {LONG}\n{' ' * 52}: {LONG} + 123456;",
+    ),
+    "a sum of calls": (
+        f"    x[{LONG}] = f({LONG}, 1) + g({LONG}) + h({LONG}, 1, 2, 3);",
+        f"    x[{LONG}] = f({LONG}, 1) + g({LONG}) +\n        h({LONG}, 1, 2, 3);",
+    ),
+    "a sum that a cast converts": (
+        f"    x[i] = (int8_t)({LONG} + {LONG} + {LONG} + {LONG});",
+        f"    x[i] = (int8_t)({LONG} + {LONG} +\n{' ' * 20}{LONG} + {LONG});",
+    ),
+    "a condition": (
+        f"    if ({LONG} == {LONG} && {LONG} < {LONG}) {{",
+        f"    if ({LONG} == {LONG} &&\n        {LONG} < {LONG}) {{",
+    ),
+    "a loop": (
+        f"    for (int32_t {LONG} = 0; {LONG} < 12345; ++{LONG}) {{",
+        f"    for (int32_t {LONG} = 0; {LONG} < 12345;\n         ++{LONG}) {{",
     ),
     "the type of an array before its name": (
         f"typedef char {LONG}_has_no_gaps[sizeof({LONG}) == 100 ? 1 : -1];",
@@ -37,9 +57,18 @@ BROKEN = {
         f"typedef char {LONG}_layer_t_has_no_gaps[sizeof({LONG}_layer_t) == 100 ? 1 : -1];",
         f"typedef char {LONG}_layer_t_has_no_gaps\n    [sizeof({LONG}_layer_t) == 100 ? 1 : -1];",
     ),
+    "an array at a special place": (
+        f'static uint8_t {LONG}[{LONG}] __attribute__((aligned({LONG}), section(".x")));',
+        f'static uint8_t {LONG}[{LONG}]\n    __attribute__((aligned({LONG}), section(".x")));',
+    ),
+    "a cast of C++": (
+        f"    const int8_t *const x = static_cast<const int8_t *>({LONG}({LONG}, {LONG}));",
+        f"    const int8_t *const x = static_cast<const int8_t *>(\n"
+        f"        {LONG}({LONG}, {LONG}));",
+    ),
     "a list": (
         f"    int32_t x[4] = {{ {LONG}, {LONG}, {LONG}, {LONG} }};",
-        f"    int32_t x[4] = {{\n        {LONG}, {LONG}, {LONG},\n        {LONG}\n    }};",
+        f"    int32_t x[4] = {{\n        {LONG}, {LONG}, {LONG},\n        {LONG},\n    }};",
     ),
     "a comment": (
         f"    /* {LONG} {LONG} {LONG} {LONG} */",

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 
 from smelt.codegen.backends.armv6m.instructions import Armv6m
 from smelt.codegen.lower.assembly_builder import Label
-from smelt.codegen.lower.registers import LR, R0, R2, R3, R4, R5, R6, R7, R10, Low, Register
+from smelt.codegen.lower.registers import LR, R0, R2, R3, R4, R5, R6, R7, R10, SP, Low, Register
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 
 
-def load_row(a: Armv6m, s: ShortScaling, others: Sequence[Register]) -> None:
+def load_row(
+    a: Armv6m, s: ShortScaling, others: Sequence[Register], *, lift: int | None = None
+) -> None:
     """Load the row of constants of a channel from r2, and add the bias to r4 and `others`.
 
     r3: changed; lr: offset; r5: highest part of the multiplier; r7, r10: its lower parts (if any);
-    r0: nudge (if any); r6: with a nudge, the zero point minus `base`.
+    r0: nudge (if any); r6: with a nudge, the zero point minus `base`,
+    which is on the stack at offset `lift` unless that is None.
     """
     if s.biases is not None:
         a.ldmia(R2, [R3]).adds(R4, R4, R3)
@@ -24,7 +27,11 @@ def load_row(a: Armv6m, s: ShortScaling, others: Sequence[Register]) -> None:
     if s.count == 3:
         a.ldmia(R2, [R3]).mov(R10, R3)
     if s.nudges is not None:
-        a.ldmia(R2, [R0]).movs(R6, s.lift)
+        a.ldmia(R2, [R0])
+        if lift is None:
+            a.movs(R6, s.lift)
+        else:
+            a.ldr(R6, SP, lift)
 
 
 def scale(a: Armv6m, s: ShortScaling, drop: Low | int) -> None:

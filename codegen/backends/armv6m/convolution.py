@@ -8,6 +8,12 @@ from smelt.codegen.backends.armv6m.pointwise_assembly import pointwise
 from smelt.codegen.lower.halfword_convolution import HalfwordConvolution, HalfwordCore
 
 CORE = HalfwordCore(
-    CONDITION, block, "armv6m_halves", interleaves=True, saturates=False, pointwise=pointwise
+    CONDITION,
+    block,
+    "armv6m_halves",
+    interleaves=True,
+    saturates=False,
+    pointwise=pointwise,
+    layered=True,
 )
 KERNELS = (HalfwordConvolution(CORE),)

@@ -97,9 +97,9 @@ def pointwise(sums: PointwiseSums, groups: tuple[int, ...], own: BlockSums) -> P
     once = (marks.first - 2 + a.size - marks.last) // 2
     channel = (marks.last - marks.outputs) // 2 - unexecuted(own.scaling) - _BLOCK_END
     for i, (n, chain) in enumerate(zip(groups, sums.chains, strict=True)):
-        turns = -(-n // chain.length) if chain.looped else 0
+        iterations = -(-n // chain.length) if chain.looped else 0
         linked = n > 0 and i + 1 < len(sums.chains)
-        channel += n * group_instructions(chain.size, 2) + 2 * linked + 4 * turns
+        channel += n * group_instructions(chain.size, 2) + 2 * linked + 4 * iterations
     return PointwiseBlock(a.text, numbers, BlockCost(once, channel, a.size), block_cost(own))
 
 
@@ -124,7 +124,7 @@ def _code(sums: PointwiseSums) -> tuple[Armv6m, _CodeMarks]:
     a.describe(_REGISTERS)
     with a.function(_FRAME):
         _prologue(a, sums)
-        a.bl(channel, "b would not reach; lr is free")
+        a.bl(channel, "a jump: the range of b is too short, and lr is free")
         first = a.size
         for i, chain in enumerate(sums.chains):
             ends.append(_chain(a, chain))

@@ -77,7 +77,7 @@ class UnrolledLoop:
 
     @staticmethod
     def of(steps: int, most: int) -> UnrolledLoop:
-        """Return the loop for so many steps, with at most `most` steps per iteration."""
+        """Return the loop for `steps` steps, with at most `most` steps per iteration."""
         iterations = -(-steps // most)
         if iterations <= 1:
             return UnrolledLoop(steps, 0, 0)

@@ -23,7 +23,7 @@ from smelt.codegen.lower.registers import (
     R12,
     SP,
 )
-from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Stretch
+from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, GroupLoop
 
 _PATCH, _ROW, _CHANNEL, _TOTALS, _ENDS = 16, 20, 24, 28, 32
 """Offsets on the stack, after the addresses of the pixels' outputs."""
@@ -39,10 +39,10 @@ Stack: addresses of the pixels' outputs, `patch`, next row of constants, channel
 def block(sums: BlockSums) -> Armv7m:
     """Return the code of the function."""
     a, four, state, taps = Armv7m(), sums.words == 2, sums.state, sums.taps
-    ends = accumulate(s.taps * s.turns * 4 * sums.words for s in taps.stretches)
-    loops = [end for end, s in zip(ends, taps.stretches, strict=True) if s.turns > 1]
+    ends = accumulate(s.taps * s.iterations * 4 * sums.words for s in taps.group_loops)
+    loops = [end for end, s in zip(ends, taps.group_loops, strict=True) if s.iterations > 1]
     parts = [part << 15 for part in (taps.groups & 255, taps.groups & ~255) if part]
-    fresh = not state and taps.stretches[0].turns == 1
+    fresh = not state and taps.group_loops[0].iterations == 1
     a.describe(_REGISTERS % ("address of the totals of earlier slices" if state else "unused"))
     with a.function(36 + 4 * (len(loops) // 2 * 2)):
         if sums.ends:
@@ -93,21 +93,21 @@ def _products(a: Armv7m, sums: BlockSums, rounding: int) -> None:
     If `rounding` is not 0, the first group sets the totals instead, with `rounding` subtracted.
     """
     at = _ENDS
-    for i, stretch in enumerate(sums.taps.stretches):
-        if stretch.turns == 1:
-            _stretch(a, stretch, sums.words, 0 if i else rounding)
+    for i, group_loop in enumerate(sums.taps.group_loops):
+        if group_loop.iterations == 1:
+            _append_groups(a, group_loop, sums.words, 0 if i else rounding)
             continue
-        turn = a.here(2)
-        _stretch(a, stretch, sums.words, 0)
+        iteration = a.here(2)
+        _append_groups(a, group_loop, sums.words, 0)
         a.ldr(R6, SP, at)
         at += 4
-        a.cmp(R0, R6).b(turn, "ne")
+        a.cmp(R0, R6).b(iteration, "ne")
 
 
-def _stretch(a: Armv7m, stretch: Stretch, words: int, rounding: int) -> None:
-    """Append the groups of a stretch, in periods of whole loads of inputs."""
-    loaded, size = 4 // words, stretch.groups[0]
-    period, periods = stretch.period(loaded), stretch.periods(loaded)
+def _append_groups(a: Armv7m, group_loop: GroupLoop, words: int, rounding: int) -> None:
+    """Append one iteration of a loop, in periods of whole loads of inputs."""
+    loaded, size = 4 // words, group_loop.groups[0]
+    period, periods = group_loop.period(loaded), group_loop.periods(loaded)
     # A first group that sets the totals differs from the others, so its period is not repeated.
     separate = period if rounding and periods else 0
     repeated = periods - 1 if separate else periods
@@ -117,8 +117,8 @@ def _stretch(a: Armv7m, stretch: Stretch, words: int, rounding: int) -> None:
         with a.repeat(repeated):
             for i in range(period):
                 _group(a, i * size, size, period * size, words, 0)
-    for i in range(separate + repeated * period, len(stretch.groups)):
-        _group(a, i * size, size, stretch.taps, words, 0 if i else rounding)
+    for i in range(separate + repeated * period, len(group_loop.groups)):
+        _group(a, i * size, size, group_loop.taps, words, 0 if i else rounding)
 
 
 def _group(a: Armv7m, first: int, size: int, last: int, words: int, rounding: int) -> None:

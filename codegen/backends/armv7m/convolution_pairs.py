@@ -32,7 +32,7 @@ import numpy as np
 from smelt.codegen.backends.armv7m.assembly import UnrolledLoop
 from smelt.codegen.backends.armv7m.convolution_pairs_assembly import PairsOfTaps, block
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.backends.armv7m.packing import PIXELS, PairsPacking, scratch_bytes
+from smelt.codegen.backends.armv7m.packing import PIXELS, PairsPacking, pack_function, scratch_bytes
 from smelt.codegen.backends.armv7m.paired_weights import (
     PairedWeights,
     in_pairs,
@@ -56,6 +56,7 @@ from smelt.codegen.lower.kernel import (
 )
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.stored_output import stored_output
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import wrap_int32
 from smelt.ops.core.convolution import Conv2D
@@ -133,18 +134,19 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
         in_words=_stores_words(product, request),
         repaired=weights.repaired,
         outputs=product.window.outputs,
-        together=product.place.pixels >= PIXELS,
+        together=product.frame.pixels >= PIXELS,
         scaling=scaling.signed,
     )
     packing, constants = PairsPacking.of(product), _stream(weights, sums)
-    blocks = -(-product.place.pixels // PIXELS) * product.place.batch
+    blocks = -(-product.frame.pixels // PIXELS) * product.frame.batch
     call = KernelCall(
         template="backends/armv7m/convolution_pairs.j2",
         stem=product.stem,
         details=sums.scaling.details,
         parameters=PairsOfTapsParameters(
-            product.window.title(product.node), product.place.images, sums.outputs, False, packing
+            product.window.title(product.node), product.frame.images, sums.outputs, False, packing
         ),
+        in_place=product.in_place(PIXELS),
         operands=(
             Input(0, "input"),
             *product.padding(product.window.kernel[1] if product.has_runs else 1),
@@ -153,8 +155,8 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
             *packing.copies(product),
             Output(0, "output"),
         ),
-        uses={"SMELT_ARRAY", "string.h"},
-        inner=(_block(sums),),
+        uses={"SMELT_ARRAY"} | when(packing.loads_words, "string.h"),
+        inner=(_block(sums), pack_function(product.run)),
         summary="two taps in one multiplication, two outputs of three pixels at a time",
         form="armv7m_pairs_words_2x3" if sums.in_words else "armv7m_pairs_2x3",
         work={
@@ -173,7 +175,7 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
 def _stores_words(product: ImageProduct, request: Request) -> bool:
     """Return whether weights are stored as words, ready to be multiplied."""
     few = request.optimize != "size" and product.node.input(1).type.size <= WORD_WEIGHTS
-    return few and product.place.pixels * product.place.batch >= WORD_PIXELS
+    return few and product.frame.pixels * product.frame.batch >= WORD_PIXELS
 
 
 def _block(sums: PairsOfTaps) -> InnerFunction:

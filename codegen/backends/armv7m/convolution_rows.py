@@ -1,7 +1,7 @@
 """int8 convolutions three columns wide for Armv7-M without the DSP extension, without patches.
 
 As in `convolution_pairs`, one multiplication adds the products of two channels of a pixel to a sum.
-But inputs are not packed again for each output pixel. Instead, the image rows under a band of
+But inputs are not packed again for each output pixel. Instead, the image rows under a slab of
 output rows are widened once, into lines of words that hold two channels each:
 
     [row][pair of channels][column]
@@ -12,11 +12,13 @@ all outputs of a channel in a row, four at a time. For each line, it needs only 
 the load of the first four columns.
 
 A channel's weights are words. They are words in flash if there are few of them compared to the
-pixels. Otherwise they are bytes in flash and are expanded to words in scratch once per band. The
-larger the band, the less often that happens; so a band takes all scratch that the plan offers.
+pixels. Otherwise they are bytes in flash and are expanded to words in scratch once per slab. The
+larger the slab, the less often that happens; so a slab takes all scratch that the plan offers.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from typing_extensions import override
@@ -24,9 +26,11 @@ from typing_extensions import override
 from smelt.codegen.backends.armv7m.assembly import UnrolledLoop
 from smelt.codegen.backends.armv7m.convolution_pairs import WORD_WEIGHTS
 from smelt.codegen.backends.armv7m.convolution_rows_assembly import LineSums, outputs_of_row
+from smelt.codegen.backends.armv7m.convolution_rows_layers import shared_rows
 from smelt.codegen.backends.armv7m.convolution_rows_parameters import (
-    Bands,
     RowsOfPairsParameters,
+    RowText,
+    Slabs,
     Widening,
 )
 from smelt.codegen.backends.armv7m.instructions import CONDITION
@@ -38,6 +42,7 @@ from smelt.codegen.backends.armv7m.paired_weights import (
     repair_words,
     two_in_a_word,
 )
+from smelt.codegen.backends.armv7m.plain_functions import UPPER_HALF
 from smelt.codegen.lower.image_loops import Frame
 from smelt.codegen.lower.image_product import ImageProduct
 from smelt.codegen.lower.kernel import (
@@ -50,7 +55,9 @@ from smelt.codegen.lower.kernel import (
     Request,
     Scratch,
 )
+from smelt.codegen.lower.output_slabs import OutputSlabs
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.stored_output import stored_output
 from smelt.codegen.text.expressions import offset, times
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
@@ -74,7 +81,7 @@ _UNROLLED = {"speed": 24, "ram": 24, "size": 1}
 
 
 class WidenedLines:
-    """The layout of a band of the image in scratch.
+    """The layout of a slab of the image in scratch.
 
     A step of the assembly computes one row of the window for one pair of channels.
 
@@ -93,7 +100,7 @@ class WidenedLines:
         window, pairs = product.window, len(pairs_of(product.window.depth))
         stride = window.stride[1]
         self.window = window
-        self.height, self.width = product.place.height, product.place.width
+        self.height, self.width = product.frame.height, product.frame.width
         self.pitch = self.width * stride + COLUMNS - stride
         self.even = self.width + COLUMNS // 2
         self.row = pairs * self.pitch
@@ -106,13 +113,13 @@ class WidenedLines:
         """Words of a channel's weights, without the start of its sums."""
         return COLUMNS * self.steps
 
-    def rows(self, band: int) -> int:
-        """Return the number of image rows under `band` rows of outputs."""
-        return (band - 1) * self.window.stride[0] + self.window.kernel[0]
+    def rows(self, slab: int) -> int:
+        """Return the number of image rows under `slab` rows of outputs."""
+        return (slab - 1) * self.window.stride[0] + self.window.kernel[0]
 
-    def scratch_words(self, band: int) -> int:
-        """Return the words of scratch for a band."""
-        return self.rows(band) * self.row
+    def scratch_words(self, slab: int) -> int:
+        """Return the words of scratch for a slab."""
+        return self.rows(slab) * self.row
 
     def offset(self, step: int, place: int) -> int:
         """Return the offset of an input of a line's first output, in bytes.
@@ -127,20 +134,20 @@ class WidenedLines:
         """Return the C expression of the position of column x in a line."""
         return x if self.window.stride[1] == 1 else f"({x} & 1) * {self.even} + {x} / 2"
 
-    def band_in(self, scratch_limit: int) -> int:
+    def slab_in(self, scratch_limit: int) -> int:
         """Return the most output rows for which scratch suffices; at least one."""
         fixed, each = self.scratch_words(0), self.window.stride[0] * self.row
         return max(1, min(self.height, (scratch_limit // 4 - fixed) // each))
 
-    def band(self, weights: int, request: Request) -> tuple[int, bool]:
-        """Return the output rows of a band, and whether weights are expanded in scratch."""
+    def slab(self, weights: int, request: Request) -> tuple[int, bool]:
+        """Return the output rows of a slab, and whether weights are expanded in scratch."""
         scratch_limit, words = request.scratch_limit, 4 * (1 + self.weights)
-        band = self.band_in(scratch_limit - words)
-        fits = 4 * self.scratch_words(band) + words <= max(scratch_limit, SCRATCH_BYTES)
+        slab = self.slab_in(scratch_limit - words)
+        fits = 4 * self.scratch_words(slab) + words <= max(scratch_limit, SCRATCH_BYTES)
         few = weights <= WORD_WEIGHTS and request.optimize != "size"
-        if fits and not (few and band * -(-self.width // PIXELS) < _WORTH_EXPANDING):
-            return band, True
-        return self.band_in(scratch_limit), False
+        if fits and not (few and slab * -(-self.width // PIXELS) < _WORTH_EXPANDING):
+            return slab, True
+        return self.slab_in(scratch_limit), False
 
 
 class SlidingRowsConv2D(Kernel[Conv2D]):
@@ -171,9 +178,9 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
             blocks=lines.width // PIXELS,
             scaling=scaling.signed,
         )
-        band, expands = lines.band(node.input(1).type.size, request)
-        parameters = _parameters(product, lines, sums, band, expands=expands)
-        return KernelCall(
+        slab, expands = lines.slab(node.input(1).type.size, request)
+        parameters = _parameters(product, lines, sums, slab, expands=expands)
+        call = KernelCall(
             template="backends/armv7m/convolution_rows.j2",
             stem=f"conv_{lines.window.kernel[0]}x{COLUMNS}_rows",
             details=scaling.details,
@@ -183,16 +190,20 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
                 *product.padding(1),
                 Packed("weights", _bytes(weights) if expands else _words(weights)),
                 Packed("constants", _constants(lines, weights, sums)),
-                Scratch("image", DType.INT32, lines.scratch_words(band)),
+                Scratch("image", DType.INT32, lines.scratch_words(slab)),
                 *((Scratch("words", DType.INT32, 1 + lines.weights),) if expands else ()),
                 Output(0, "output"),
             ),
             uses={"SMELT_ARRAY", "SMELT_NAKED"}
-            | when(parameters.widening.fours or parameters.bands.kept, "string.h"),
-            summary=f"two taps in one multiplication, {band} rows of outputs widened at a time",
+            | when(parameters.widening.fours or parameters.slabs.kept, "string.h"),
+            inner=(stored_output(scaling.signed.steps, CONDITION), UPPER_HALF),
+            summary=f"two taps in one multiplication, {slab} rows of outputs widened at a time",
             form="armv7m_rows_3",
-            work=_work(lines, weights, product.place.batch, band if expands else None),
+            work=_work(lines, weights, product.frame.batch, slab if expands else None),
         )
+        if not expands or request.optimize != "size":
+            return call
+        return replace(call, shared=shared_rows(call, product, parameters, slab))
 
 
 def _refuse_lines(name: str, lines: WidenedLines) -> Refusal | None:
@@ -214,22 +225,25 @@ def _refuse_lines(name: str, lines: WidenedLines) -> Refusal | None:
 
 
 def _parameters(
-    product: ImageProduct, lines: WidenedLines, sums: LineSums, band: int, *, expands: bool
+    product: ImageProduct, lines: WidenedLines, sums: LineSums, slab: int, *, expands: bool
 ) -> RowsOfPairsParameters:
     """Return the template's variables; `expands`: weights are expanded to words in scratch."""
     return RowsOfPairsParameters(
         title=lines.window.title(product.node),
-        images=product.place.images,
-        condition=CONDITION,
-        assembly=outputs_of_row(sums).text,
-        scaling=sums.scaling.steps,
-        fields=sums.scaling.rows.shape[1],
-        outputs=(sums.outputs, 4 * sums.outputs),
-        steps=lines.steps,
-        places=tuple(f" + {at}" if at else "" for at in lines.places),
-        repaired=sums.repaired,
-        widening=_widening(lines, product.place),
-        bands=_bands(lines, band),
+        images=product.frame.images,
+        row=RowText(
+            condition=CONDITION,
+            assembly=outputs_of_row(sums).text,
+            fields=sums.scaling.rows.shape[1],
+            outputs=(sums.outputs, 4 * sums.outputs),
+            steps=lines.steps,
+            pitch=lines.pitch,
+            places=tuple(f" + {at}" if at else "" for at in lines.places),
+            repaired=sums.repaired,
+            blocks=sums.blocks,
+        ),
+        widening=_widening(lines, product.frame),
+        slabs=_slabs(lines, slab),
         pairs=lines.weights // 2 if expands else None,
         odd=expands and lines.weights % 2 == 1,
         weights=0 if expands else 1 + lines.weights,
@@ -237,47 +251,47 @@ def _parameters(
 
 
 def _work(
-    lines: WidenedLines, weights: PairedWeights, batch: int, band: int | None
+    lines: WidenedLines, weights: PairedWeights, batch: int, slab: int | None
 ) -> dict[str, int]:
-    """Return the work of a call; `band`: rows of a band if it expands weights, else None."""
+    """Return the work of a call; `slab`: rows of a slab if it expands weights, else None."""
     rows, blocks = batch * lines.height, -(-lines.width // PIXELS)
     calls = rows * lines.window.outputs
-    bands = 0 if band is None else -(-lines.height // band)
+    slabs = 0 if slab is None else -(-lines.height // slab)
     return {
         "products": calls * blocks * lines.weights,
         "repairs": rows * blocks * weights.repair_count,
         "outputs": calls * blocks,
         "rows": calls,
-        "made": batch * bands * lines.window.outputs * lines.weights,
+        "made": batch * slabs * lines.window.outputs * lines.weights,
         "widened": batch * lines.scratch_words(lines.height),
         "calls": 1,
     }
 
 
-def _widening(lines: WidenedLines, place: Frame) -> Widening:
+def _widening(lines: WidenedLines, frame: Frame) -> Widening:
     window = lines.window
+    before = window.padding[1][0]
+    column = "x" if window.padded and before == 0 else "i"
     return Widening(
         size=window.size if window.padded else None,
-        x=offset("i", -window.padding[1][0]),
-        pixel=place.source.offset("y", "x" if window.padded else "i"),
-        place=lines.column("i"),
+        column=column,
+        x=offset("i", -before) if before else "",
+        pixel=frame.source.offset("y", "x" if window.padded else "i"),
+        place=lines.column(column),
         pitch=(lines.pitch, 2 * lines.pitch),
         fours=window.depth // 4,
         tail=last_inputs(window.depth, ["in"], lines.pitch),
     )
 
 
-def _bands(lines: WidenedLines, band: int) -> Bands:
+def _slabs(lines: WidenedLines, slab: int) -> Slabs:
     window, height, width = lines.window, lines.height, lines.width
-    uneven, stride = height % band > 0, window.stride[0]
-    kept = max(window.kernel[0] - stride, 0) if band < height else 0
-    rows = lines.rows(band)
-    return Bands(
-        height=height,
-        rows=band,
-        count="rows" if uneven else str(band),
-        uneven=uneven,
-        needed=offset(times("(rows - 1)", stride), window.kernel[0]) if uneven else str(rows),
+    slabs, stride = OutputSlabs.of(height, slab), window.stride[0]
+    kept = max(window.kernel[0] - stride, 0) if slabs.several else 0
+    rows = lines.rows(slab)
+    return Slabs(
+        slabs=slabs,
+        needed=offset(times(slabs.count, stride), window.kernel[0] - stride),
         kept=kept,
         moved=((rows - kept) * lines.row, kept * lines.row) if kept else (0, 0),
         stride=stride,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from smelt.codegen.backends.armv7m.packing import LastInputs
 from smelt.codegen.lower.image_loops import ImageLoop
 from smelt.codegen.lower.kernel import Parameters
-from smelt.codegen.lower.requantization_32bit import ScalingSteps
+from smelt.codegen.lower.output_slabs import OutputSlabs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,15 +16,17 @@ class Widening:
 
     Attributes:
         size: height and width of the image; None without padding.
-        x: C text: image column of padded column `i`.
+        column: variable of the loop over padded columns.
+        x: C text: image column of padded column `i`; empty if `x` is the variable.
         pixel: C text: offset of the inputs of this column.
-        place: C text: position of padded column `i` in a line.
+        place: C text: position of a padded column in a line.
         pitch: words of a line, and of two lines.
         fours: number of whole groups of four channels.
         tail: words of the remaining channels.
     """
 
     size: tuple[int, int] | None
+    column: str
     x: str
     pixel: str
     place: str
@@ -34,31 +36,26 @@ class Widening:
 
 
 @dataclass(frozen=True)
-class Bands:
-    """The loop over bands of output rows.
+class Slabs:
+    """The loop over slabs of output rows.
 
     Attributes:
-        height: rows of the output.
-        rows: output rows of a band; the last band may have fewer.
-        count: C text: output rows of the current band.
-        uneven: whether the last band has fewer rows.
-        needed: C text: image rows under the current band.
-        kept: image rows of a band that the next band needs too.
+        slabs: the loop.
+        needed: C text: image rows under the current slab.
+        kept: image rows of a slab that the next slab needs too.
         moved: offset of the kept rows in scratch, and their size, in words.
         stride: image rows from one output row to the next.
         row: words of a row of the image.
         line_step: words from the image row under an output row to that under the next.
-        first: C text, added to y * stride: the image row with index `have` in the band.
+        first: C text, added to the slab's first row times the stride: the image row with index
+            `have` in the slab.
         output_step: elements of a row of outputs.
         blocks: whole blocks of four outputs in a row.
         last: offset of the last four outputs of a row in words of a line, and in elements of the
             output; None if all blocks are whole.
     """
 
-    height: int
-    rows: int
-    count: str
-    uneven: bool
+    slabs: OutputSlabs
     needed: str
     kept: int
     moved: tuple[int, int]
@@ -71,6 +68,33 @@ class Bands:
     last: tuple[int, int] | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowText:
+    """The function that computes a channel of a row of outputs.
+
+    Attributes:
+        condition: preprocessor condition for the assembly.
+        assembly: C lines of its statement.
+        fields: words of requantization constants for a channel.
+        outputs: number of output channels, and four times that.
+        steps: rows of the window times pairs of channels.
+        pitch: words of a line.
+        places: C texts: what to add for each column of a step; empty for 0.
+        repaired: whether some channel has repairs.
+        blocks: whole blocks of four outputs in a row.
+    """
+
+    condition: str
+    assembly: str
+    fields: int
+    outputs: tuple[int, int]
+    steps: int
+    pitch: int
+    places: tuple[str, ...]
+    repaired: bool
+    blocks: int
+
+
 @dataclass(frozen=True)
 class RowsOfPairsParameters(Parameters):
     """Variables of `backends/armv7m/convolution_rows.j2`.
@@ -78,16 +102,9 @@ class RowsOfPairsParameters(Parameters):
     Attributes:
         title: text of the function's comment.
         images: the loop over images.
-        condition: preprocessor condition for the assembly.
-        assembly: C lines of the statement of the function for a channel in a row.
-        scaling: requantization of the sums.
-        fields: words of requantization constants for a channel.
-        outputs: number of output channels, and four times that.
-        steps: rows of the window times pairs of channels.
-        places: C texts: what to add for each column of a step; empty for 0.
-        repaired: whether some channel has repairs.
+        row: the function for a channel in a row.
         widening: the widening of rows of the image.
-        bands: the loop over bands of output rows.
+        slabs: the loop over slabs of output rows.
         pairs: words in flash that are expanded to two words; None if flash has the words.
         odd: whether a last word in flash is expanded to one word.
         weights: words of a channel in flash if they are not expanded; else 0.
@@ -95,16 +112,9 @@ class RowsOfPairsParameters(Parameters):
 
     title: str
     images: ImageLoop
-    condition: str
-    assembly: str
-    scaling: ScalingSteps
-    fields: int
-    outputs: tuple[int, int]
-    steps: int
-    places: tuple[str, ...]
-    repaired: bool
+    row: RowText
     widening: Widening
-    bands: Bands
+    slabs: Slabs
     pairs: int | None
     odd: bool
     weights: int

@@ -157,7 +157,8 @@ def _parameters(
     node: Node[FullyConnected], rows: int, sums: RowSums, channels: _ChannelConstants
 ) -> PairsOfInputsParameters:
     depth, fields = node.input(1).type.shape[1], channels.rows.shape[1]
-    own = [f"row[{offset(times('j', fields), i)}]" for i in range(fields)]
+    output = "j" if sums.outputs > 1 else "0"
+    own = [f"row[{offset(times(output, fields), i)}]" for i in range(fields)]
     own += [f"common[{i}]" for i in range(sums.common)]
     return PairsOfInputsParameters(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",

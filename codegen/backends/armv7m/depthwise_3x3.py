@@ -23,7 +23,7 @@ from typing_extensions import override
 from smelt.codegen.backends.armv7m.depthwise_3x3_assembly import SlidingLines
 from smelt.codegen.backends.armv7m.depthwise_lines import lines_function, shared_lines
 from smelt.codegen.backends.armv7m.paired_weights import LIFT, PairedWeights
-from smelt.codegen.lower.depthwise_plane import Plane, input_channel
+from smelt.codegen.lower.depthwise_plane import Plane, input_channel, overwrites
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import (
     Input,
@@ -36,11 +36,13 @@ from smelt.codegen.lower.kernel import (
     Request,
     Scratch,
 )
+from smelt.codegen.lower.output_slabs import OutputSlabs
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.quantized_products import bias_with_zero_point, sums
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.requantization_32bit import ShortScaling, short_scaling
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.expressions import offset
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution import DepthwiseConv2D
@@ -97,10 +99,12 @@ class SlidingColumnsParameters(Parameters):
         chooser: index of the word of a row that selects the function with repairs; None if there
             is only one function.
         arguments: C text: more arguments of the functions for lines; may be empty.
+        walk: the array of numbers that these functions get: elements from an output to the next,
+            from the last whole group of three outputs to the next line, and these groups in a line;
+            None if there is no such array.
         fields: words of a channel's row of constants.
         across: "rows" or "columns", whichever the lines are.
-        band: lines of outputs at a time.
-        count: lines of outputs.
+        slabs: the loop over slabs of lines of outputs.
         line_step: elements from one line of outputs to the next.
         packing: packing of inputs.
         scratch_words: words of scratch.
@@ -115,14 +119,14 @@ class SlidingColumnsParameters(Parameters):
     arguments: str
     fields: int
     across: str
-    band: int
-    count: int
+    slabs: OutputSlabs
     line_step: int
     packing: LinePacking
     scratch_words: int
     channels: int
     channel: str
     before: int
+    walk: tuple[int, int, int] | None = None
 
 
 class SlidingDepthwise(Kernel[DepthwiseConv2D]):
@@ -137,24 +141,25 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
             return common
         if refusal := _refuse_shape(node):
             return refusal
-        band = LineBand.of(node)
-        columns = SharedColumns.of(node, band)
+        slab = LineSlab.of(node)
+        columns = SharedColumns.of(node, slab)
         scaling = _scaling(node, columns)
         if scaling is None:
             name = node.op.name
             return Refusal(f"{name} has scales for which no short multiplications are exact.")
-        y, plane = node.output.type, band.plane
-        planes, bands = y.shape[0] * y.shape[3], -(-plane.outputs[0] // band.lines)
-        own = _functions(band, columns, scaling, request)
+        y, plane = node.output.type, slab.plane
+        planes, slabs = y.shape[0] * y.shape[3], -(-plane.outputs[0] // slab.lines)
+        own = _functions(slab, columns, scaling, request)
         call = KernelCall(
             template="backends/armv7m/depthwise_3x3.j2",
             stem="depthwise_3x3",
             details=scaling.details,
-            parameters=_parameters(node, band, columns, scaling, ""),
+            in_place=overwrites(node) if slab.lines == plane.outputs[0] else (),
+            parameters=_parameters(node, slab, columns, scaling, ""),
             operands=(
                 Input(0, "input"),
                 Packed("rows", columns.rows(scaling)),
-                Scratch("words", DType.INT32, band.words),
+                Scratch("words", DType.INT32, slab.words),
                 Output(0, "output"),
             ),
             inner=tuple(map(lines_function, own)),
@@ -164,22 +169,22 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
                 "outputs": y.size,
                 "repaired": y.size // y.shape[3] * int(columns.repaired.sum()),
                 "lines": planes * plane.outputs[0],
-                "inputs": planes * plane.size[1] * (plane.outputs[0] + bands),
-                "planes": planes * bands,
+                "inputs": planes * plane.size[1] * (plane.outputs[0] + slabs),
+                "planes": planes * slabs,
                 "calls": 1,
             },
         )
+        joint = [p.shared(any_length=request.optimize == "size") for p in own]
         line_step, step = plane.target
-        shared = replace(
-            call,
-            parameters=_parameters(
-                node, band, columns, scaling, f", {step}, {own[0].shared.back(step, line_step)}"
-            ),
-            inner=tuple(lines_function(p.shared) for p in own),
-        )
+        walk = step, joint[0].back(step, line_step), joint[0].iterations
+        arguments = ", walk" if joint[0].any_length else f", {walk[0]}, {walk[1]}"
+        parameters = _parameters(node, slab, columns, scaling, arguments)
+        if joint[0].any_length:
+            parameters = replace(parameters, walk=walk)
+        shared = replace(call, parameters=parameters, inner=tuple(map(lines_function, joint)))
         counts = [y.shape[0] * int((columns.repaired == p.repaired).sum()) for p in own]
         return replace(
-            call, shared=shared_lines(call, shared, own, counts, plane.outputs[0], bands)
+            call, shared=shared_lines(call, shared, own, joint, counts, plane.outputs[0], slabs)
         )
 
 
@@ -197,7 +202,7 @@ def _refuse_shape(node: Node[DepthwiseConv2D]) -> Refusal | None:
 
 
 @dataclass(frozen=True)
-class LineBand:
+class LineSlab:
     """The lines of outputs computed at once; lines run along v, the longer axis of the plane.
 
     Attributes:
@@ -209,13 +214,13 @@ class LineBand:
     lines: int
 
     @staticmethod
-    def of(node: Node[DepthwiseConv2D]) -> LineBand:
-        """Return the lines of a band: as few bands as scratch allows, divided evenly."""
+    def of(node: Node[DepthwiseConv2D]) -> LineSlab:
+        """Return the lines of a slab: as few slabs as scratch allows, divided evenly."""
         y = node.output.type
         plane = Plane.along(node, 0 if y.shape[2] >= y.shape[1] else 1)
         count = plane.outputs[0]
         most = min(SCRATCH_BYTES // 4 // plane.columns - 1, count)
-        return LineBand(plane, -(-count // -(-count // most)))
+        return LineSlab(plane, -(-count // -(-count // most)))
 
     @property
     def words(self) -> int:
@@ -256,16 +261,16 @@ class LineBand:
 
 
 def _functions(
-    band: LineBand, columns: SharedColumns, scaling: ShortScaling, request: Request
+    slab: LineSlab, columns: SharedColumns, scaling: ShortScaling, request: Request
 ) -> list[SlidingLines]:
     """Return the function without repairs, the one with repairs, or both."""
     kinds = [kind for kind in (False, True) if (columns.repaired == kind).any()]
-    outputs = band.plane.outputs[1]
+    outputs = slab.plane.outputs[1]
     triples = _triples(outputs // 3, _UNROLLED[request.optimize])
-    line_step, step = band.plane.target
+    line_step, step = slab.plane.target
     return [
         SlidingLines(
-            pitch=band.plane.columns,
+            pitch=slab.plane.columns,
             outputs=outputs,
             triples=triples,
             iterations=outputs // 3 // triples,
@@ -281,12 +286,12 @@ def _functions(
 
 def _parameters(
     node: Node[DepthwiseConv2D],
-    band: LineBand,
+    slab: LineSlab,
     columns: SharedColumns,
     scaling: ShortScaling,
     arguments: str,
 ) -> SlidingColumnsParameters:
-    plane, fields = band.plane, columns.rows(scaling).shape[1]
+    plane, fields = slab.plane, columns.rows(scaling).shape[1]
     repaired = columns.repaired
     return SlidingColumnsParameters(
         title=Window.of(node).title(node),
@@ -295,14 +300,13 @@ def _parameters(
         arguments=arguments,
         fields=fields,
         across="columns" if plane.axis else "rows",
-        band=band.lines,
-        count=plane.outputs[0],
+        slabs=OutputSlabs.of(plane.outputs[0], slab.lines),
         line_step=plane.target[0],
-        packing=band.packing(node.input(0).type.zero_point),
-        scratch_words=band.words,
+        packing=slab.packing(node.input(0).type.zero_point),
+        scratch_words=slab.words,
         channels=node.output.type.shape[3],
         channel=input_channel(node),
-        before=0 if band.unrolled else plane.before[0],
+        before=0 if slab.unrolled else plane.before[0],
     )
 
 
@@ -326,8 +330,10 @@ def _triples(count: int, most: int) -> int:
 def _word(pair: tuple[int | None, int | None], outside: int) -> str:
     """Return the C text of a word of two inputs."""
     lower, upper = pair
-    first = f"{outside + LIFT}" if lower is None else f"x{lower} + {LIFT}"
-    return f"{first} + {outside if upper is None else f'x{upper}'} * 65536"
+    first = f"{outside + LIFT}" if lower is None else f"x{lower}"
+    if upper is None:
+        return offset(first, LIFT * (lower is not None) + outside * 65536)
+    return f"{first if lower is None else offset(first, LIFT)} + x{upper} * 65536"
 
 
 @dataclass(frozen=True)
@@ -343,10 +349,10 @@ class SharedColumns:
     last: PairedWeights
 
     @staticmethod
-    def of(node: Node[DepthwiseConv2D], band: LineBand) -> SharedColumns:
+    def of(node: Node[DepthwiseConv2D], slab: LineSlab) -> SharedColumns:
         """Return the weights of a node; `first` gets what `last` cannot take of the middle one."""
         columns = np.moveaxis(node.input(1).array[0], 2, 0).astype(np.int64)
-        if band.plane.axis == 0:
+        if slab.plane.axis == 0:
             columns = columns.transpose(0, 2, 1)
         last = PairedWeights.of(columns[..., 1:]).kept
         rest = columns[..., 1] - last[..., 0]

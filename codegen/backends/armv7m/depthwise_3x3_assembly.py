@@ -51,6 +51,7 @@ class SlidingLines:
         held: words of a channel's constants on the stack, with repairs if some channel has any.
         repaired: whether this function adds repairs.
         scaling: requantization of the sums.
+        any_length: whether an argument says how many groups of three outputs a line has.
     """
 
     pitch: int
@@ -62,11 +63,15 @@ class SlidingLines:
     held: int
     repaired: bool
     scaling: ShortScaling
+    any_length: bool = False
 
-    @property
-    def shared(self) -> SlidingLines:
-        """The same computation for layers with any distances between outputs."""
-        return replace(self, step=None, line_step=None)
+    def shared(self, *, any_length: bool) -> SlidingLines:
+        """Return the same for any distances between outputs and, if wanted, lines of any length.
+
+        Lines of fewer than three outputs, and unrolled loops, keep their length.
+        """
+        any_length = any_length and self.triples == 1 and self.iterations > 0
+        return replace(self, step=None, line_step=None, any_length=any_length)
 
     @property
     def passed(self) -> int:
@@ -87,16 +92,25 @@ class SlidingLines:
         """Words of requantization constants; the repairs follow them."""
         return self.scaling.rows.shape[1]
 
+    @property
+    def more(self) -> tuple[str, ...]:
+        """What the stack contains behind the iterations left."""
+        if self.step is not None:
+            return ()
+        return ("step", "back", "groups", "pitch") if self.any_length else ("step", "back")
+
 
 def lines(p: SlidingLines) -> Armv7m:
     """Return the code of the function."""
     a, rest, left, iterations_left = Armv7m(), p.outputs % 3, 4 * p.held, 4 * p.held + 4
-    arguments = ", `step`, `back`" if p.step is None else ""
-    a.describe(_REGISTERS % (", repairs" if p.repaired else "", arguments))
-    frame = 4 * p.held + (8 if p.step is not None else 16)
-    with a.function(frame, fifth=None if p.step is not None else (R12, LR)):
+    more = "".join(f", `{name}`" for name in p.more)
+    a.describe(_REGISTERS % (", repairs" if p.repaired else "", more))
+    fifth = R12 if p.any_length else (R12, LR) if p.more else None
+    with a.function(4 * (p.held + 2 + len(p.more)), fifth=fifth):
         a.mov(R11, R2).str_(R3, SP, left)
-        if p.step is None:
+        if p.any_length:
+            _store_walk(a, p)
+        elif p.more:
             a.str_(R12, SP, p.at_step).str_(LR, SP, p.at_step + 4)
         a.ldmia(R1, (*_FIRST, *_LAST))
         for i in range(p.held):
@@ -105,25 +119,29 @@ def lines(p: SlidingLines) -> Armv7m:
         line = a.here(1)
         _column(a, p, 0, [R11])
         _column(a, p, 1, [R12, R11])
-        a.adds(R0, 8)
+        _pass(a, p, 2)
         if p.iterations:
             start = None
-            if p.iterations > 1:
-                a.movs(R4, p.iterations)
+            if p.any_length or p.iterations > 1:
+                if p.any_length:
+                    a.ldr(R4, SP, p.at_step + 8)
+                else:
+                    a.movs(R4, p.iterations)
                 start = a.here(2)
                 a.str_(R4, SP, iterations_left)
             with a.repeat(p.triples):
                 _column(a, p, 0, [LR, R12, R11])
                 _column(a, p, 1, [R11, LR, R12])
                 _column(a, p, 2, [R12, R11, LR])
-                a.adds(R0, 12)
+                _pass(a, p, 3)
             if start:
                 a.ldr(R4, SP, iterations_left).subs(R4, R4, 1).b(start, "ne")
         if rest > 0:
             _column(a, p, 0, [LR, R12, R11])
         if rest > 1:
             _column(a, p, 1, [R11, LR, R12])
-        a.advance(R0, 4 * (p.pitch - 2 - p.outputs + rest), R4)
+        if not p.any_length:
+            a.advance(R0, 4 * (p.pitch - 2 - p.outputs + rest), R4)
         if p.step is None or p.line_step is None:
             a.ldr(R4, SP, p.at_step + 4).add(R1, R1, R4)
         else:
@@ -133,13 +151,29 @@ def lines(p: SlidingLines) -> Armv7m:
     return a
 
 
+def _store_walk(a: Armv7m, p: SlidingLines) -> None:
+    """Store `step`, `back` and `groups`, to which r12 points, and the bytes of a line of words."""
+    a.ldm(R12, [R4, R5, R6]).str_(R4, SP, p.at_step).str_(R5, SP, p.at_step + 4)
+    a.str_(R6, SP, p.at_step + 8).add(R6, R6, lsl(R6, 1)).movs(R4, 4 * (p.outputs % 3 + 2))
+    a.add(R4, R4, lsl(R6, 2)).str_(R4, SP, p.at_step + 12)
+
+
+def _pass(a: Armv7m, p: SlidingLines, columns: int) -> None:
+    """Advance r0 by columns; in lines of any length, each column has advanced it already."""
+    if not p.any_length:
+        a.adds(R0, 4 * columns)
+
+
 def _column(a: Armv7m, p: SlidingLines, at: int, sums: list[Register]) -> None:
     """Add a column to the sums of outputs whose windows contain it, the newest output first.
 
     The third sum is then complete, and its output is stored.
     """
-    a.ldr(R2, R0, 4 * at)
-    a.ldr(R3, R0, 4 * (at + p.pitch))
+    if p.any_length:
+        a.ldr(R3, SP, p.at_step + 12).ldr(R3, R0, R3).ldr_then(R2, R0, 4)
+    else:
+        a.ldr(R2, R0, 4 * at)
+        a.ldr(R3, R0, 4 * (at + p.pitch))
     for tap in reversed(range(len(sums))):
         _add(a, p, sums[tap], tap)
     if len(sums) > 2:
@@ -203,11 +237,11 @@ def _store(a: Armv7m, p: SlidingLines, at: int) -> None:
 
 def executed(p: SlidingLines, count: int) -> int:
     """Return the instructions that the function executes for `count` lines."""
-    code, once = len(lines(p).instructions), 8 + 2 * p.held + 3 * (p.step is None)
-    turn = Armv7m()
-    with turn.repeat(p.triples):
+    code, once = len(lines(p).instructions), 8 + 2 * p.held + 3 * len(p.more) // 2
+    iteration = Armv7m()
+    with iteration.repeat(p.triples):
         for at in range(3):
-            _column(turn, p, at, [LR, R12, R11])
-        turn.adds(R0, 12)
-    turns = max(p.iterations - 1, 0) * (len(turn.instructions) + 4)
-    return once + count * (code - once + turns)
+            _column(iteration, p, at, [LR, R12, R11])
+        _pass(iteration, p, 3)
+    iterations = max(p.iterations - 1, 0) * (len(iteration.instructions) + 4)
+    return once + count * (code - once + iterations)

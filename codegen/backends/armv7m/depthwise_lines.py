@@ -2,7 +2,8 @@
 
 The distance between outputs depends on the number of channels. In a layer's own function it is a
 constant. In a shared function it is an argument, which takes four more instructions for three
-outputs; other layers with lines of the same length can then call the function too.
+outputs; other layers with lines of the same length can then call the function too. With `--optimize
+size` the length is an argument too, which takes two more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from smelt.codegen.lower.kernel import (
 )
 from smelt.codegen.lower.shared_functions import SharedFunctions
 from smelt.codegen.lower.stored_output import stored_output
-from smelt.codegen.text.expressions import times
+from smelt.codegen.text.expressions import offset, times
 
 _PACK, _CALL = 9, 30
 """Instructions of the driver in C to pack two words, and for the lines of a channel otherwise."""
@@ -37,8 +38,9 @@ class LinesParameters(Parameters):
         assembly: C lines of its statement.
         repairs: index of the repairs behind the weights; None if the function adds no repairs.
         own: C texts of a channel's requantization constants.
-        pitch: words of a line.
-        outputs: outputs of a line.
+        pitch: C text: words of a line.
+        outputs: C text: outputs of a line.
+        walk: whether the arguments are in an array, with the groups of three outputs of a line.
         place: C text: offset of output `v` of a line.
         line_step: C text: elements from one line of outputs to the next.
     """
@@ -47,8 +49,9 @@ class LinesParameters(Parameters):
     assembly: str
     repairs: int | None
     own: tuple[str, ...]
-    pitch: int
-    outputs: int
+    pitch: str
+    outputs: str
+    walk: bool
     place: str
     line_step: str
 
@@ -56,9 +59,12 @@ class LinesParameters(Parameters):
 def lines_function(p: SlidingLines) -> InnerFunction:
     """Return the function for lines."""
     constants, biased = p.constants, p.scaling.biases is not None
+    rest, passed = p.outputs % 3, "3 * groups" if p.any_length else str(p.passed)
+    threes = f"threes_and_{rest}" if rest else "threes"
+    length = threes if p.any_length else str(p.outputs)
     return InnerFunction(
         template="backends/armv7m/depthwise_lines.j2",
-        stem=f"depthwise_3x3_lines_of_{p.outputs}{'_repaired' if p.repaired else ''}",
+        stem=f"depthwise_3x3_lines_of_{length}{'_repaired' if p.repaired else ''}",
         details={
             "step": "any_step" if p.step is None else f"step{p.step}",
             "line": "" if p.line_step is None else f"line{p.line_step}",
@@ -69,10 +75,11 @@ def lines_function(p: SlidingLines) -> InnerFunction:
             assembly=lines(p).text,
             repairs=constants if p.repaired else None,
             own=tuple(f"held[{(i - biased) % constants}]" for i in range(constants)),
-            pitch=p.pitch,
-            outputs=p.outputs,
+            pitch="pitch" if p.any_length else str(p.pitch),
+            outputs=offset("3 * groups", rest) if p.any_length else str(p.outputs),
+            walk=p.any_length,
             place="v * step" if p.step is None else times("v", p.step),
-            line_step=(f"back + {p.passed} * step" if p.line_step is None else str(p.line_step)),
+            line_step=(f"back + {passed} * step" if p.line_step is None else str(p.line_step)),
         ),
         uses={"SMELT_ARRAY", "SMELT_NAKED"},
         inner=(stored_output(p.scaling.steps, CONDITION), UPPER_HALF),
@@ -83,9 +90,10 @@ def shared_lines(
     own: KernelCall,
     shared: KernelCall,
     functions: Sequence[SlidingLines],
+    shared_functions: Sequence[SlidingLines],
     channels: Sequence[int],
     count: int,
-    bands: int,
+    slabs: int,
 ) -> SharedBody:
     """Return the functions for lines that a layer can share.
 
@@ -93,20 +101,21 @@ def shared_lines(
         own: the call with the layer's own functions.
         shared: the call with shared functions.
         functions: the sums of each of the layer's own functions.
+        shared_functions: the same of the shared functions.
         channels: the channels that each of them computes, of all images.
         count: lines of outputs of a channel.
-        bands: bands into which these lines are divided.
+        slabs: slabs into which these lines are divided.
     """
-    cost = _cost([p.shared for p in functions], channels, count, bands)
-    return SharedFunctions.of(own, shared, cost, _cost(functions, channels, count, bands))
+    cost = _cost(shared_functions, channels, count, slabs)
+    return SharedFunctions.of(own, shared, cost, _cost(functions, channels, count, slabs))
 
 
 def _cost(
-    functions: Sequence[SlidingLines], channels: Sequence[int], count: int, bands: int
+    functions: Sequence[SlidingLines], channels: Sequence[int], count: int, slabs: int
 ) -> BodyCost:
     """Return the cost: instructions of the whole layer, and bytes of the functions for lines."""
     instructions = 0
     for p, n in zip(functions, channels, strict=True):
-        packed = _PACK * p.pitch * (count + bands) // 2
-        instructions += n * (executed(p, count) + packed + _CALL * bands)
+        packed = _PACK * p.pitch * (count + slabs) // 2
+        instructions += n * (executed(p, count) + packed + _CALL * slabs)
     return BodyCost(instructions, sum(lines(p).size for p in functions))

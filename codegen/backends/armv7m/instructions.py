@@ -281,6 +281,6 @@ class Armv7m(Assembler):
         self.leave(stack_bytes)
 
     def leave(self, stack_bytes: int) -> None:
-        """Return from a function with so many bytes of stack of its own."""
+        """Return from a function that has taken `stack_bytes` bytes of stack."""
         self.give(stack_bytes)
         self.pop((*_SAVED, PC))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.backends.armv7m.paired_weights import LIFT, pairs_of
 from smelt.codegen.lower.image_product import Footprint, ImageProduct
-from smelt.codegen.lower.kernel import Scratch
+from smelt.codegen.lower.kernel import InnerFunction, Parameters, Scratch
 from smelt.ir import DType
 
 PIXELS = 3
@@ -74,7 +74,7 @@ class PairsGathering:
         row: how a row is packed: `whole`, `sliding` (with its neighbors), `inside` (whole if it
             is inside the image, else by columns), `columns`.
         inside: last first column for which a row is inside the image.
-        copies: C texts: what to add to `line` for each pixel's copied row; empty if not copied.
+        copies: place of each pixel's copied row in `line`; empty if rows are not copied.
         last: row and column of the last block's first pixel, if it overlaps the one before.
         sliding: columns under three windows.
         slid: words from the end of the first column's words to the end of the row's words.
@@ -85,7 +85,7 @@ class PairsGathering:
     row_end: int
     row: str
     inside: int
-    copies: tuple[str, ...]
+    copies: tuple[int, ...]
     last: tuple[int, int] | None
     sliding: tuple[SlidingInput, ...]
     slid: int
@@ -93,20 +93,33 @@ class PairsGathering:
     @staticmethod
     def of(product: ImageProduct) -> PairsGathering:
         """Return the gathering for a convolution."""
-        window, place, row = product.window, product.place, _row_of(product)
-        columns, depth, last = window.kernel[1], window.depth, place.pixels - PIXELS
+        window, frame, row = product.window, product.frame, _row_of(product)
+        columns, depth, last = window.kernel[1], window.depth, frame.pixels - PIXELS
         slides = row == "sliding"
         return PairsGathering(
             under=Footprint.of(product, whole=row == "whole"),
-            output_pixel=place.target.offset("y", "x") if last < 0 else "",
+            output_pixel=frame.target.offset("y", "x") if last < 0 else "",
             row_end=window.end[0] if window.kernel[0] > 1 else 0,
             row=row,
             inside=window.size[1] - columns if row == "inside" else 0,
             copies=_copies(product),
-            last=divmod(last, place.width) if last >= 0 and place.pixels % PIXELS else None,
+            last=divmod(last, frame.width) if last >= 0 and frame.pixels % PIXELS else None,
             sliding=_sliding(columns, depth) if slides else (),
             slid=(columns - 1) * depth // 2 * PIXELS if slides else 0,
         )
+
+
+@dataclass(frozen=True)
+class PackRunParameters(Parameters):
+    """Variables of `backends/armv7m/pack_run.j2`.
+
+    Attributes:
+        tail: words of the last inputs of a run.
+        tail_words: number of these words.
+    """
+
+    tail: tuple[LastInputs, ...]
+    tail_words: int
 
 
 @dataclass(frozen=True)
@@ -116,8 +129,6 @@ class PairsPacking:
     Attributes:
         depth: channels of an input pixel, and of two pixels.
         run: inputs that are packed at once; 0 if rows are never packed as a whole.
-        tail: words of the last inputs of a run.
-        tail_words: number of these words.
         pixels: number of output pixels.
         last: first pixel of the last block; None if a block's outputs are not contiguous.
         gathering: how inputs are found; None if they are contiguous too.
@@ -125,8 +136,6 @@ class PairsPacking:
 
     depth: tuple[int, int]
     run: int
-    tail: tuple[LastInputs, ...]
-    tail_words: int
     pixels: int
     last: int | None
     gathering: PairsGathering | None
@@ -134,27 +143,43 @@ class PairsPacking:
     @staticmethod
     def of(product: ImageProduct) -> PairsPacking:
         """Return the packing for a convolution."""
-        pixels, depth = product.place.pixels, product.window.depth
+        pixels, depth = product.frame.pixels, product.window.depth
         together, run = pixels >= PIXELS, product.run
         neighbors = together and product.window.pointwise
         gathering = None if neighbors else PairsGathering.of(product)
         in_runs = gathering is None or gathering.copies or gathering.row in ("whole", "inside")
-        tail = last_inputs(run, [f"in{i}" for i in range(PIXELS)], PIXELS)
         return PairsPacking(
             depth=(depth, 2 * depth),
             run=run if in_runs else 0,
-            tail=tail,
-            tail_words=len(tail),
             pixels=pixels,
             last=pixels - PIXELS if together else None,
             gathering=gathering,
         )
+
+    @property
+    def loads_words(self) -> bool:
+        """Whether the code beside `pack_function` calls `memcpy`."""
+        if self.gathering is None:
+            return False
+        return bool(self.gathering.sliding) or (bool(self.gathering.copies) and self.depth[0] > 1)
 
     def copies(self, product: ImageProduct) -> tuple[Scratch, ...]:
         """Return the scratch for copied rows of windows, if rows are copied."""
         if self.gathering is None or not self.gathering.copies:
             return ()
         return (Scratch("line", DType.INT8, PIXELS * product.run),)
+
+
+def pack_function(run: int) -> InnerFunction:
+    """Return the function that packs contiguous inputs, `run` modulo 4 of which come last."""
+    tail = last_inputs(run, [f"in{i}" for i in range(PIXELS)], PIXELS)
+    return InnerFunction(
+        template="backends/armv7m/pack_run.j2",
+        stem="pack_run",
+        details={"rest": f"rest{run % 4}"},
+        parameters=PackRunParameters(tail, len(tail)),
+        uses={"string.h"},
+    )
 
 
 def scratch_bytes(product: ImageProduct) -> int:
@@ -182,11 +207,11 @@ def _row_of(product: ImageProduct) -> str:
     return "inside" if product.has_runs else "columns"
 
 
-def _copies(product: ImageProduct) -> tuple[str, ...]:
+def _copies(product: ImageProduct) -> tuple[int, ...]:
     """Return `PairsGathering.copies`."""
     if not _splits_words(product) or (product.contiguous and not product.window.padded):
         return ()
-    return tuple(f" + {i * product.run}" if i else "" for i in range(PIXELS))
+    return tuple(i * product.run for i in range(PIXELS))
 
 
 def _sliding(columns: int, depth: int) -> tuple[SlidingInput, ...]:

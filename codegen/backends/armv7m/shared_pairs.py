@@ -144,13 +144,13 @@ class SharedPairs:
 
     def call(self, joint: JointSums) -> KernelCall:
         """Return the call of a body with these sums."""
-        window, place = self.product.window, self.product.place
+        window, frame = self.product.window, self.product.frame
         numbers = {
             "outputs": window.outputs,
             "entry": joint.entry(self.sums.steps),
             "tail": joint.tail(self.tail),
             "inputs": 4 * PIXELS * self.sums.steps,
-            "pixels": place.pixels * place.batch,
+            "pixels": frame.pixels * frame.batch,
             "depth": window.depth,
         }
         layer = LayerStruct("layer", _KIND, numbers)
@@ -173,7 +173,7 @@ class SharedPairs:
             self.own_call,
             parameters=replace(self.own_call.parameters, joint=True),
             operands=(*self.own_call.operands[:-1], layer, self.own_call.operands[-1]),
-            inner=(_block(joint),),
+            inner=(_block(joint), self.own_call.inner[1]),
         )
 
     @property
@@ -203,7 +203,7 @@ class SharedPairs:
     @property
     def _blocks(self) -> int:
         """Blocks of pixels."""
-        return -(-self.product.place.pixels * self.product.place.batch // PIXELS)
+        return -(-self.product.frame.pixels * self.product.frame.batch // PIXELS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,8 +241,8 @@ class PairsBody(SharedBody):
 
 def shared_pairs(layer: SharedPairs, optimize: Optimize) -> SharedBody | None:
     """Return the body that a layer can share, or None if no such body can compute it."""
-    place, steps = layer.product.place, layer.sums.steps
-    if place.pixels < PIXELS or layer.tail.base is None or steps < 2:
+    frame, steps = layer.product.frame, layer.sums.steps
+    if frame.pixels < PIXELS or layer.tail.base is None or steps < 2:
         return None
     sums = layer.alone(optimize)
     several = JointSums(sums.in_words, sums.repaired, sums.chain, sums.looped, sums.tails * 2)
@@ -263,6 +263,7 @@ def _bytes(joint: JointSums, *, pointwise: bool) -> int:
 
 def _block(joint: JointSums) -> InnerFunction:
     """Return the function for a block of pixels."""
+    scaling = joint.tails[0].scaling
     outputs = {
         tail.scaling.steps: stored_output(tail.scaling.steps, CONDITION) for tail in joint.tails
     }
@@ -270,6 +271,12 @@ def _block(joint: JointSums) -> InnerFunction:
     return InnerFunction(
         template="backends/armv7m/joint_pairs.j2",
         stem=f"joint_pairs_in_{'words' if joint.in_words else 'bytes'}",
+        details={
+            "length": "looped" if joint.looped else "unrolled",
+            "tails": "several_tails" if len(joint.tails) > 1 else "one_tail",
+            "repaired": "repaired" if joint.repaired else "exact",
+            **scaling.details,
+        },
         parameters=JointParameters(
             condition=CONDITION,
             assembly=joint_block(joint).text,

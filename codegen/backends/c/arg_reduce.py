@@ -16,7 +16,7 @@ from smelt.codegen.lower.kernel import (
     Parameters,
     Request,
 )
-from smelt.codegen.lower.nested_loops import around_axis, total
+from smelt.codegen.lower.nested_loops import ArrayLoop, around_axis, total
 from smelt.codegen.text.expressions import times
 from smelt.ir import DType, Node
 from smelt.ops.core.arg_reduce import ArgReduce
@@ -33,7 +33,8 @@ class ArgReduceParameters(Parameters):
         axis: the axis.
         better: C condition that element `x` replaces the best one so far.
         size: elements along the axis.
-        count: results.
+        each_result: the line that opens the loop over results; empty if there is one.
+        result: C text: the index of a result.
         start: C expression of the offset of the first element of result `i`.
         place: C expression of the offset of its element `j` from there.
     """
@@ -45,7 +46,8 @@ class ArgReduceParameters(Parameters):
     axis: int
     better: str
     size: int
-    count: int
+    each_result: str
+    result: str
     start: str
     place: str
 
@@ -71,8 +73,9 @@ class ArgReduceKernel(Kernel[ArgReduce]):
                 axis=op.axis,
                 better=_better(op, x.dtype),
                 size=size,
-                count=y.size,
-                start=total(around_axis(stride, size * stride)),
+                each_result=ArrayLoop("i", y.size, ()).head if y.size != 1 else "",
+                result="i" if y.size != 1 else "0",
+                start=total(around_axis(stride, size * stride)) if y.size != 1 else "0",
                 place=times("j", stride),
             ),
             operands=(Input(0, "input"), Output(0, "output")),

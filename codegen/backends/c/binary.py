@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.c.binary_onnx import onnx_formula
 from smelt.codegen.backends.c.binary_plain import BinaryFormula, plain_formula
-from smelt.codegen.backends.c.vector_loops import fills_vectors, in_vectors, one_lane
+from smelt.codegen.backends.c.vector_loops import fills_vectors, in_vectors, last_element, one_lane
 from smelt.codegen.lower.c_expressions import Store, quantizations, stored
 from smelt.codegen.lower.kernel import (
     WIDE_FLOATS,
@@ -93,14 +93,18 @@ class BinaryKernel(Kernel[Binary]):
         around = loops
         vectors = {a.dtype, y.dtype} == {DType.FLOAT32} and fills_vectors(loops, request.target)
         if vectors:
-            several = _statements(formula, one_lane(loops), store, a, y)[-1]
-            around, statements = loops[:-1], in_vectors(loops, statements, several)
+            several, last = (
+                _statements(formula, found, store, a, y)[-1]
+                for found in (one_lane(loops), last_element(loops))
+            )
+            around, statements = loops[:-1], in_vectors(loops, statements, several, last)
         body = nested([loop.head for loop in around], statements)
         uses = uses_in(body) | when(vectors, "SMELT_VECTORS")
         fused = "" if op.activation is Activation.NONE else f", {op.activation.value}"
         return KernelCall(
             template="backends/c/binary.j2",
             stem=op.kind,
+            details={"scale": f"{a.quant} {b.quant} {y.quant}"},
             parameters=BinaryParameters(
                 (
                     f"{op.kind.capitalize()}: {a} and {b} -> {y}{fused}.",

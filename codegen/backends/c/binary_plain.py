@@ -77,7 +77,7 @@ def _real(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:
             remainder = in_precision_of(dtype, "fmodf(left, right)")
             line = f"const {dtype.c_name} rest = {remainder};"
             other = "rest != 0.0f && (rest < 0.0f) != (right < 0.0f)"
-            return (line,), f"{other} ? rest + right : rest"
+            return (line,), in_precision_of(dtype, f"{other} ? rest + right : rest")
         case "squared_difference":
             return (), "(left - right) * (left - right)"
         case _:
@@ -124,9 +124,9 @@ def _quotient(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:
         lines = (
             f"const {name} negated = ({name})(0u - ({wide})left);",
             f"const {name} whole = right == 0 ? ({name})0 : (right == -1 ? negated : {value});",
+            f"const int inexact = ({wide})whole * ({wide})right != ({wide})left;",
         )
-        inexact = f"({wide})whole * ({wide})right != ({wide})left"
-        below = f"right != 0 && (left < 0) != (right < 0) && {inexact}"
+        below = "inexact && right != 0 && (left < 0) != (right < 0)"
         return lines, f"{below} ? ({name})(whole - 1) : whole"
     rest = f"right == 0 || right == -1 ? ({name})0 : {value}"
     if kind == "fmod":

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from smelt.codegen.lower.loop_heads import loop_head
+from smelt.codegen.lower.nested_loops import braced
 from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.text.expressions import offset
 
 InputForm = Literal["packed", "paired", "single"]
 """How inputs of neighboring pixels reach the multiplications.
@@ -71,7 +74,7 @@ class BlockTiling:
         if not self.wide:
             return f"sum{self._suffix(channel, pixel)}"
         half = "high" if pixel % 2 else "low"
-        return f"{half}_sum(total{self._suffix(channel, pixel // 2)})"
+        return f"{half}_sum_23(total{self._suffix(channel, pixel // 2)})"
 
     def _suffix(self, channel: int, column: int) -> str:
         return str(channel) if self.columns == 1 else f"{channel}_{column}"
@@ -101,25 +104,23 @@ class ChannelSums:
 
     Attributes:
         count: channels of a block.
-        loop: C line that opens the loop over blocks; empty for a single last block.
-        first: first channel of the last block, if it is incomplete; else 0.
+        loop: C line that opens the loop over blocks; empty for a single block.
         accumulators: C lines that declare the accumulators.
-        turn: C lines of one iteration over inputs; empty if all inputs are unrolled.
+        iteration: C lines of one iteration over inputs; empty if all inputs are unrolled.
         last: C lines for the inputs after the loop.
         results: C lines that store the sums in the array `sums`.
         weights: weights that the function reads.
-        stores: for each channel, C lines that compute outputs from its sums and store them.
+        stores: C lines that compute outputs from the sums and store them.
     """
 
     count: int
     loop: str
-    first: int
     accumulators: tuple[str, ...]
-    turn: tuple[str, ...]
+    iteration: tuple[str, ...]
     last: tuple[str, ...]
     results: tuple[str, ...]
     weights: int
-    stores: tuple[tuple[str, ...], ...]
+    stores: tuple[str, ...]
 
     @staticmethod
     def of(tiling: BlockTiling, finish: OutputStage, products: int, *, whole: bool) -> ChannelSums:
@@ -136,26 +137,24 @@ class ChannelSums:
         accumulator = "uint64_t total" if tiling.wide else "int32_t sum"
         pairs = [(i, j) for i in range(tiling.pixels) for j in range(count)]
         rest = tiling.length - tiling.looped
-        loop = f"for (int32_t o = {first}; o < {end}; o += {count}) {{"
+        loop = loop_head("o", end, first, count)
+        stores: list[str] = []
+        for j in range(count):
+            at = offset("o" if loop else str(first), j)
+            lines = finish.stores(
+                at,
+                *((f"out[{i}][{at}]", f"sums[{i * count + j}]") for i in range(tiling.pixels)),
+            )
+            stores += braced("{", lines) if finish.fields else lines
         return ChannelSums(
             count=count,
-            loop=loop if whole or tiling.singly else "",
-            first=first,
+            loop=loop,
             accumulators=tuple(f"{accumulator}{suffix} = 0;" for suffix in tiling.suffixes(count)),
-            turn=_stretch(tiling, tiling.unrolled, count) if tiling.looped else (),
+            iteration=_stretch(tiling, tiling.unrolled, count) if tiling.looped else (),
             last=_stretch(tiling, rest, count) if rest else (),
             results=tuple(f"sums[{i * count + j}] = {tiling.sum(j, i)};" for i, j in pairs),
             weights=count * products,
-            stores=tuple(
-                finish.stores(
-                    channel,
-                    *(
-                        (f"out[{i}][{channel}]", f"sums[{i * count + j}]")
-                        for i in range(tiling.pixels)
-                    ),
-                )
-                for j, channel in enumerate(["o", *(f"o + {j}" for j in range(1, count))])
-            ),
+            stores=tuple(stores),
         )
 
 

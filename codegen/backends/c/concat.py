@@ -8,7 +8,8 @@ from typing_extensions import override
 
 from smelt.codegen.lower.kernel import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.lower.nested_loops import LoopsParameters, loops_call, nested
-from smelt.ir import Node
+from smelt.codegen.text.expressions import offset, times
+from smelt.ir import DType, Node
 from smelt.ops.tensor.concat import Concat
 
 
@@ -26,8 +27,7 @@ class ConcatKernel(Kernel[Concat]):
         rows = prod(y.shape[: op.axis])
         head = f"for (int32_t i = 0; i < {rows}; ++i, output += {sum(chunks)}) {{"
         copies = [
-            f"memcpy(output + {start}, input{n}{'' if rows == 1 else f' + i * {size}'}, "
-            f"{size * y.dtype.size});"
+            _copied(start, f"input{n}", "0" if rows == 1 else times("i", size), size, y.dtype)
             for n, (size, start) in enumerate(zip(chunks, starts, strict=True))
         ]
         return loops_call(
@@ -40,6 +40,13 @@ class ConcatKernel(Kernel[Concat]):
             operands=(*(Input(i, f"input{i}") for i in range(len(chunks))), Output(0, "output")),
             summary=f"{len(chunks)} block copies per row",
         )
+
+
+def _copied(start: int, source: str, at: str, size: int, dtype: DType) -> str:
+    """Return the C statement that copies elements of an input to the output from `start` on."""
+    if size == 1:
+        return f"output[{start}] = {source}[{at}];"
+    return f"memcpy({offset('output', start)}, {offset(source, at)}, {size * dtype.size});"
 
 
 KERNELS = (ConcatKernel(),)

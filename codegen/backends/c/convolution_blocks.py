@@ -36,6 +36,7 @@ from smelt.codegen.lower.layer_sizes import LayerSizes
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.requantization import sum_range
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import when
 from smelt.codegen.text.layer_number import LayerNumber
 from smelt.ir import Array, DType, Node
@@ -43,7 +44,7 @@ from smelt.ir import Array, DType, Node
 PATCH_BYTES = 512
 """Upper limit of the scratch for the packed inputs of a block, in bytes."""
 
-HALVES = ("low_sum", "high_sum")
+HALVES = ("low_sum_23", "high_sum_23")
 """The C helpers that return the two sums of a 64-bit accumulator."""
 
 LIMIT = 2**22
@@ -65,7 +66,7 @@ class BlockSumsParameters(Parameters):
         depth: products of a tap; 0 if the window is gathered.
         run_end: elements or words by which the loop over inputs advances; 0 without a loop.
         accumulators: lines that define the accumulators.
-        turn: lines of an iteration of the loop over inputs.
+        iteration: lines of an iteration of the loop over inputs.
         last: lines for the inputs after that loop.
         results: lines that store the sums.
     """
@@ -80,7 +81,7 @@ class BlockSumsParameters(Parameters):
     depth: int
     run_end: int
     accumulators: tuple[str, ...]
-    turn: tuple[str, ...]
+    iteration: tuple[str, ...]
     last: tuple[str, ...]
     results: tuple[str, ...]
 
@@ -98,10 +99,11 @@ class BlocksParameters(Parameters):
         pixels: pixels of a block.
         all_pixels: pixels of the output.
         gathers: whether the inputs of a block are packed into `patch` first, two in a word.
+        several: whether a loop packs the inputs, or finds the taps, of a block's pixels.
         pointers: pointers to the taps of all pixels of a block; 0 if it is gathered.
         down, across: open the loops over a window's rows and columns; empty for a single one.
-        tap_position: row and column of a tap of pixel `i`.
-        next_position: row and column of the same tap of pixel `i + 1`; empty unless gathered.
+        tap_position: row and column of a tap of pixel `i`, or 0 without a loop.
+        next_position: row and column of the same tap of the next pixel; empty unless gathered.
         gathered: lines that pack inputs of two pixels into words.
         depth: inputs of a pixel, if a loop packs them; else 0.
         step: inputs that `gathered` packs in such a loop; 0 without a loop.
@@ -121,6 +123,7 @@ class BlocksParameters(Parameters):
     pixels: int
     all_pixels: int
     gathers: bool
+    several: bool
     pointers: int
     down: str
     across: str
@@ -252,6 +255,8 @@ def _parameters(
     gathers = tiling.form == "packed"
     length = window.depth * (window.taps if gathers else 1)
     step = tiling.step if gathers and tiling.step < window.depth else 0
+    several = (tiling.columns if gathers else tiling.pixels) > 1
+    first = "i" if several else "0"
     return BlocksParameters(
         title=f"{node.op.name}: {x} -> {y}, {window.text}",
         notes=(*finish.notes, *tiling.text),
@@ -262,11 +267,12 @@ def _parameters(
         pixels=tiling.pixels,
         all_pixels=frame.pixels,
         gathers=gathers,
+        several=several,
         pointers=0 if gathers else window.taps * tiling.pixels,
         down=window.loop(0, "dy") if window.kernel[0] > 1 else "",
         across=window.loop(1, "dx") if window.kernel[1] > 1 else "",
-        tap_position=_position(window, "i"),
-        next_position=_position(window, "i + 1") if gathers else "",
+        tap_position=_position(window, first),
+        next_position=_position(window, offset(first, 1)) if gathers else "",
         gathered=_gathered(tiling) if gathers else (),
         depth=window.depth if step else 0,
         step=step,
@@ -301,7 +307,7 @@ def _sums(
                 depth=0 if blocks.gathers else tiling.length,
                 run_end=tiling.looped * (tiling.columns if blocks.gathers else 1),
                 accumulators=sums.accumulators,
-                turn=sums.turn,
+                iteration=sums.iteration,
                 last=sums.last,
                 results=sums.results,
             ),

@@ -15,7 +15,7 @@ from smelt.codegen.lower.kernel import Input, KernelCall, Operand, Output, Packe
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.quantized_products import centered_weights
 from smelt.codegen.lower.window import Window
-from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.expressions import offset, times
 from smelt.ir import DType, Node
 
 
@@ -26,44 +26,45 @@ class DirectParameters(Parameters):
     Attributes:
         title, notes: text of the function's comment.
         images: the loop over images.
-        height, width: size of the output.
+        each_row, each_column, each_output: lines that open the loops over output rows, columns and
+            channels; empty if there is one of them.
         padded: whether windows can be partly outside of the image.
         size: height and width of the input; zeros without padding, where they are unused.
         c_type, input_type, weight_type, sum_type: types of outputs, inputs, weights and sums.
-        outputs: output channels.
-        rows, columns: size of a window in taps.
+        each_line, each_tap: lines that open the loops over a window's rows and their taps; empty
+            if there is one, which is always inside of the image.
         row, column: input row and column of a tap.
-        first_weight: offset of the first weight of output channel `o`.
-        weight_step: distance in elements between the weights of two taps.
+        output: the output channel.
+        first_weight: address of its first weight.
         weight_row: weights of a row of taps, skipped if the row is outside of the image; 0 without
             padding.
         channel: statement that defines the pointer `channel` to an output channel's constants;
             empty if there are none.
-        input: offset of the first input of a tap.
+        input: address of the first input of a tap.
         depth: inputs of a tap; 0 in a depthwise convolution, which needs no loop over them.
         product: product of an input and a weight.
         result: the stored output, given `sum`.
-        output_pixel: offset of output pixel (y, x).
+        output_pixel: address of the output pixel.
     """
 
     title: str
     notes: tuple[str, ...]
     images: ImageLoop
-    height: int
-    width: int
+    each_row: str
+    each_column: str
+    each_output: str
     padded: bool
     size: tuple[int, int]
     c_type: str
     input_type: str
     weight_type: str
     sum_type: str
-    outputs: int
-    rows: int
-    columns: int
+    each_line: str
+    each_tap: str
     row: str
     column: str
+    output: str
     first_weight: str
-    weight_step: int
     weight_row: int
     channel: str
     input: str
@@ -99,34 +100,38 @@ def direct(
     value = _centered(f"in[{element}]", 0 if x.quant is None else x.zero_point)
     weight = f"(weight[{element}] - ({zero_point}))" if zero_point else f"weight[{element}]"
     is_float = y.dtype.is_float
+    each_line, each_tap = _window_loops(window, weight_step)
+    output = "o" if window.outputs > 1 else "0"
     multiplier = window.outputs // x.shape[-1] if depthwise else 1
     first_channel = _first_channel(window, multiplier, depthwise=depthwise)
     parameters = DirectParameters(
         title=f"{node.op.name}: {x} -> {y}",
         notes=(window.text, *finish.notes),
         images=frame.images,
-        height=frame.height,
-        width=frame.width,
+        each_row=frame.each_row,
+        each_column=frame.each_column,
         padded=window.padded,
         size=window.size if window.padded else (0, 0),
         c_type=y.dtype.c_name,
         input_type=x.dtype.c_name,
         weight_type=DType.INT16.c_name if isinstance(stored, Packed) else weights.dtype.c_name,
         sum_type="float" if is_float else "int64_t" if finish.wide else "int32_t",
-        outputs=window.outputs,
-        rows=window.kernel[0],
-        columns=window.kernel[1],
-        row=window.tap(0, "y", "ky"),
-        column=window.tap(1, "x", "kx"),
-        first_weight="o" if depthwise else f"o * {window.taps * window.depth}",
-        weight_step=weight_step,
+        each_output=_loop("o", window.outputs),
+        each_line=each_line,
+        each_tap=each_tap,
+        row=window.tap(0, frame.row, "ky"),
+        column=window.tap(1, frame.column, "kx"),
+        output=output,
+        first_weight=offset(
+            "weights", times(output, 1 if depthwise else window.taps * window.depth)
+        ),
         weight_row=window.kernel[1] * weight_step if window.padded else 0,
-        channel=finish.row("o", "float" if is_float else "int32_t"),
-        input=f"{frame.source.offset('iy', 'ix')}{first_channel}",
+        channel=finish.row(output, "float" if is_float else "int32_t"),
+        input=f"input + {frame.source.offset('iy', 'ix')}{first_channel}",
         depth=0 if depthwise else window.depth,
         product=f"{value} * {weight}",
         result=finish.output("sum"),
-        output_pixel=frame.target.offset("y", "x"),
+        output_pixel=offset("output", frame.target.offset(frame.row, frame.column)),
     )
     return KernelCall(
         template="backends/c/convolution_direct.j2",
@@ -153,6 +158,27 @@ def _weights(node: Node, channel_axis: int) -> tuple[Operand, int]:
 def _centered(value: str, zero_point: int) -> str:
     """Return the C expression of a value minus its zero point."""
     return f"({offset(value, -zero_point)})" if zero_point else value
+
+
+def _window_loops(window: Window, weight_step: int) -> tuple[str, str]:
+    """Return the lines that open the loops over a window's rows and their taps.
+
+    A loop with one iteration is left out, unless its body skips taps outside of the image.
+    """
+    (rows, columns), step = window.kernel, f", weight += {weight_step}"
+    if not window.padded and columns == 1:
+        return _loop("ky", rows, step), ""
+    each_tap = f"for (int32_t kx = 0; kx < {columns}; ++kx{step}) {{"
+    if not window.padded and rows == 1:
+        return "", each_tap
+    return f"for (int32_t ky = 0; ky < {rows}; ++ky) {{", each_tap
+
+
+def _loop(name: str, size: int, step: str = "") -> str:
+    """Return the line that opens a loop, empty if it would have one iteration."""
+    if size == 1:
+        return ""
+    return f"for (int32_t {name} = 0; {name} < {size}; ++{name}{step}) {{"
 
 
 def _first_channel(window: Window, multiplier: int, *, depthwise: bool) -> str:

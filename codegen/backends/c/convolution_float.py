@@ -297,7 +297,7 @@ def _parameters(
         all_pixels=frame.pixels,
         vectors=sums.vectors,
         length=runs.length if sums.vectors else 0,
-        channels=tuple(FloatChannels.of(block, sums, tap_runs) for block in blocks),
+        channels=tuple(FloatChannels.of(block, sums, tap_runs, runs.length) for block in blocks),
         groups=window.groups,
         gathered=gathered if gathers else None,
         window=runs.length if gathers else 0,
@@ -356,9 +356,9 @@ def _scalar_block(pixels: int, outputs: int, registers: int) -> tuple[int, int]:
     def cost(block: tuple[int, int]) -> tuple[int, int]:
         count, channels = block
         whole, rest = divmod(outputs, channels)
-        turn = whole * (count + channels + count * channels)
-        turn += (count + rest + count * rest) if rest else 0
-        return -(-pixels // count) * turn, count * channels
+        iteration = whole * (count + channels + count * channels)
+        iteration += (count + rest + count * rest) if rest else 0
+        return -(-pixels // count) * iteration, count * channels
 
     candidates = [
         (count, channels)

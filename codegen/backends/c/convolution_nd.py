@@ -126,11 +126,12 @@ def _outer_loops(x: TensorType, y: TensorType, names: Sequence[str], groups: int
         yield f"for (int32_t g = 0; g < {groups}; ++g) {{"
     move = f", output += {y.shape[-1]}"
     for name, size in zip(reversed(names), reversed(y.shape[1:-1]), strict=True):
-        yield f"for (int32_t {name} = 0; {name} < {size}; ++{name}{move}) {{"
-        move = ""
+        if size > 1:
+            yield f"for (int32_t {name} = 0; {name} < {size}; ++{name}{move}) {{"
+            move = ""
     batch = x.shape[0]
     if batch > 1:
-        yield f"for (int32_t n = 0; n < {batch}; ++n, input += {x.size // batch}) {{"
+        yield f"for (int32_t n = 0; n < {batch}; ++n, input += {x.size // batch}{move}) {{"
 
 
 class Conv3DKernel(Kernel[Conv3D]):

@@ -28,9 +28,12 @@ from smelt.codegen.lower.kernel import (
     Request,
 )
 from smelt.codegen.lower.layer_sizes import LayerSizes
+from smelt.codegen.lower.loop_heads import loop_head
+from smelt.codegen.lower.nested_loops import braced
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.requantization import sum_range
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.targets import Target
@@ -71,31 +74,30 @@ def four_sums(elements: str, weights: str, start: str, depth: int) -> tuple[str,
         f"uint64_t total_cb = (uint64_t){start};",
     ]
     if looped:
-        turn = _stretch(unrolled, weights)
-        lines += ["do {", *turn, f"}} while (x != {elements} + {looped});"]
+        iteration = _unrolled_products(unrolled, weights)
+        lines += [*braced("do {", iteration)[:-1], f"}} while (x != {elements} + {looped});"]
     if depth > looped:
-        lines += ["{", *_stretch(depth - looped, weights), "}"]
+        rest = _unrolled_products(depth - looped, weights)
+        lines += braced("{", rest) if looped else rest
     return tuple(lines)
 
 
-def _stretch(length: int, weights: str) -> list[str]:
+def _unrolled_products(length: int, weights: str) -> list[str]:
     """Return C lines that add the products of `length` elements to the totals, unrolled.
 
     The local copies of the totals keep gcc from inserting moves between registers.
     """
     lines = ["int64_t sum_ad = (int64_t)total_ad;", "int64_t sum_cb = (int64_t)total_cb;"]
+    lines += ["uint32_t abcd;", "uint32_t cdab;"]
     for k in range(length):
         lines += [
-            "{",
-            f"    const uint32_t abcd = (uint32_t){weights}[{k}];",
-            "    const uint32_t cdab = abcd >> 16 | abcd << 16;",
-            f"    sum_ad += (int64_t)x[{k}] * (int32_t)(abcd & 0xFF0000FFu);",
-            f"    sum_cb += (int64_t)x[{k}] * (int32_t)(cdab & 0xFF0000FFu);",
-            "}",
+            f"abcd = (uint32_t){weights}[{k}];",
+            "cdab = abcd >> 16 | abcd << 16;",
+            f"sum_ad += (int64_t)x[{k}] * (int32_t)(abcd & 0xFF0000FFu);",
+            f"sum_cb += (int64_t)x[{k}] * (int32_t)(cdab & 0xFF0000FFu);",
         ]
     lines += [f"x += {length};", f"{weights} += {length};"]
-    lines += ["total_ad = (uint64_t)sum_ad;", "total_cb = (uint64_t)sum_cb;"]
-    return [f"    {line}" for line in lines]
+    return [*lines, "total_ad = (uint64_t)sum_ad;", "total_cb = (uint64_t)sum_cb;"]
 
 
 @dataclass(frozen=True)
@@ -103,28 +105,23 @@ class WordOutputs:
     """Outputs that are computed together: four, or the remainder.
 
     Attributes:
-        loop: C line that opens the loop over blocks of four; empty for the remainder.
-        first: first output of the remainder; else 0.
-        stores: for each output, C lines that store it.
+        loop: C line that opens the loop over blocks of four; empty for a single block.
+        stores: C lines that store the outputs.
     """
 
     loop: str
-    first: int
-    stores: tuple[tuple[str, ...], ...]
+    stores: tuple[str, ...]
 
     @staticmethod
     def of(count: int, finish: OutputStage, loop: str, first: int) -> WordOutputs:
-        """Return a block of `count` outputs."""
-        sums = ("lower", "ad"), ("upper", "cb"), ("lower", "cb"), ("upper", "ad")
-        at = ["o", *(f"o + {j}" for j in range(1, count))]
-        return WordOutputs(
-            loop,
-            first,
-            tuple(
-                finish.stores(channel, (f"output[{channel}]", f"{half}_sum(total_{words})"))
-                for channel, (half, words) in zip(at, sums, strict=False)
-            ),
-        )
+        """Return blocks of `count` outputs; `first` is the first output of a single block."""
+        sums = ("low", "ad"), ("high", "cb"), ("low", "cb"), ("high", "ad")
+        stores: list[str] = []
+        for j, (half, words) in zip(range(count), sums, strict=False):
+            at = offset("o" if loop else str(first), j)
+            lines = finish.stores(at, (f"output[{at}]", f"{half}_sum_24(total_{words})"))
+            stores += braced("{", lines) if finish.fields else lines
+        return WordOutputs(loop, tuple(stores))
 
 
 @dataclass(frozen=True)
@@ -134,14 +131,14 @@ class DenseWordsParameters(Parameters):
     Attributes:
         title: text of the function's comment.
         depth: number of inputs.
-        inputs: indices of the inputs that one iteration of the loop over `i` adds up.
+        inputs: number of inputs that one iteration of the loop over `i` adds up.
         sums: lines that compute the sums of four outputs.
         outputs: outputs in blocks of four, then the remainder.
     """
 
     title: str
     depth: int
-    inputs: tuple[str, ...]
+    inputs: int
     sums: tuple[str, ...]
     outputs: tuple[WordOutputs, ...]
 
@@ -155,7 +152,7 @@ def dense_words(
         node: the dense layer; its input is one row.
         finish: output stage; its bias includes the input's zero point.
         weights: int8 `[o, k]`.
-        request: `--optimize` preference.
+        request: its `optimize` selects unrolled or small code.
         stem: stem of the function's name.
     """
     outputs, depth = weights.shape
@@ -172,7 +169,7 @@ def dense_words(
             *finish.operands,
             Output(0, "output"),
         ),
-        uses=finish.uses | {"lower_sum"} | when(len(weights) > 1, "upper_sum"),
+        uses=finish.uses | {"low_sum_24"} | when(len(weights) > 1, "high_sum_24"),
         summary="two outputs in one multiply-add, 4 outputs at a time",
     )
     if not small:
@@ -187,16 +184,15 @@ def dense_words(
 def _parameters(
     title: str, depth: int, outputs: int, finish: OutputStage, *, small: bool
 ) -> DenseWordsParameters:
-    """Return the template's variables; `small` if the code is optimized for size."""
+    """Return the template's variables; `small` if the code is to be small rather than fast."""
     whole, rest = outputs // 4 * 4, int(outputs) % 4
-    head = f"for (int32_t o = 0; o < {whole}; o += 4) {{"
-    parts = [WordOutputs.of(4, finish, head, 0)] if whole else []
+    parts = [WordOutputs.of(4, finish, loop_head("o", whole, step=4), 0)] if whole else []
     if rest:
         parts.append(WordOutputs.of(rest, finish, "", whole))
     return DenseWordsParameters(
         title=title,
         depth=depth,
-        inputs=("i", "i + 1", "i + 2", "i + 3") if depth % 4 == 0 and not small else ("i",),
+        inputs=4 if depth % 4 == 0 and not small else 1,
         sums=four_sums("input", "weights", "start", depth),
         outputs=tuple(parts),
     )
@@ -212,6 +208,6 @@ def words_of(weights: Array) -> Array:
     padded[:outputs] = weights
     padded[0::4] += 128
     padded[2::4] += 128
-    octets = (padded & 0xFF).reshape(-1, 4, depth)
-    words = sum(octets[:, i] << (8 * i) for i in range(4))
+    low_bytes = (padded & 0xFF).reshape(-1, 4, depth)
+    words = sum(low_bytes[:, i] << (8 * i) for i in range(4))
     return np.asarray(words, np.uint32).astype(np.int32)

@@ -16,7 +16,10 @@ from smelt.codegen.backends.c.float_sums import Channels, FloatSums
 from smelt.codegen.backends.c.vector_loops import lane_loops, vector_width
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters, Request
+from smelt.codegen.lower.loop_heads import loop_head
+from smelt.codegen.lower.nested_loops import total
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.expressions import in_parentheses, offset
 from smelt.codegen.text.helpers import uses_in
 from smelt.ir import Node
 from smelt.ops.core.convolution import DepthwiseConv2D
@@ -49,33 +52,25 @@ class Column:
 
 
 @dataclass(frozen=True)
-class DepthwiseRow:
-    """A row of the windows: C start of its inputs' pointers, and lines that add its products."""
-
-    start: str
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class DepthwiseBlock:
     """Channels that are computed `count` at a time.
 
     Attributes:
         loop: C line that opens the loop over blocks of channels; empty for a single block.
-        first: the first channel of a single block; else 0.
+        position: C of the block's first channel.
         count: channels of a block.
         begin: C lines that declare the sums.
-        rows: the windows' rows; only the first if rows are looped over.
+        products: C lines that add the products of the windows, or of a row if rows are looped over.
         row_weights: weights of a row if rows are looped over; else 0.
         weights: weights of a window if it is fully unrolled; else 0.
         stores: `(pixel, C lines that store its results)` for each pixel of the block.
     """
 
     loop: str
-    first: int
+    position: str
     count: int
     begin: tuple[str, ...]
-    rows: tuple[DepthwiseRow, ...]
+    products: tuple[str, ...]
     row_weights: int
     weights: int
     stores: tuple[tuple[int, tuple[str, ...]], ...]
@@ -83,8 +78,7 @@ class DepthwiseBlock:
     @property
     def uses(self) -> frozenset[str]:
         """The helpers and headers that the C lines use."""
-        rows, stores = (row.lines for row in self.rows), (lines for _, lines in self.stores)
-        return uses_in(chain(self.begin, *rows, *stores))
+        return uses_in(chain(self.begin, self.products, *(lines for _, lines in self.stores)))
 
     @staticmethod
     def of(
@@ -93,16 +87,23 @@ class DepthwiseBlock:
         """Return the block code for `channels`; a block's windows cover `columns`."""
         looped, count = _looped(window), channels.count
         rows, across = window.kernel
-        starts = [f"taps + {r * len(columns)}" if r else "taps" for r in range(rows)]
         head = f"for (int32_t c = {channels.begin}; c < {channels.end}; c += {count}) {{"
         return DepthwiseBlock(
             loop=head if channels.repeats else "",
-            first=0 if channels.repeats else channels.begin,
+            position="c" if channels.repeats else str(channels.begin),
             count=count,
             begin=sums.begin(channels) if sums.vectors else _scalars(count, sums.pixels),
-            rows=tuple(
-                DepthwiseRow(start, _products(channels, sums, columns, across, r * across * count))
-                for r, start in enumerate(starts[: 1 if looped else rows])
+            products=tuple(
+                line
+                for r in range(1 if looped else rows)
+                for line in _products(
+                    channels,
+                    sums,
+                    columns,
+                    "row" if looped else "taps",
+                    r * len(columns),
+                    r * across * count,
+                )
             ),
             row_weights=across * count if looped else 0,
             weights=0 if looped else window.taps * count,
@@ -118,7 +119,12 @@ def _scalars(count: int, pixels: int) -> tuple[str, ...]:
 
 
 def _products(
-    channels: Channels, sums: FloatSums, columns: tuple[Column, ...], across: int, weight: int
+    channels: Channels,
+    sums: FloatSums,
+    columns: tuple[Column, ...],
+    pointers: str,
+    first: int,
+    weight: int,
 ) -> tuple[str, ...]:
     """Return C lines that add the products of a row of the windows.
 
@@ -126,35 +132,33 @@ def _products(
         channels: the channels.
         sums: the block's sums.
         columns: the columns that the windows of a block cover.
-        across: columns of one window.
+        pointers: C array of the inputs' addresses.
+        first: index in the array of the row's first input.
         weight: index of the row's first weight.
     """
-    count = channels.count
+    count, begin = channels.count, "c" if channels.repeats else channels.begin
     lines: list[str] = []
     if not sums.vectors:
-        names = [f"w{k}_{j}" for k in range(across) for j in range(count)]
-        lines += [f"const float {n} = weights[{weight + i}];" for i, n in enumerate(names)]
-    for number, column in enumerate(columns):
-        lines += ["{", f"    const float *const in = line[{number}] + c;"]
+        read = 1 + max(k for column in columns for _, k in column.products)
+        lines += [f"const float w{w} = weights[{w}];" for w in range(weight, weight + read * count)]
+    for i, column in enumerate(columns, first):
+        lines.append(f"const float *const in{i} = {offset(f'{pointers}[{i}]', begin)};")
         if sums.vectors:
             for p, k in column.products:
                 at = weight + k * count
-                first = f"{at} + " if at else ""
-                found = lane_loops(
+                lines += lane_loops(
                     channels.lanes,
-                    lambda n, at, p=p, first=first: (
-                        f"sum{p}_{n}[j] += in[{at}] * weights[{first}{at}];"
+                    lambda n, j, lane, i=i, p=p, at=at: (
+                        f"sum{p}_{n}[{j}] += in{i}[{lane}] * weights[{offset(str(at), lane)}];"
                     ),
                 )
-                lines += [f"    {line}" for line in found]
         else:
-            lines += [f"    const float x{j} = in[{j}];" for j in range(count)]
+            lines += [f"const float x{i}_{j} = in{i}[{j}];" for j in range(count)]
             lines += [
-                f"    {sums.added(f'sum{p}_{j}', f'x{j}', f'w{k}_{j}')}"
+                sums.added(f"sum{p}_{j}", f"x{i}_{j}", f"w{weight + k * count + j}")
                 for j in range(count)
                 for p, k in column.products
             ]
-        lines.append("}")
     return tuple(lines)
 
 
@@ -165,10 +169,9 @@ class DepthwiseFloatParameters(Parameters):
     Attributes:
         title, block_text: texts of the function's comment.
         images: the loop over images.
-        height, width: size of the output.
+        each_row, each_column: lines that open the loops over blocks of pixels; empty for none.
         outside: condition that an input pixel lies outside of the image; empty if none can.
         pixels: pixels of a block; `pixels_text` is the same in words.
-        next_pixels: increment of the loop over a row's pixels.
         vectors: whether neighboring channels share vector registers.
         channels: the channels in whole blocks, then the remainder.
         rows: rows of a window if they are looped over; else 0.
@@ -185,12 +188,11 @@ class DepthwiseFloatParameters(Parameters):
     title: str
     block_text: str
     images: ImageLoop
-    height: int
-    width: int
+    each_row: str
+    each_column: str
     outside: str
     pixels: int
     pixels_text: str
-    next_pixels: str
     vectors: bool
     channels: tuple[DepthwiseBlock, ...]
     rows: int
@@ -259,6 +261,9 @@ def _parameters(
     pixels, lanes, rest = sums.pixels, channels[0].count, frame.width % sums.pixels
     looped, steps = _looped(window), _evenly_spaced(columns)
     several = "s" * (pixels > 1)
+    each_row = loop_head("y", frame.height)
+    each_column = loop_head("x", frame.width, step=pixels)
+    y, x = "y" if each_row else "0", "x" if each_column else "0"
     across = f"for (int32_t dx = 0; dx < {steps[0]}; dx += {steps[1]}) {{" if steps else ""
     places = [f"side + {column.offset}" if column.offset else "side" for column in columns]
     return DepthwiseFloatParameters(
@@ -266,12 +271,11 @@ def _parameters(
         block_text=f"{pixels} pixel{'s of a row' if several else ''} times {lanes} channel"
         + "s" * (lanes > 1),
         images=frame.images,
-        height=frame.height,
-        width=frame.width,
+        each_row=each_row,
+        each_column=each_column,
         outside=window.outside if window.padded or rest else "",
         pixels=pixels,
         pixels_text=f"{pixels} pixel{several}",
-        next_pixels=f"x += {pixels}" if several else "++x",
         vectors=sums.vectors,
         channels=channels,
         rows=window.kernel[0] if looped else 0,
@@ -280,11 +284,11 @@ def _parameters(
         down=window.loop(0, "dy"),
         across=across,
         places=() if steps else tuple(places),
-        top=window.origin(0, "y"),
-        side=window.origin(1, "x"),
+        top=window.origin(0, y),
+        side=window.origin(1, x),
         input_pixel=frame.source.offset("y", "x"),
-        output_pixel=frame.target.offset("y", "x"),
-        others=tuple(_other_output(frame, i, whole=not rest) for i in range(1, pixels)),
+        output_pixel=total(("output", frame.target.offset(y, x))),
+        others=tuple(_other_output(frame, y, x, i, whole=not rest) for i in range(1, pixels)),
     )
 
 
@@ -293,14 +297,14 @@ def _looped(window: Window) -> bool:
     return window.taps > _UNROLLED and window.kernel[0] > 1
 
 
-def _other_output(frame: Frame, number: int, *, whole: bool) -> str:
-    """Return the C address of a block's output pixel `number`.
+def _other_output(frame: Frame, y: str, x: str, number: int, *, whole: bool) -> str:
+    """Return the C address of output pixel `number` of the block at (`y`, `x`).
 
     For a pixel beyond the end of the row, return the address of the block's first pixel, whose
     result is stored last and overwrites it.
     """
-    found = f"output + {frame.target.offset('y', f'(x + {number})')}"
-    return found if whole else f"x + {number} < {frame.width} ? {found} : first"
+    found = total(("output", frame.target.offset(y, in_parentheses(offset(x, number)))))
+    return found if whole else f"{offset(x, number)} < {frame.width} ? {found} : first"
 
 
 def _columns(window: Window, pixels: int) -> tuple[Column, ...]:
@@ -314,9 +318,11 @@ def _columns(window: Window, pixels: int) -> tuple[Column, ...]:
 
 
 def _evenly_spaced(columns: tuple[Column, ...]) -> tuple[int, int] | None:
-    """Return `(end, step)` of a loop over the columns' offsets; None if unevenly spaced."""
+    """Return `(end, step)` of a loop over the offsets of several columns; None if uneven."""
     offsets = [column.offset for column in columns]
-    step = offsets[1] - offsets[0] if len(offsets) > 1 else 1
+    if len(offsets) == 1:
+        return None
+    step = offsets[1] - offsets[0]
     regular = offsets == list(range(0, offsets[-1] + 1, step))
     return (offsets[-1] + 1, step) if regular else None
 
@@ -328,9 +334,9 @@ def _scalar_block(window: Window, width: int, channels: int) -> tuple[int, int]:
     def cost(block: tuple[int, int]) -> int:
         pixels, lanes = block
         loads = rows * len(_columns(window, pixels))
-        turns = -(-channels // lanes)
+        iterations = -(-channels // lanes)
         sums = channels * (loads + taps + pixels * (taps + 4))
-        return -(-width // pixels) * (turns * 2 * loads + sums)
+        return -(-width // pixels) * (iterations * 2 * loads + sums)
 
     candidates = [
         (pixels, lanes)

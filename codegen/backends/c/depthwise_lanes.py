@@ -17,6 +17,8 @@ from smelt.codegen.lower.kernel import (
     Request,
 )
 from smelt.codegen.lower.layer_sizes import LayerSizes
+from smelt.codegen.lower.loop_heads import loop_head
+from smelt.codegen.lower.nested_loops import total
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, Node
@@ -33,8 +35,8 @@ class LaneChannels:
     """Channels of a pixel that are computed together.
 
     Attributes:
-        loop: C line that opens the loop over blocks; empty for a single last block.
-        first: first channel of the last block, if it is incomplete; else 0.
+        loop: C line that opens the loop over blocks; empty for a single block.
+        first: first channel.
         count: channels of a block.
         begin: C lines that declare the sums.
         taps: for each tap, C lines that add its products; with a loop over taps, one such entry.
@@ -80,30 +82,30 @@ class DepthwiseLanesParameters(Parameters):
     Attributes:
         title, notes: text of the function's comment.
         images: the loop over images.
-        height, width: size of the output.
+        each_row, each_column: open the loops over output pixels; empty for a single row or column.
         outside: condition that an input pixel lies outside of the image; empty without padding.
         c_type: type of an element.
         taps: taps of a window.
-        rows, columns: size of a window in taps.
+        down, across: open the loops over a window's rows and columns; empty for a single one.
         looped: whether there is a loop over taps.
         lanes: channels of a block.
         channels: the channels of whole blocks, then those of an incomplete last block.
         constants: whether channels have constants in the array `channels`.
         tap: row and column of a tap.
         input_pixel: offset of input pixel (y, x).
-        output_pixel: offset of output pixel (y, x).
+        output_pixel: address of output pixel (y, x).
     """
 
     title: str
     notes: tuple[str, ...]
     images: ImageLoop
-    height: int
-    width: int
+    each_row: str
+    each_column: str
     outside: str
     c_type: str
     taps: int
-    rows: int
-    columns: int
+    down: str
+    across: str
     looped: bool
     lanes: int
     channels: tuple[LaneChannels, ...]
@@ -181,30 +183,31 @@ def _parameters(
         lanes: channels of a block.
         singly: whether channels after the whole blocks are computed one by one.
     """
-    x, channels = node.input(0).type, window.outputs
+    image, channels = node.input(0).type, window.outputs
     whole = channels // lanes * lanes
-    head = f"for (int32_t c = 0; c < {whole}; c += {lanes}) {{"
-    blocks = (LaneChannels.of(lanes, window, finish, head),)
+    blocks = (LaneChannels.of(lanes, window, finish, loop_head("c", whole, step=lanes)),)
     if whole < channels:
-        rest = f"for (int32_t c = {whole}; c < {channels}; c += 1) {{" if singly else ""
         count = 1 if singly else channels - whole
+        rest = loop_head("c", channels, whole, count)
         blocks = (*blocks, LaneChannels.of(count, window, finish, rest, whole))
+    each_row, each_column = loop_head("y", frame.height), loop_head("x", frame.width)
+    y, x = "y" if each_row else "0", "x" if each_column else "0"
     return DepthwiseLanesParameters(
-        title=f"{node.op.name}: {x} -> {node.output.type}, {window.text}",
+        title=f"{node.op.name}: {image} -> {node.output.type}, {window.text}",
         notes=finish.notes,
         images=frame.images,
-        height=frame.height,
-        width=frame.width,
+        each_row=each_row,
+        each_column=each_column,
         outside=window.outside if window.padded else "",
-        c_type=x.dtype.c_name,
+        c_type=image.dtype.c_name,
         taps=window.taps,
-        rows=window.kernel[0],
-        columns=window.kernel[1],
+        down=loop_head("ky", window.kernel[0]),
+        across=loop_head("kx", window.kernel[1]),
         looped=window.taps > _UNROLLED,
         lanes=lanes,
         channels=blocks,
         constants=finish.fields > 0,
-        tap=f"{window.tap(0, 'y', 'ky')}, {window.tap(1, 'x', 'kx')}",
+        tap=f"{window.tap(0, y, 'ky')}, {window.tap(1, x, 'kx')}",
         input_pixel=frame.source.offset("y", "x"),
-        output_pixel=frame.target.offset("y", "x"),
+        output_pixel=total(("output", frame.target.offset(y, x))),
     )

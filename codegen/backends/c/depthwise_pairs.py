@@ -22,9 +22,11 @@ from smelt.codegen.lower.kernel import (
     Request,
 )
 from smelt.codegen.lower.layer_sizes import LayerSizes
+from smelt.codegen.lower.loop_heads import loop_head
 from smelt.codegen.lower.nested_loops import total
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.expressions import in_parentheses, offset
 from smelt.ir import Array, DType, Node
 from smelt.targets import Target
 
@@ -50,7 +52,7 @@ class DepthwisePairsParameters(Parameters):
         run: weights of a line, if there is a loop over lines; else 0.
         weights: weights of a channel, if lines are unrolled; else 0.
         lines: lines of a window, if there is a loop over them; else 0.
-        sums: for each line, statements that add its products; with a loop, one such entry.
+        sums: statements that add the products of all lines; with a loop, of one line.
         results: statements that store the outputs.
         taps: input pixels under the windows of both output pixels.
         each_line: opens the loop over lines of the windows; empty if there is one line.
@@ -75,7 +77,7 @@ class DepthwisePairsParameters(Parameters):
     run: int
     weights: int
     lines: int
-    sums: tuple[tuple[str, ...], ...]
+    sums: tuple[str, ...]
     results: tuple[str, ...]
     taps: int
     each_line: str
@@ -133,7 +135,7 @@ def depthwise_pairs(
             *finish.operands,
             Output(0, "output"),
         ),
-        uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE", "low_sum", "high_sum"},
+        uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE", "low_sum_23", "high_sum_23"},
         summary="pairs of pixels in one multiply-add",
     )
     if request.optimize != "size":
@@ -176,13 +178,15 @@ def _parameters(
     line = "line" if lines > 1 else first
     ats = ["at"] if evenly else [f"{along} + {j}" for j in used]
     places = [f"{line}, {at}" if axis else f"{at}, {line}" for at in ats]
+    each_row, each_column = _each_output(frame, axis)
+    row, column = _first(frame, axis)
     return DepthwisePairsParameters(
         title=f"{node.op.name}: {x} -> {y}",
         notes=(window.text, *finish.notes),
         neighbors="columns" if axis else "rows",
         images=frame.images,
-        each_row=_each_output("y", frame.height, 1 if axis else 2),
-        each_column=_each_output("x", frame.width, 2 if axis else 1),
+        each_row=each_row,
+        each_column=each_column,
         outside=window.outside if guarded else "",
         outputs=window.outputs,
         multiplier=multiplier,
@@ -192,31 +196,43 @@ def _parameters(
         weights=0 if looped else lines * run,
         lines=lines if looped else 0,
         sums=tuple(
-            _line_sums(line, words, used, taps, channel) for line in range(1 if looped else lines)
+            statement
+            for line in range(1 if looped else lines)
+            for statement in _line_sums(line, words, used, taps, channel)
         ),
         # The first pixel is stored last: if there is no second one, both addresses are equal.
         results=(
-            f"b[o] = {finish.output('high_sum((uint64_t)total)')};",
-            f"a[o] = {finish.output('low_sum((uint64_t)total)')};",
+            f"b[o] = {finish.output('high_sum_23((uint64_t)total)')};",
+            f"a[o] = {finish.output('low_sum_23((uint64_t)total)')};",
         ),
         taps=lines * len(used),
         each_line=_loop_head("line", first, line_end, line_step) if lines > 1 else "",
         each_word=_loop_head("at", along, used[-1] + 1, used[1] - used[0]) if evenly else "",
         places=tuple(places),
-        top=window.origin(0, frame.row),
-        side=window.origin(1, frame.column),
-        first=total(("output", frame.target.offset(frame.row, frame.column))),
+        top=window.origin(0, row),
+        side=window.origin(1, column),
+        first=total(("output", frame.target.offset(row, column))),
         second=_second(frame, axis, odd=y.shape[1 + axis] % 2 == 1),
         input_pixel=frame.source.offset("y", "x"),
     )
 
 
-def _each_output(variable: str, size: int, step: int) -> str:
-    """Return the C line that opens a loop over output rows or columns; empty for a single one."""
-    if size == 1:
-        return ""
-    advance = f"++{variable}" if step == 1 else f"{variable} += {step}"
-    return f"for (int32_t {variable} = 0; {variable} < {size}; {advance}) {{"
+def _each_output(frame: Frame, axis: int) -> tuple[str, str]:
+    """Return the C lines that open the loops over output rows and columns.
+
+    They are empty for loops of one iteration.
+    """
+    down, across = (1, 2) if axis else (2, 1)
+    return (
+        loop_head("y", frame.height, step=down) if frame.height > 1 else "",
+        loop_head("x", frame.width, step=across) if frame.width > 1 else "",
+    )
+
+
+def _first(frame: Frame, axis: int) -> tuple[str, str]:
+    """Return the C expressions of the first output pixel's row and column."""
+    each_row, each_column = _each_output(frame, axis)
+    return "y" if each_row else "0", "x" if each_column else "0"
 
 
 def _loop_head(variable: str, start: str, length: int, step: int) -> str:
@@ -238,10 +254,11 @@ def _line_sums(
         channel: name of the variable with the input channel.
     """
     first, weight = line * len(used), line * len(words)
+    number = {j: first + i for i, j in enumerate(used)}
     return (
-        *(f"const int32_t x{j} = {taps}[{first + i}][{channel}];" for i, j in enumerate(used)),
+        *(f"const int32_t x{i} = {taps}[{i}][{channel}];" for i in number.values()),
         *(
-            f"total += (int64_t)(x{a} + x{b} * 8388608) * weights[{weight + k}];"
+            f"total += (int64_t)(x{number[a]} + x{number[b]} * 8388608) * weights[{weight + k}];"
             for k, (a, b) in enumerate(words)
         ),
     )
@@ -263,6 +280,8 @@ def _second(frame: Frame, axis: int, *, odd: bool) -> str:
     variable, size = ("x", frame.width) if axis else ("y", frame.height)
     if size == 1:
         return "out"
-    pixel = (frame.row, "(x + 1)") if axis else ("(y + 1)", frame.column)
+    row, column = _first(frame, axis)
+    behind = in_parentheses(offset(column if axis else row, 1))
+    pixel = (row, behind) if axis else (behind, column)
     address = f"output + {frame.target.offset(*pixel)}"
     return f"{variable} + 1 < {size} ? {address} : out" if odd else address

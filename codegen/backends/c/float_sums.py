@@ -8,6 +8,7 @@ from itertools import chain
 from smelt.codegen.backends.c.vector_loops import lane_loops, vectors_of
 from smelt.codegen.lower.c_expressions import Store
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.expressions import offset, times
 from smelt.codegen.text.helpers import uses_in
 
 
@@ -90,19 +91,21 @@ class FloatSums:
             for p in range(self.pixels):
                 sizes = channels.lanes
                 lines += [f"SMELT_ARRAY float sum{p}_{first}[{size}];" for first, size in sizes]
-                lines += lane_loops(sizes, lambda n, at, p=p: f"sum{p}_{n}[j] = weights[{at}];")
+                lines += lane_loops(
+                    sizes, lambda n, j, at, p=p: f"sum{p}_{n}[{j}] = weights[{at}];"
+                )
             return tuple(lines)
         for j in range(channels.count):
             lines.append(f"float sum0_{j} = weights[{j}];")
             lines += [f"float sum{p}_{j} = sum0_{j};" for p in range(1, self.pixels)]
         return tuple(lines)
 
-    def products(self, channels: Channels) -> tuple[str, ...]:
+    def products(self, channels: Channels, k: str) -> tuple[str, ...]:
         """Return C lines that add the products of input `k` of each pixel's run, in vectors."""
-        lines = [f"const float x{p} = in{p}[k];" for p in range(self.pixels)]
+        lines = [f"const float x{p} = in{p}[{k}];" for p in range(self.pixels)]
         for p in range(self.pixels):
             lines += lane_loops(
-                channels.lanes, lambda n, at, p=p: f"sum{p}_{n}[j] += x{p} * weights[{at}];"
+                channels.lanes, lambda n, j, at, p=p: f"sum{p}_{n}[{j}] += x{p} * weights[{at}];"
             )
         return tuple(lines)
 
@@ -132,7 +135,8 @@ class FloatSums:
         p = pixel
         if self.vectors:
             return lane_loops(
-                channels.stored, lambda n, at: f"out{p}[{at}] = {self.store(f'sum{p}_{n}[j]')};"
+                channels.stored,
+                lambda n, j, at: f"out{p}[{at}] = {self.store(f'sum{p}_{n}[{j}]')};",
             )
         count = channels.count
         return tuple(f"out{p}[{j}] = {self.store(f'sum{p}_{j}')};" for j in range(count))
@@ -149,7 +153,7 @@ class FloatChannels:
         count: channels of a block.
         output: C text added to a pixel's address to reach the block's first channel.
         begin: C lines that declare the sums.
-        turn: C lines of the body of the loop over inputs; empty if scalars need no loop.
+        iteration: C lines of the body of the loop over inputs; empty if scalars need no loop.
         run_end: inputs that this loop covers, with scalars; else 0.
         last: C lines for the inputs after the loop.
         stores: C lines that store the results, for each pixel.
@@ -163,7 +167,7 @@ class FloatChannels:
     count: int
     output: str
     begin: tuple[str, ...]
-    turn: tuple[str, ...]
+    iteration: tuple[str, ...]
     run_end: int
     last: tuple[str, ...]
     stores: tuple[tuple[str, ...], ...]
@@ -173,11 +177,11 @@ class FloatChannels:
     @property
     def uses(self) -> frozenset[str]:
         """The helpers and headers that the C lines use."""
-        return uses_in(chain(self.begin, self.turn, self.last, *self.stores))
+        return uses_in(chain(self.begin, self.iteration, self.last, *self.stores))
 
     @staticmethod
-    def of(channels: Channels, sums: FloatSums, runs: Window) -> FloatChannels:
-        """Return the code that computes `channels`; each tap of `runs` is a run."""
+    def of(channels: Channels, sums: FloatSums, runs: Window, length: int) -> FloatChannels:
+        """Return the code that computes `channels`; each tap of `runs` is a run of `length`."""
         begin, end, count = channels.begin, channels.end, channels.count
         per_group, each = runs.outputs // runs.groups, 1 + runs.taps * runs.depth
         grouped, alone = runs.groups > 1, not channels.repeats
@@ -188,14 +192,14 @@ class FloatChannels:
         output = f" + {begin}" * (begin > 0) if alone else " + o"
         if grouped:
             loop = f"for (const int32_t end = o + {end - begin}; o < end; o += {count}) {{"
-            first = f"group * {per_group}" + f" + {begin}" * (begin > 0)
-            arguments = f"taps, weight, outputs, group * {runs.depth}, {first}"
+            first = offset(times("group", per_group), begin)
+            arguments = f"taps, weight, outputs, {times('group', runs.depth)}, {first}"
             output = " + o"
-        turn = last = ()
+        iteration = last = ()
         if sums.vectors:
-            turn = sums.products(channels)
+            iteration = sums.products(channels, "k" if length > 1 else "0")
         else:
-            turn = sums.stretch(channels, channels.unrolled) if channels.looped else ()
+            iteration = sums.stretch(channels, channels.unrolled) if channels.looped else ()
             last = sums.stretch(channels, channels.remaining) if channels.remaining else ()
         return FloatChannels(
             real=channels.real,
@@ -204,7 +208,7 @@ class FloatChannels:
             count=count,
             output=output,
             begin=sums.begin(channels),
-            turn=turn,
+            iteration=iteration,
             run_end=0 if sums.vectors else channels.looped,
             last=last,
             stores=tuple(sums.stores(channels, pixel) for pixel in range(sums.pixels)),

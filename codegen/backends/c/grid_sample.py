@@ -35,7 +35,8 @@ class SampledAxis:
         name: C variable of a point's coordinate along the axis.
         indent: spaces by which the loop over taps is indented more than that of the first axis.
         coordinate: C line that defines that variable.
-        position: C expression of the pixel to read for position `i`, which can be outside.
+        position: C expression of the pixel to read, from a position that can be outside: that of
+            tap `i`, or the rounded coordinate if there is one tap.
     """
 
     name: str
@@ -61,8 +62,9 @@ class GridSampleParameters(Parameters):
         taps: pixels along an axis that contribute to a result.
         before: how many of these come before the pixel at or just below the point.
         skips: whether pixels outside of the image are skipped, since they count as zeros.
+        outside: C condition that the pixel is outside of the image, if there is one tap.
         pixel: C expression of the address of a tap's pixel.
-        weight: C expression of a tap's weight.
+        weight: C expression of a tap's weight, if there are several.
     """
 
     comment: tuple[str, ...]
@@ -76,6 +78,7 @@ class GridSampleParameters(Parameters):
     taps: int
     before: int
     skips: bool
+    outside: str
     pixel: str
     weight: str
 
@@ -95,12 +98,17 @@ class GridSampleKernel(Kernel[GridSample]):
         names = _NAMES[-rank:]
         columns = range(rank) if op.coordinates == "pixels" else reversed(range(rank))
         axes = tuple(
-            SampledAxis(name, "    " * a, _coordinate(op, name, column, size), _position(op, size))
+            SampledAxis(
+                name,
+                "    " * a,
+                _coordinate(op, name, column, size),
+                _position(op, size, f"{name}_rounded" if taps == 1 else "i"),
+            )
             for a, (name, column, size) in enumerate(zip(names, columns, sizes, strict=True))
         )
         strides = [size * x.shape[-1] for size in dense_strides(sizes)]
         element = [
-            times(f"{name}_at[t{name}]", stride)
+            times(f"{name}_at" if taps == 1 else f"{name}_at[t{name}]", stride)
             for name, stride in zip(names, strides, strict=True)
         ]
         text = [line for axis in axes for line in (axis.coordinate, axis.position)]
@@ -124,12 +132,14 @@ class GridSampleKernel(Kernel[GridSample]):
                 taps=taps,
                 before=(taps - 1) // 2,
                 skips=op.padding == "zeros",
+                outside=" || ".join(f"{name}_at < 0" for name in names),
                 pixel=total(("input", *element)),
                 weight=" * ".join(f"{name}_weights[t{name}]" for name in names),
             ),
             operands=(Input(0, "input"), Input(1, "grid"), Output(0, "output")),
             uses=uses_in(text)
-            | {"SMELT_ARRAY", "math.h", "string.h"}
+            | {"math.h", "string.h"}
+            | when(taps > 1, "SMELT_ARRAY")
             | when(taps == 4, "cubic_weights"),
             summary=f"{taps**rank} pixels per result",
         )
@@ -156,14 +166,14 @@ def _coordinate(op: GridSample, name: str, column: int, size: int) -> str:
     return f"const float {name} = within({at}, {c_float(low)}, {c_float(high)});"
 
 
-def _position(op: GridSample, size: int) -> str:
+def _position(op: GridSample, size: int, i: str) -> str:
     """Return the C expression of the pixel to read for position `i`; it is -1 for zeros outside."""
     if op.padding == "zeros":
-        return f"i >= 0 && i < {size} ? i : -1"
+        return f"{i} >= 0 && {i} < {size} ? {i} : -1"
     if op.padding == "border":
-        return f"clamp(i, 0, {size - 1})"
+        return f"clamp({i}, 0, {size - 1})"
     period, total_ = op.mirror(size)
-    return f"mirrored(i, {size}, {period}, {total_})"
+    return f"mirrored({i}, {size}, {period}, {total_})"
 
 
 KERNELS = (GridSampleKernel(),)

@@ -61,7 +61,9 @@ class L2NormalizationKernel(Kernel[L2Normalization]):
                 size=size,
                 rows=x.size // max(size, 1),
                 least="" if x.is_quantized else c_float(op.least),
-                element=offset("input[i]", -x.zero_point) if x.is_quantized else "",
+                element=offset(f"input[{'i' if size > 1 else 0}]", -x.zero_point)
+                if x.is_quantized
+                else "",
             ),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),),

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from smelt.codegen.lower.c_expressions import stored
 from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Parameters, Request
-from smelt.codegen.text.expressions import offset
+from smelt.codegen.lower.loop_heads import loop_head
+from smelt.codegen.text.expressions import offset, times
 from smelt.codegen.text.helpers import uses_in
 from smelt.ir import Node
 from smelt.ops.core.l2_pool import L2Pool2D
@@ -34,7 +35,9 @@ class L2PoolParameters(Parameters):
     Attributes:
         window: size and stride of the window, in words.
         x, y: types of input and output.
-        batch, height, width, channels: shape of the output.
+        batch, channels: images and channels.
+        each_row, each_column: lines that open the loops over output rows and columns; empty if
+            there is one.
         image: elements of an input image.
         row: elements of a row of the input.
         rows, columns: rows and columns under each window.
@@ -45,9 +48,9 @@ class L2PoolParameters(Parameters):
     x: str
     y: str
     batch: int
-    height: int
-    width: int
     channels: int
+    each_row: str
+    each_column: str
     image: int
     row: int
     rows: L2PoolSpan
@@ -59,7 +62,7 @@ def _span(op: L2Pool2D, axis: int, size: int, outputs: int) -> L2PoolSpan:
     """Return the rows (axis 0) or columns (axis 1) under a window."""
     (before, _), stride, window = op.padding[axis], op.stride[axis], op.window[axis]
     output, name = (("y", "top"), ("x", "left"))[axis]
-    first = offset(output if stride == 1 else f"{output} * {stride}", -before)
+    first = offset(times(output, stride) if outputs > 1 else "0", -before)
     last = (outputs - 1) * stride - before + window
     end = offset(name, window)
     return L2PoolSpan(
@@ -88,9 +91,9 @@ class L2PoolKernel(Kernel[L2Pool2D]):
                 x=str(x),
                 y=str(y),
                 batch=n,
-                height=y.shape[1],
-                width=y.shape[2],
                 channels=channels,
+                each_row=loop_head("y", y.shape[1]),
+                each_column=loop_head("x", y.shape[2]),
                 image=height * width * channels,
                 row=width * channels,
                 rows=_span(op, 0, height, y.shape[1]),

@@ -29,7 +29,9 @@ from smelt.codegen.lower.kernel import (
     Request,
     Scratch,
 )
-from smelt.codegen.text.expressions import offset
+from smelt.codegen.lower.loop_heads import loop_head
+from smelt.codegen.lower.nested_loops import total
+from smelt.codegen.text.expressions import offset, times
 from smelt.codegen.text.helpers import uses_in
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import INT32_MAX
@@ -47,23 +49,24 @@ class LstmParameters(Parameters):
     Attributes:
         title: text of the function's comment.
         in_words: whether four weights share a word.
-        steps: time steps of a sequence.
-        sequences: number of sequences.
+        each_step, each_sequence: lines that open the loops over time steps and over sequences;
+            empty if there is one.
         depth: inputs of a step.
         units: units of a state.
         hidden, cell: whether the initial hidden and cell state are operands.
         zero: the stored value of a hidden state of 0; 0 if the initial state is an operand.
         hidden_bytes, cell_bytes: size of the states of all sequences in bytes.
         lines: C lines that compute a unit's states.
-        every: whether the hidden states of all steps are an output.
-        row: index of a step of sequence `b`, in the input and in the output of all steps.
+        input: pointer to the inputs of a step of sequence `b`.
+        every: pointer to which the hidden state of this step is written; empty if only the last
+            one is an output.
         state: C text that adds the offset of sequence `b` to the address of the states.
     """
 
     title: str
     in_words: bool
-    steps: int
-    sequences: int
+    each_step: str
+    each_sequence: str
     depth: int
     units: int
     hidden: bool
@@ -72,8 +75,8 @@ class LstmParameters(Parameters):
     hidden_bytes: int
     cell_bytes: int
     lines: tuple[str, ...]
-    every: bool
-    row: str
+    input: str
+    every: str
     state: str
 
 
@@ -147,13 +150,18 @@ def _parameters(node: Node[Lstm], lines: list[str], *, in_words: bool) -> LstmPa
     steps, batch, depth = x.shape
     units = hidden.shape[1]
     hidden_given, cell_given = (node.optional(index) is not None for index in (4, 5))
-    time = f"({steps - 1} - step)" if op.reverse else "step"
+    time = "step" if steps > 1 else "0"
+    if op.reverse and steps > 1:
+        time = f"({steps - 1} - step)"
+    row = total((times(time, batch), "b" if batch > 1 else "0"))
+    if batch > 1 and steps > 1:
+        row = f"({row})"
     reverse = ", the last step first" if op.reverse else ""
     return LstmParameters(
         title=f"LSTM of {x}, {units} units{reverse}",
         in_words=in_words,
-        steps=steps,
-        sequences=batch,
+        each_step=loop_head("step", steps),
+        each_sequence=loop_head("b", batch),
         depth=depth,
         units=units,
         hidden=hidden_given,
@@ -166,8 +174,8 @@ def _parameters(node: Node[Lstm], lines: list[str], *, in_words: bool) -> LstmPa
             *_gate_sums("again", "hidden", "recurrent", units, GATES, in_words=in_words),
             *lines,
         ),
-        every=op.sequence,
-        row=f"({time} * {batch} + b)" if batch > 1 else time,
+        input=total(("input", times(row, depth))),
+        every=total(("every", times(row, units))) if op.sequence else "",
         state=f" + b * {units}" if batch > 1 else "",
     )
 
@@ -202,10 +210,10 @@ def _gate_sums(
         *begin,
         "{",
         *(f"    {line}" for line in four_sums(elements, weights, f"{name}_start", depth)),
-        f"    {i} += lower_sum(total_ad);",
-        f"    {o} += upper_sum(total_cb);",
-        f"    {f} += lower_sum(total_cb);",
-        f"    {c} += upper_sum(total_ad);",
+        f"    {i} += low_sum_24(total_ad);",
+        f"    {o} += high_sum_24(total_cb);",
+        f"    {f} += low_sum_24(total_cb);",
+        f"    {c} += high_sum_24(total_ad);",
         "}",
     )
 
@@ -266,9 +274,7 @@ def _lines(scaling: LstmScaling, zero: int, reach: int) -> list[str]:
         function = "tanh_int16" if letter == "c" else "logistic_int16"
         total = _saturated(f"sum_{letter}")
         lines += [
-            f"const int32_t sum_{letter} =",
-            f"    {own} +",
-            f"    {hidden};",
+            f"const int32_t sum_{letter} = {own} + {hidden};",
             f"const int32_t {letter} = {function}({total} * 3, samples);",
         ]
     state = _saturated("kept + learnt")

@@ -218,13 +218,13 @@ def _block(product: MatrixProduct, dtype: DType, request: Request) -> tuple[MatM
 
     def cost(block: tuple[int, int]) -> tuple[int, int]:
         rows, columns = block
-        turns = -(-m // rows) * -(-n // columns)
+        iterations = -(-m // rows) * -(-n // columns)
         if form is MatMulForm.SINGLE:
-            return turns * (rows + columns + rows * columns + 3), rows * columns
+            return iterations * (rows + columns + rows * columns + 3), rows * columns
         across = columns if form is MatMulForm.PARTS else _vectors(columns)
         steps = product.depth // LANES if form is MatMulForm.PARTS else product.depth
         each = (rows + across + 2 * rows * across) * steps + _CALL
-        return turns * each, rows * columns
+        return iterations * each, rows * columns
 
     rows, columns = min(
         (

@@ -30,8 +30,10 @@ from smelt.codegen.lower.kernel import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.nested_loops import NestedLoop, braced, total
+from smelt.codegen.lower.loop_heads import looped
+from smelt.codegen.lower.nested_loops import NestedLoop, total
 from smelt.codegen.lower.output_stage import OutputStage
+from smelt.codegen.text.expressions import times
 from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import fully_connected_scales
@@ -163,21 +165,22 @@ def _parameters(node: Node, product: MatrixProduct, finish: OutputStage) -> Stor
 def _row_sums(product: MatrixProduct, zero_point: int) -> tuple[str, ...]:
     """Return C lines that compute the terms of a block's rows, -zb * sum(a)."""
     rows = range(product.rows.count)
-    added = [f"sum{i} += {product.a(i)};" for i in rows]
+    added = looped("k", product.depth, lambda k: [f"sum{i} += {product.a(i, k)};" for i in rows])
     return (
         *(f"int32_t sum{i} = 0;" for i in rows),
-        *braced(f"for (int32_t k = 0; k < {product.depth}; ++k) {{", added),
-        *(f"rows[{i}] = {-zero_point} * sum{i};" for i in rows),
+        *added,
+        *(f"rows[{i}] = {times(f'sum{i}', -zero_point)};" for i in rows),
     )
 
 
 def _column_sums(product: MatrixProduct, zero_point: int) -> tuple[str, ...]:
     """Return C lines that compute the terms of a matrix's columns, -za * sum(b)."""
-    added = braced(
-        f"for (int32_t k = 0; k < {product.depth}; ++k) {{", [f"sum += {product.b_at('j')};"]
-    )
-    body = ["int32_t sum = 0;", *added, f"columns[j] = {-zero_point} * sum;"]
-    return tuple(braced(f"for (int32_t j = 0; j < {product.columns.size}; ++j) {{", body))
+
+    def column(j: str) -> list[str]:
+        added = looped("k", product.depth, lambda k: [f"sum += {product.b_at(j, k)};"])
+        return ["int32_t sum = 0;", *added, f"columns[{j}] = {times('sum', -zero_point)};"]
+
+    return looped("j", product.columns.size, column)
 
 
 def _block_lines(
@@ -185,17 +188,20 @@ def _block_lines(
 ) -> tuple[str, ...]:
     """Return C lines that compute a block; its sums start from the terms of rows and columns."""
     rows, columns = range(product.rows.count), range(product.columns.count)
-    body = [f"const int32_t a{i} = {product.a(i)};" for i in rows]
-    for j in columns:
-        body.append(f"const int32_t b{j} = {product.b(j)};")
-        body += [f"sum{i}_{j} += a{i} * b{j};" for i in rows]
+
+    def products(k: str) -> list[str]:
+        lines = [f"const int32_t a{i} = {product.a(i, k)};" for i in rows]
+        for j in columns:
+            lines.append(f"const int32_t b{j} = {product.b(j, k)};")
+            lines += [f"sum{i}_{j} += a{i} * b{j};" for i in rows]
+        return lines
 
     def start(i: int, j: int) -> str:
         return " + ".join([f"rows[{i}]"] * by_rows + [f"columns[{j}]"] * by_columns) or "0"
 
     return (
         *(f"int32_t sum{i}_{j} = {start(i, j)};" for i in rows for j in columns),
-        *braced(f"for (int32_t k = 0; k < {product.depth}; ++k) {{", body),
+        *looped("k", product.depth, products),
         *(f"{product.y(i, j)} = {finish.output(f'sum{i}_{j}')};" for i in rows for j in columns),
     )
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smelt.codegen.backends.c.vector_loops import lane_loops, vectors_of
+from smelt.codegen.lower.loop_heads import looped
 from smelt.codegen.lower.nested_loops import ArrayLoop, NestedLoop, braced, index, total
+from smelt.codegen.text.expressions import in_parentheses
 from smelt.ir import DType
 
 LANES = 8
@@ -98,9 +100,9 @@ class MatrixProduct:
         """Return the C expression of a right factor of a column of the block."""
         return f"b[{total((str(column * self.columns.operand), _scaled(factor, self.right)))}]"
 
-    def b_at(self, column: str) -> str:
-        """Return the C expression of right factor `k` of a column if `b` is the whole matrix."""
-        return f"b[{total((_scaled('k', self.right), _scaled(column, self.columns.operand)))}]"
+    def b_at(self, column: str, factor: str = "k") -> str:
+        """Return the C expression of a right factor of a column if `b` is the whole matrix."""
+        return f"b[{total((_scaled(factor, self.right), _scaled(column, self.columns.operand)))}]"
 
     def y(self, row: int, column: int | str) -> str:
         """Return the C expression of an output of the block."""
@@ -171,8 +173,8 @@ class MatrixProduct:
 
 def _scaled(position: int | str, stride: int) -> str:
     """Return the C expression of a position times a stride."""
-    if isinstance(position, int):
-        return str(position * stride)
+    if isinstance(position, int) or position.isdecimal():
+        return str(int(position) * stride)
     return position if stride == 1 else f"{position} * {stride}"
 
 
@@ -181,16 +183,20 @@ def single_lines(product: MatrixProduct, dtype: DType, *, fused: bool) -> list[s
     type_, sum_type = dtype.c_name, _sum_type(dtype)
     wide, narrow = (f"({name})" * (sum_type != type_) for name in (sum_type, type_))
     rows, columns = range(product.rows.count), range(product.columns.count)
-    body = [f"const {sum_type} a{i} = {wide}{product.a(i)};" for i in rows]
-    for j in columns:
-        body.append(f"const {sum_type} b{j} = {wide}{product.b(j)};")
-        if fused:
-            body += [f"sum{i}_{j} = fmaf(a{i}, b{j}, sum{i}_{j});" for i in rows]
-        else:
-            body += [f"sum{i}_{j} += a{i} * b{j};" for i in rows]
+
+    def products(k: str) -> list[str]:
+        lines = [f"const {sum_type} a{i} = {wide}{product.a(i, k)};" for i in rows]
+        for j in columns:
+            lines.append(f"const {sum_type} b{j} = {wide}{product.b(j, k)};")
+            if fused:
+                lines += [f"sum{i}_{j} = fmaf(a{i}, b{j}, sum{i}_{j});" for i in rows]
+            else:
+                lines += [f"sum{i}_{j} += a{i} * b{j};" for i in rows]
+        return lines
+
     return [
         *(f"{sum_type} sum{i}_{j} = 0;" for i in rows for j in columns),
-        *braced(f"for (int32_t k = 0; k < {product.depth}; ++k) {{", body),
+        *looped("k", product.depth, products),
         *(f"{product.y(i, j)} = {narrow}sum{i}_{j};" for i in rows for j in columns),
     ]
 
@@ -205,16 +211,15 @@ def columns_lines(product: MatrixProduct) -> list[str]:
     for i in rows:
         lines += [f"SMELT_ARRAY float sum{i}_{first}[{count}];" for first, count in across]
         lines += lane_loops(
-            across, lambda first, at, i=i: f"sum{i}_{first}[j] = {product.a(i, 0)} * b[{at}];"
+            across, lambda n, j, at, i=i: f"sum{i}_{n}[{j}] = {product.a(i, 0)} * b[{at}];"
         )
-        body += lane_loops(across, lambda first, at, i=i: f"sum{i}_{first}[j] += a{i} * row[{at}];")
+        body += lane_loops(across, lambda n, j, at, i=i: f"sum{i}_{n}[{j}] += a{i} * row[{at}];")
         ends += lane_loops(
             across,
-            lambda first, at, i=i: (
-                f"{product.y(i, f'({at})' if first else at)} = sum{i}_{first}[j] + 0.0f;"
-            ),
+            lambda n, j, at, i=i: f"{product.y(i, in_parentheses(at))} = sum{i}_{n}[{j}] + 0.0f;",
         )
-    return [*lines, *braced(f"for (int32_t k = 1; k < {product.depth}; ++k) {{", body), *ends]
+    head = f"for (int32_t k = 1; k < {product.depth}; ++k) {{"
+    return [*lines, *(braced(head, body) if product.depth > 1 else ()), *ends]
 
 
 def parts_lines(product: MatrixProduct) -> list[str]:

@@ -16,9 +16,16 @@ from smelt.codegen.lower.kernel import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.nested_loops import dense_strides, total
+from smelt.codegen.lower.loop_heads import looped
+from smelt.codegen.lower.nested_loops import (
+    LoopsParameters,
+    braced,
+    dense_strides,
+    loops_call,
+    total,
+)
 from smelt.codegen.text.expressions import offset, times
-from smelt.ir import Node
+from smelt.ir import Node, TensorType
 from smelt.ops.core.max_unpool import MaxPoolIndices, MaxUnpool
 
 _NAMES = ("z", "y", "x")
@@ -26,53 +33,6 @@ _NAMES = ("z", "y", "x")
 
 Along axis x, `kx` is the position of a tap in the window and `ix` the position of its input.
 """
-
-
-@dataclass(frozen=True)
-class PooledAxis:
-    """An axis of an image.
-
-    Attributes:
-        name: C variable of an output position.
-        indent: spaces by which its loops are indented more than those of the first axis.
-        outputs: outputs along the axis.
-        window: taps along the axis.
-        size: inputs along the axis.
-        position: C expression of the input position of a tap, which can be outside.
-    """
-
-    name: str
-    indent: str
-    outputs: int
-    window: int
-    size: int
-    position: str
-
-
-@dataclass(frozen=True)
-class MaxPoolIndicesParameters(Parameters):
-    """Variables of `max_pool_indices.j2`. A plane is one channel of an image.
-
-    Attributes:
-        comment: lines of the function's comment.
-        type: C type of an element.
-        axes: axes of an image, outermost first.
-        indent: spaces by which the body of the loops over all axes is indented more than the first
-            loop.
-        planes: number of planes.
-        plane: elements of an input plane.
-        element: C expression of an element's offset in its plane.
-        number: C expression of the index in its plane that the node returns for it.
-    """
-
-    comment: tuple[str, ...]
-    type: str
-    axes: tuple[PooledAxis, ...]
-    indent: str
-    planes: int
-    plane: int
-    element: str
-    number: str
 
 
 @dataclass(frozen=True)
@@ -100,47 +60,104 @@ class MaxPoolIndicesKernel(Kernel[MaxPoolIndices]):
     @override
     def offer(self, node: Node[MaxPoolIndices], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.outputs[0].type
-        size, rank = x.shape[2:], len(op.window)
+        rank = len(op.window)
         if rank > len(_NAMES):
             return Refusal(f"{op.name} supports images of at most 3 axes, not {rank}.")
-        names = _NAMES[-rank:]
-        strides = dense_strides(size)
-        numbered = dense_strides(size[::-1])[::-1] if op.column_major else strides
-        axes = tuple(
-            PooledAxis(
-                name=name,
-                indent="    " * axis,
-                outputs=y.shape[axis + 2],
-                window=op.window[axis],
-                size=size[axis],
-                position=offset(
-                    total((times(name, op.stride[axis]), times(f"k{name}", op.dilation[axis]))),
-                    -op.padding[axis][0],
-                ),
-            )
-            for axis, name in enumerate(names)
-        )
-        return KernelCall(
-            template="backends/c/max_pool_indices.j2",
+        return loops_call(
             stem=f"max_pool_indices_{_size_text(op.window)}",
-            parameters=MaxPoolIndicesParameters(
-                comment=(
+            form="c_max_pool_indices",
+            parameters=LoopsParameters(
+                (
                     f"Maximum of {_size_text(op.window)} windows and its index: {x} -> {y}.",
                     f"Stride {_size_text(op.stride)}, padding "
                     f"{', '.join(f'{before}+{after}' for before, after in op.padding)}, "
                     f"dilation {_size_text(op.dilation)}.",
                 ),
-                type=x.dtype.c_name,
-                axes=axes,
-                indent="    " * rank,
-                planes=x.shape[0] * x.shape[1],
-                plane=prod(size),
-                element=_position_sum(names, strides),
-                number=_position_sum(names, numbered),
+                looped("plane", x.shape[0] * x.shape[1], _PooledPlane(op, x, y).lines),
             ),
             operands=(Input(0, "input"), Output(0, "output"), Output(1, "indices")),
             summary="plane by plane, output by output",
         )
+
+
+@dataclass(frozen=True)
+class _PooledPlane:
+    """The C that pools a plane: one channel of an image.
+
+    Attributes:
+        op: the operator.
+        x: type of the input.
+        y: type of the output.
+    """
+
+    op: MaxPoolIndices
+    x: TensorType
+    y: TensorType
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The C variables of an output's position, innermost axis last."""
+        return _NAMES[-len(self.op.window) :]
+
+    def lines(self, plane: str) -> tuple[str, ...]:
+        """Return C lines that compute the plane with the index that expression `plane` gives."""
+        start = times(plane, prod(self.x.shape[2:]))
+        pointer = f"const {self.x.dtype.c_name} *const in = {total(('input', start))};"
+        return (pointer, *self._outputs(start, ()))
+
+    def _outputs(self, start: str, outputs: tuple[str, ...]) -> tuple[str, ...]:
+        """Return C lines that compute the outputs whose positions begin with `outputs`.
+
+        `start` is the C expression of the index of the plane's first element.
+        """
+        axis = len(outputs)
+        if axis < len(self.names):
+            return looped(
+                self.names[axis],
+                self.y.shape[axis + 2],
+                lambda at: self._outputs(start, (*outputs, at)),
+            )
+        return (
+            f"{self.x.dtype.c_name} best = 0;",
+            "int32_t at = -1;",
+            *self._taps(outputs, 0),
+            "*output++ = best;",
+            f"*indices++ = {total((start, 'at'))};",
+        )
+
+    def _taps(self, outputs: tuple[str, ...], axis: int) -> tuple[str, ...]:
+        """Return C lines that compare the elements under a window, along `axis` and those inside.
+
+        `outputs` are the C expressions of the output's position.
+        """
+        op, size = self.op, self.x.shape[2:]
+        if axis == len(outputs):
+            strides = dense_strides(size)
+            numbered = dense_strides(size[::-1])[::-1] if op.column_major else strides
+            return (
+                f"const {self.x.dtype.c_name} element = in[{self._position(strides)}];",
+                "if (at < 0 || element > best) {",
+                "    best = element;",
+                f"    at = {self._position(numbered)};",
+                "}",
+            )
+        name, before = f"i{self.names[axis]}", op.padding[axis][0]
+        span = (self.y.shape[axis + 2] - 1) * op.stride[axis]
+        span += (op.window[axis] - 1) * op.dilation[axis]
+
+        def tap(k: str) -> tuple[str, ...]:
+            position = total((times(outputs[axis], op.stride[axis]), times(k, op.dilation[axis])))
+            declared = f"const int32_t {name} = {offset(position, -before)};"
+            lines = self._taps(outputs, axis + 1)
+            if before or span >= size[axis]:
+                lines = tuple(braced(f"if ({name} >= 0 && {name} < {size[axis]}) {{", lines))
+            return (declared, *lines)
+
+        return looped(f"k{self.names[axis]}", op.window[axis], tap)
+
+    def _position(self, strides: tuple[int, ...]) -> str:
+        """Return the C expression of the sum of input positions times strides."""
+        return total(times(f"i{n}", s) for n, s in zip(self.names, strides, strict=True))
 
 
 class MaxUnpoolKernel(Kernel[MaxUnpool]):
@@ -164,11 +181,6 @@ class MaxUnpoolKernel(Kernel[MaxUnpool]):
 def _size_text(sizes: tuple[int, ...]) -> str:
     """Return sizes as text, for example `3x3`."""
     return "x".join(map(str, sizes))
-
-
-def _position_sum(names: tuple[str, ...], strides: tuple[int, ...]) -> str:
-    """Return the C expression of the sum of input positions times strides."""
-    return total(times(f"i{n}", s) for n, s in zip(names, strides, strict=True))
 
 
 KERNELS = (MaxPoolIndicesKernel(), MaxUnpoolKernel())

@@ -20,6 +20,7 @@ from smelt.codegen.lower.nested_loops import (
     ALL_NAMES,
     ArrayLoop,
     LoopsParameters,
+    copy,
     in_loops,
     loops_call,
 )
@@ -42,29 +43,36 @@ class _Border:
     byte: int | None
     size: int
 
-    def lines(self, axes: list[tuple[int, int, int]], level: int = 0) -> list[str]:
+    def lines(
+        self, axes: list[tuple[int, int, int]], level: int = 0, *, more: bool = False
+    ) -> list[str]:
         """Return C lines that write the output and advance the pointers.
 
         Args:
             axes: the axis at `level` and those inside it, as `_axes` returns them.
             level: number of loops around these lines.
+            more: whether more is written after these lines.
         """
         (before, steps, after), *inner = axes
         lines = self._fill(before)
         lines += [f"output += {before};"] if before else []
-        if inner:
+        if inner and steps == 1:
+            lines += self.lines(inner, level, more=more or after > 0)
+        elif inner:
             loop = ArrayLoop(ALL_NAMES[level], steps, ())
-            lines += in_loops((loop,), self.lines(inner, level + 1))
+            lines += in_loops((loop,), self.lines(inner, level + 1, more=True))
         else:
-            lines.append(f"memcpy(output, input, {steps * self.size});")
-            lines += [f"output += {steps};"] if level or after else []
+            lines.append(copy("0", "0", steps, self.size))
+            lines += [f"output += {steps};"] if more or after else []
             lines += [f"input += {steps};"] if level else []
         lines += self._fill(after)
-        return [*lines, f"output += {after};"] if after and level else lines
+        return [*lines, f"output += {after};"] if after and more else lines
 
     def _fill(self, count: int) -> list[str]:
         if not count:
             return []
+        if count == 1:
+            return [f"output[0] = {self.value};"]
         if self.byte is not None:
             return [f"memset(output, {self.byte}, {count * self.size});"]
         return list(in_loops((ArrayLoop("f", count, ()),), (f"output[f] = {self.value};",)))

@@ -229,7 +229,7 @@ def _divisors(count: int, division: _AverageDivision) -> tuple[str, ...]:
         case "quotient":
             return half, f"const int32_t count = {count};"
         case "reciprocal":
-            return half, f"const uint32_t reciprocal = {fixed}u; /* 2^24 / {count}, rounded up */"
+            return half, f"const uint32_t inverse = {fixed}u; /* 2^24 / {count}, rounded up */"
         case _:
             return ()
 
@@ -243,7 +243,7 @@ def _varying_divisors(count: str, division: _AverageDivision) -> tuple[str, ...]
         lines.append("const int32_t half = count / 2;")
     if division == "reciprocal":
         quotient = "((1u << 24) + (uint32_t)count - 1u) / (uint32_t)count"
-        lines.append(f"const uint32_t reciprocal = {quotient};")
+        lines.append(f"const uint32_t inverse = {quotient};")
     return tuple(lines)
 
 
@@ -253,7 +253,7 @@ def _result(division: _AverageDivision, store: Store, acc: str) -> str:
         case "real":
             return store(f"{acc} / count")
         case "reciprocal":
-            return store(f"average({acc}, half, reciprocal)")
+            return store(f"average({acc}, half, inverse)")
         case "quotient":
             return store(f"({acc} > 0 ? {acc} + half : {acc} - half) / count")
         case _:

@@ -166,7 +166,7 @@ class WindowWalk:
             (f"SMELT_ARRAY float acc[{block.lanes}];", *each(f"acc[j] = {self.first};")),
             self._input(block),
             self._steps(steps),
-            each(f"out[{block.position} + j] = {result};"),
+            each(f"out[{offset(block.position, 'j')}] = {result};"),
         )
 
     @property

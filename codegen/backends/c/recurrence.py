@@ -1,8 +1,8 @@
 """Recurrence: computed step by step, with the states in the output buffers.
 
-In a step, the hidden state is first multiplied by the recurrent weights, for a block of several
-gates' sums at a time, which stay in registers. Constant weights are stored in the order in which
-they are read, with zeros that fill the last block. Then a pass over the units applies the
+A step first multiplies the hidden state by the recurrent weights. It computes a block of several
+gates' sums at a time, so that the sums stay in registers. Constant weights are stored in the order
+in which they are read, and zeros fill the last block. Then a pass over the units applies the
 activations.
 """
 
@@ -133,6 +133,7 @@ class RecurrenceKernel(Kernel[Recurrence]):
         vectors = _in_vectors(weights, request)
         unit_lanes = LANES if units % LANES == 0 else LANES // 2
         whole_units = units - units % unit_lanes if vectors else 0
+        unit_counts = whole_units, units, unit_lanes
         letters, functions = _functions(op, branches=not whole_units)
         gates = RecurrentGates(op, frozenset(given), letters, units, products)
         fused = "fma" in request.target.features
@@ -153,9 +154,9 @@ class RecurrenceKernel(Kernel[Recurrence]):
             units=units,
             whole_units=whole_units,
             unit_lanes=unit_lanes if whole_units else 0,
-            reset=UnitStatements.of(gates.reset, whole_units, units) if gates.gated else None,
+            reset=UnitStatements.of(gates.reset, *unit_counts) if gates.gated else None,
             states=gates.states,
-            step=UnitStatements.of(gates.step, whole_units, units),
+            step=UnitStatements.of(gates.step, *unit_counts),
             step_parameters=gates.parameters,
             sequences=sequence_loops(node, gates, rows, size),
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from smelt.codegen.backends.c.recurrence_sums import GateProduct
-from smelt.codegen.lower.nested_loops import NestedLoop
+from smelt.codegen.lower.nested_loops import NestedLoop, total
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Node
 from smelt.ops.sequence.recurrence import Recurrence
@@ -41,7 +41,10 @@ class UnitStatements:
 
     @staticmethod
     def of(
-        statements: Callable[[str, str, str], tuple[UnitStatement, ...]], whole: int, units: int
+        statements: Callable[[str, str, str], tuple[UnitStatement, ...]],
+        whole: int,
+        units: int,
+        lanes: int,
     ) -> UnitStatements:
         """Return the statements for all units.
 
@@ -51,10 +54,13 @@ class UnitStatements:
                 results are written.
             whole: number of units that are computed in vectors.
             units: number of units.
+            lanes: number of units of a vector.
         """
+        lane = "u + lane" if whole > lanes else "lane"
+        last = str(whole) if units - whole == 1 else "u"
         return UnitStatements(
-            statements("u + lane", "next_", "lane") if whole else (),
-            statements("u", "", "u") if whole < units else (),
+            statements(lane, "next_", "lane") if whole else (),
+            statements(last, "", last) if whole < units else (),
         )
 
 
@@ -131,13 +137,13 @@ class RecurrentGates:
         reset: tuple[UnitStatement, ...] = ()
         if self.op.reset_after:
             reset = (self._called("const float reset", "f", self._sum(1, unit)),)
-            product = f"sums[{2 * self.units} + {unit}]"
+            product = f"sums[{total((str(2 * self.units), unit))}]"
             if "bias" in self.given:
                 product = f"({product} + bias[{unit}])"
             product = f"reset * {product}"
         else:
-            product = f"sums[{self.products[1].start} + {unit}]"
-        candidate = f"(input[{2 * self.units} + {unit}] + product)"
+            product = f"sums[{total((str(self.products[1].start), unit))}]"
+        candidate = f"(input[{total((str(2 * self.units), unit))}] + product)"
         state = f"(1.0f - update) * candidate + update * hidden[{unit}]"
         return (
             self._called("const float update", "f", self._sum(0, unit)),
@@ -158,7 +164,7 @@ class RecurrentGates:
             unit: C expression of the unit's index.
             state: element of the state that a peephole, if present, multiplies; empty for none.
         """
-        at = f"{gate * self.units} + {unit}" if gate else unit
+        at = total((str(gate * self.units), unit))
         text = f"input[{at}] + sums[{at}]"
         if state and "peepholes" in self.given:
             text += f" + peepholes[{at}] * {state}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.backends.c.vector_loops import lane_loops, vectors_of
 from smelt.codegen.lower.nested_loops import braced
+from smelt.codegen.text.expressions import offset
 from smelt.ir import Value
 
 
@@ -48,13 +49,15 @@ def vector_sums(at_once: int, rows: int, units: int, size: int) -> list[str]:
         state, sums = (f"{r * each} + " if r else "" for each in (units, size))
         lines += [f"SMELT_ARRAY float sum{r}_{first}[{count}];" for first, count in lanes]
         lines += lane_loops(
-            lanes, lambda n, at, r=r: f"sum{r}_{n}[j] = state[{r * units}] * weights[{at}];"
+            lanes, lambda n, j, at, r=r: f"sum{r}_{n}[{j}] = state[{r * units}] * weights[{at}];"
         )
         body.append(f"const float x{r} = state[{state}k];")
-        body += lane_loops(lanes, lambda n, at, r=r: f"sum{r}_{n}[j] += x{r} * weights[{at}];")
+        body += lane_loops(lanes, lambda n, j, at, r=r: f"sum{r}_{n}[{j}] += x{r} * weights[{at}];")
         ends += lane_loops(
             lanes,
-            lambda n, at, r=r, sums=sums: f"sums[{sums}gate + {at}] = sum{r}_{n}[j] + 0.0f;",
+            lambda n, j, at, r=r, sums=sums: (
+                f"sums[{sums}{offset('gate', at)}] = sum{r}_{n}[{j}] + 0.0f;"
+            ),
         )
     head = f"for (int32_t k = 1; k < {units}; ++k, weights += {at_once}) {{"
     return [*lines, f"weights += {at_once};", *braced(head, body), *ends]

@@ -108,12 +108,13 @@ class ReduceKernel(Kernel[Reduce]):
         if row is not None and row.strides[0] == 1 and row.size >= LANES and op.kind in _ROWS:
             formula, inner = replace(formula, step=_ROWS[op.kind] % row.size), inner[:-1]
         body = [_block(block, formula, x.dtype, outer, inner) for block in blocks]
+        unread = ["(void)input;"] if op.count(x) == 0 else []
         return loops_call(
             stem=f"reduce_{op.kind}",
             form="c_reduce",
             parameters=LoopsParameters(
                 f"{op.kind.capitalize()} over axes {', '.join(map(str, op.axes))}: {x} -> {y}.",
-                in_loops(outer, in_blocks(blocks, body)),
+                (*unread, *in_loops(outer, in_blocks(blocks, body))),
             ),
             operands=(Input(0, "input"), Output(0, "output")),
             summary=f"{op.kind} of {op.count(x)} elements, {blocks[0].lanes} at a time",
@@ -137,11 +138,14 @@ def _block(
         x = f"in[{total((index(inner, 0), str(lane)))}]"
         return text.format(acc=f"acc{lane}", x=x, lane=lane)
 
-    start = total(("input", index(outer, 0), block.position))
-    lines = [f"const {dtype.c_name} *in = {start};"]
+    if any(loop.size == 0 for loop in inner):
+        passes, lines = [(first, "") for first, _ in passes], []
+    else:
+        start = total(("input", index(outer, 0), block.position))
+        lines = [f"const {dtype.c_name} *in = {start};"]
     for first, step in passes:
-        lines += [filled(first, lane) for lane in lanes]
-        lines += in_loops(inner, [filled(step, lane) for lane in lanes])
+        lines += [line for lane in lanes for line in filled(first, lane).splitlines()]
+        lines += in_loops(inner, [filled(step, lane) for lane in lanes]) if step else []
     for lane in lanes:
         at = total((index(outer, 1), block.lane(lane)))
         lines.append(f"output[{at}] = {filled(formula.result, lane)};")
@@ -170,29 +174,27 @@ def _formula(op: Reduce, x: TensorType, y: TensorType) -> _Formula:
 
 
 def _real(op: Reduce, x: TensorType) -> _Formula:
-    kind = x.dtype.c_name
+    def real(step: str, result: str = "{acc}", first: str = "0.0f") -> _Formula:
+        first, step, result = (in_precision_of(x.dtype, text) for text in (first, step, result))
+        return _Formula(x.dtype.c_name, first, step, result)
+
     match op.kind:
         case "mean":
-            return _Formula(kind, "0.0f", "{acc} += {x};", f"{{acc}} / {c_float(op.count(x))}")
+            return real("{acc} += {x};", f"{{acc}} / {c_float(op.count(x))}")
         case "prod":
-            return _Formula(kind, "1.0f", "{acc} *= {x};", "{acc}")
+            return real("{acc} *= {x};", first="1.0f")
         case "l1":
-            step = in_precision_of(x.dtype, "{acc} += fabsf({x});")
-            return _Formula(kind, "0.0f", step, "{acc}")
+            return real("{acc} += fabsf({x});")
         case "l2":
-            return _Formula(
-                kind, "0.0f", "{acc} += {x} * {x};", in_precision_of(x.dtype, "sqrtf({acc})")
-            )
+            return real("{acc} += {x} * {x};", "sqrtf({acc})")
         case "sum_square":
-            return _Formula(kind, "0.0f", "{acc} += {x} * {x};", "{acc}")
+            return real("{acc} += {x} * {x};")
         case "log_sum":
-            return _Formula(
-                kind, "0.0f", "{acc} += {x};", in_precision_of(x.dtype, "log_float({acc})")
-            )
+            return real("{acc} += {x};", "log_float({acc})")
         case "log_sum_exp":
             return _log_sum_exp(x.dtype)
         case _:
-            return _Formula(kind, "0.0f", "{acc} += {x};", "{acc}")
+            return real("{acc} += {x};")
 
 
 def _log_sum_exp(dtype: DType) -> _Formula:
@@ -200,7 +202,7 @@ def _log_sum_exp(dtype: DType) -> _Formula:
     greatest = _extremum("max", dtype)
     pivot = f"const {dtype.c_name} pivot{{lane}} = fabsf({{acc}}) < INFINITY ? {{acc}} : 0.0f;"
     second = (
-        f"{pivot} {dtype.c_name} sum{{lane}} = 0.0f;",
+        f"{pivot}\n{dtype.c_name} sum{{lane}} = 0.0f;",
         "sum{lane} += exp_float({x} - pivot{lane});",
     )
     return _Formula(
@@ -217,7 +219,8 @@ def _extremum(kind: str, dtype: DType) -> _Formula:
     step = f"{{acc}} = {{x}} {sign} {{acc}} ? {{x}} : {{acc}};"
     name = dtype.c_name
     if dtype.is_float:
-        return _Formula(name, "INFINITY" if kind == "min" else "-INFINITY", step, "{acc}")
+        first = in_precision_of(dtype, "INFINITY" if kind == "min" else "-INFINITY")
+        return _Formula(name, first, step, "{acc}")
     least, greatest = (0, 1) if dtype is DType.BOOL else dtype.limits
     macro = name.removesuffix("_t").upper()
     if kind == "min":

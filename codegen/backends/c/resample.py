@@ -17,11 +17,10 @@ from smelt.codegen.lower.kernel import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.loop_heads import looped
 from smelt.codegen.lower.nested_loops import (
-    ArrayLoop,
     LoopsParameters,
     copy,
-    in_loops,
     loops_call,
     nested,
 )
@@ -81,9 +80,7 @@ def _at(taps: int, tap: int) -> str:
 
 def _filled(fill: str, position: str, width: int) -> tuple[str, ...]:
     """Return C lines that fill a result without inputs, and continue with the next one."""
-    lines: tuple[str, ...] = (f"output[0] = {fill};",)
-    if width > 1:
-        lines = in_loops((ArrayLoop("i", width, ()),), (f"output[i] = {fill};",))
+    lines = looped("i", width, lambda i: [f"output[{i}] = {fill};"])
     return nested((f"if (positions[{position}] < 0) {{",), ((), (*lines, "continue;")))
 
 
@@ -91,11 +88,14 @@ def _weighted(taps: int, width: int) -> list[str]:
     """Return C lines that compute a result as a weighted sum."""
     columns = range(taps)
     sources = [times(f"positions[{_at(taps, t)}]", width) for t in columns]
-    total = " + ".join(f"w{t} * x{t}[i]" for t in columns)
+
+    def total(i: str) -> str:
+        return " + ".join(f"w{t} * x{t}[{i}]" for t in columns)
+
     return [
         *(f"const float *x{t} = input + {source};" for t, source in enumerate(sources)),
         *(f"const float w{t} = weights[{_at(taps, t)}];" for t in columns),
-        *in_loops((ArrayLoop("i", width, ()),), (f"output[i] = {total};",)),
+        *looped("i", width, lambda i: [f"output[{i}] = {total(i)};"]),
     ]
 
 

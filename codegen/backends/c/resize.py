@@ -19,6 +19,7 @@ from smelt.codegen.lower.kernel import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.nested_loops import total
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.tensor.resize import Resize
@@ -59,7 +60,7 @@ class ResizeBilinearParameters(Parameters):
         weight_type: type of the weights.
         one: sum of the weights of a row's, or a column's, two neighbors.
         top_left, top_right, bottom_left, bottom_right: offsets of the four neighbors.
-        output_pixel: offset of output pixel (y, x).
+        output_pixel: address of output pixel (y, x).
         channels: channels of a pixel.
     """
 
@@ -90,7 +91,7 @@ class ResizeKernel(Kernel[Resize]):
 
     @override
     def offer(self, node: Node[Resize], request: Request) -> KernelCall | Refusal:
-        op, x = node.op, node.input(0).type
+        op, x, y = node.op, node.input(0).type, node.output.type
         served = x.dtype is DType.FLOAT32 or (x.dtype is DType.INT8 and x.quant)
         if op.kind == "bilinear" and not served:
             return Refusal(
@@ -103,7 +104,7 @@ class ResizeKernel(Kernel[Resize]):
             stem=f"resize_{op.kind}",
             parameters=parameters,
             operands=(Input(0, "input"), *tables, Output(0, "output")),
-            uses=when(op.kind == "nearest", "string.h"),
+            uses=when(op.kind == "nearest" and y.shape[3] * y.dtype.size > 1, "string.h"),
             summary=f"{op.kind}, pixel by pixel",
         )
 
@@ -117,11 +118,13 @@ def _nearest(node: Node[Resize]) -> tuple[Parameters, list[Packed]]:
     frame = Frame.of(node)
     tables: list[Packed] = []
     expressions: list[str] = []
-    for axis, name, sizes in zip("yx", ("rows", "columns"), op.axes(x.shape), strict=True):
+    for axis, name, sizes in zip(
+        (frame.row, frame.column), ("rows", "columns"), op.axes(x.shape), strict=True
+    ):
         positions = op.nearest(*sizes)
         factor = max(sizes[1] // sizes[0], 1)
         if np.array_equal(positions, np.arange(sizes[1]) // factor):
-            expressions.append(axis if factor == 1 else f"{axis} / {factor}")
+            expressions.append(axis if factor == 1 or axis == "0" else f"{axis} / {factor}")
         else:
             expressions.append(f"{name}[{axis}]")
             tables.append(Packed(name, _small(positions)))
@@ -130,7 +133,7 @@ def _nearest(node: Node[Resize]) -> tuple[Parameters, list[Packed]]:
         x=str(x),
         y=str(y),
         frame=frame,
-        output_pixel=frame.target.offset("y", "x"),
+        output_pixel=frame.target.offset(frame.row, frame.column),
         pixel=frame.source.offset(row, column),
         bytes=y.shape[3] * y.dtype.size,
     )
@@ -163,7 +166,7 @@ def _bilinear(node: Node[Resize]) -> tuple[Parameters, list[Packed]]:
         top_right=frame.source.offset("upper_row", "right"),
         bottom_left=frame.source.offset("lower_row", "left"),
         bottom_right=frame.source.offset("lower_row", "right"),
-        output_pixel=frame.target.offset("y", "x"),
+        output_pixel=total(("output", frame.target.offset(frame.row, frame.column))),
         channels=x.shape[3],
     )
     return parameters, tables

@@ -21,6 +21,7 @@ class RegionAxis:
         name: prefix of the C variables.
         begin, end: borders of a region.
         bins: number of a region's bins along the axis, as a float.
+        samples: the number of samples along the axis as a float, if the region decides it.
         count: number of a bin's samples along the axis.
         sample: index of a sample along the axis.
         size: pixels of the image along the axis.
@@ -32,6 +33,7 @@ class RegionAxis:
     begin: str
     end: str
     bins: str
+    samples: str
     count: str
     sample: str
     size: int
@@ -47,6 +49,7 @@ class RoiAlignParameters(Parameters):
         title: text of the function's comment.
         average: whether samples are averaged; else the result is the maximum of their weighted
             neighbors.
+        divides: whether the sum of a bin's samples is divided by their number.
         half_pixel: whether regions may be smaller than a pixel.
         boxes: number of regions.
         last: index of the last image.
@@ -60,6 +63,7 @@ class RoiAlignParameters(Parameters):
 
     title: str
     average: bool
+    divides: bool
     half_pixel: bool
     boxes: int
     last: int
@@ -87,7 +91,7 @@ class RoiAlignKernel(Kernel[RoiAlign]):
             computed = "the average of a bin's interpolated samples"
         offset = " - 0.5f" if op.half_pixel else ""
         scale = "" if op.scale == 1 else f" * {c_float(op.scale)}"
-        adaptive = f"(int32_t)within(ceilf(%s_step), 0.0f, {c_float(MOST_SAMPLES)})"
+        samples = f"within(ceilf(%s_step), 0.0f, {c_float(MOST_SAMPLES)})"
         bins = op.size
         axes = tuple(
             RegionAxis(
@@ -95,7 +99,8 @@ class RoiAlignKernel(Kernel[RoiAlign]):
                 begin=f"boxes[{column}]{scale}{offset}",
                 end=f"boxes[{column + 2}]{scale}{offset}",
                 bins=c_float(bins[1 - column]),
-                count=str(op.samples) if op.samples else adaptive % name,
+                samples="" if op.samples else samples % name,
+                count=str(op.samples or f"(int32_t){name}_samples"),
                 sample=f"sample {operator} x_count",
                 size=size,
                 last=size - 1,
@@ -109,6 +114,7 @@ class RoiAlignKernel(Kernel[RoiAlign]):
             parameters=RoiAlignParameters(
                 title=f"Regions of {x} resized to {y}: {computed}",
                 average=op.kind == "average",
+                divides=op.kind == "average" and op.samples != 1,
                 half_pixel=op.half_pixel,
                 boxes=y.shape[0],
                 last=n - 1,
@@ -128,7 +134,7 @@ class RoiAlignKernel(Kernel[RoiAlign]):
                 Input(2, "numbers"),
                 Output(0, "output"),
             ),
-            uses={"within", "bounded", "string.h"} | uses_in(axis.count for axis in axes),
+            uses={"within", "bounded", "string.h"} | uses_in(axis.samples for axis in axes),
             summary="sample by sample, all channels of a pixel at a time",
         )
 

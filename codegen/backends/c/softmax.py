@@ -73,11 +73,12 @@ class SoftmaxFloatParameters(Parameters):
     Attributes:
         title: text of the function's comment.
         type: type of the elements.
+        zero, one: the numbers 0 and 1 in this type.
         rows: number of rows.
         size: elements of a row.
         lanes: number of partial sums of the powers.
         whole: elements of a row that are computed `lanes` at a time.
-        power: power of element `i`.
+        power: power of element `i`, or of the only element after the first `whole`.
         power_of_lane: power of element `i + lane`; empty if `whole` is 0.
         rest: partial sum to which the power of element `i` after the first `whole` is added.
         log: function for the logarithm; empty for a softmax without a logarithm.
@@ -85,6 +86,8 @@ class SoftmaxFloatParameters(Parameters):
 
     title: str
     type: str
+    zero: str
+    one: str
     rows: int
     size: int
     lanes: int
@@ -171,8 +174,8 @@ def _float_call(
     whole = size - size % lanes if vectors and lanes >= _LEAST_LANES else 0
 
     def power(element: str) -> str:
-        difference = f"input[{element}] - max"
-        return f"{exp}({difference if beta == 1 else f'{c_float(beta)} * ({difference})'})"
+        difference, cast = f"input[{element}] - max", "(double)" * (x.dtype is DType.FLOAT64)
+        return f"{exp}({difference if beta == 1 else f'{cast}{c_float(beta)} * ({difference})'})"
 
     return KernelCall(
         template="backends/c/softmax_float.j2",
@@ -181,13 +184,15 @@ def _float_call(
             title=f"{title} over the last axis of {x}"
             + ("" if beta == 1 else f", beta {c_float(beta)}"),
             type=x.dtype.c_name,
+            zero=in_precision_of(x.dtype, "0.0f"),
+            one=in_precision_of(x.dtype, "1.0f"),
             rows=x.size // size,
             size=size,
             lanes=lanes,
             whole=whole,
-            power=power("i"),
-            power_of_lane=power("i + lane") if whole else "",
-            rest=f"sums[i - {whole}]" if whole < size else "",
+            power=power("i" if size - whole > 1 else str(whole)),
+            power_of_lane=power("i + lane" if whole > lanes else "lane") if whole else "",
+            rest="sums[0]" if size - whole == 1 else f"sums[i - {whole}]",
             log="".join(log),
         ),
         operands=(Input(0, "input"), Output(0, "output")),
@@ -210,10 +215,11 @@ def _int8_call(stem: str, parameters: Parameters, table: Array, *uses: str) -> K
     )
 
 
-def _exponential(table: Array) -> str:
-    """Return the C expression of the exponential of element `i`."""
-    found = "exponentials[max - input[i]]"
-    return found if table.size == 256 else f"max - input[i] < {table.size} ? {found} : 0"
+def _exponential(table: Array, size: int) -> str:
+    """Return the C expression of the exponential of element `i` of `size`, or of the only one."""
+    difference = f"max - input[{'i' if size > 1 else 0}]"
+    found = f"exponentials[{difference}]"
+    return found if table.size == 256 else f"{difference} < {table.size} ? {found} : 0"
 
 
 def _int16_call(node: Node[Softmax]) -> KernelCall | Refusal:
@@ -228,7 +234,8 @@ def _int16_call(node: Node[Softmax]) -> KernelCall | Refusal:
         return Refusal(
             f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
         )
-    position = f"requantize(input[i] - max, {multiplier}, {shift}) + 32767"
+    difference = f"input[{'i' if size > 1 else 0}] - max"
+    position = f"requantize({difference}, {multiplier}, {shift}) + 32767"
     powers, inverses = (table.astype(np.int16) for table in tables16())
     exponential = f"interpolated(exponentials, clamp({position}, -32768, 32767))"
     return KernelCall(
@@ -274,7 +281,7 @@ class SoftmaxKernel(Kernel[Softmax]):
             scale=c_float(op.beta * x.scale),
             rows=x.size // size,
             size=size,
-            exponential=_exponential(table),
+            exponential=_exponential(table, size),
             wide=size > _NARROW_SUM_LIMIT,
         )
         uses = "leading_zeros", "reciprocal", "requantize"
@@ -302,7 +309,7 @@ class LogSoftmaxKernel(Kernel[LogSoftmax]):
             scale=c_float(x.scale),
             rows=x.size // size,
             size=size,
-            exponential=_exponential(table),
+            exponential=_exponential(table, size),
             limit=f"requantize(log_sum + INT32_MIN, {divisor[0]}, {divisor[1]})",
             lowest=scaling.lowest,
             scaled=f"requantize(difference, {scaling.multiplier}, {scaling.shift})",

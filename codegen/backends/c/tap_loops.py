@@ -10,7 +10,7 @@ from smelt.codegen.lower.kernel import Input, Operand, Packed
 from smelt.codegen.lower.nested_loops import LaneBlock, braced, total
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.quantized_products import centered_weights
-from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.expressions import in_parentheses, offset, times
 from smelt.ir import DType, Node
 from smelt.ops.core.convolution_nd import Conv3D, ConvolutionND
 
@@ -20,7 +20,8 @@ class TapAxis:
     """The loop over taps along an axis of the image; texts are C.
 
     Attributes:
-        head: line that opens the loop over the taps that can meet an input pixel.
+        head: line that opens the loop over the taps that can meet an input pixel; empty if there
+            is one tap, which always does.
         lines: lines that declare the input position (`ix`, …), or skip the tap if it meets no input
             pixel; empty if 0 is the only position.
     """
@@ -43,22 +44,24 @@ class TapAxis:
             outputs: size of the output.
         """
         stride, dilation, before = op.stride[axis], op.dilation[axis], op.padding[axis][0]
-        tap = f"k{name}" if dilation == 1 else f"k{name} * {dilation}"
+        tap = times(f"k{name}", dilation)
         head = f"for (int32_t k{name} = 0; k{name} < {kernel}; ++k{name}) {{"
         outside = f"if (i{name} < 0 || i{name} >= {size}) {{"
         skip = (outside, "    continue;", "}")
         if isinstance(op, Conv3D):
-            position = f"{name} * {stride}" if stride > 1 else name
-            found = f"const int32_t i{name} = {offset(f'{position} + {tap}', -before)};"
             padded = before or (outputs - 1) * stride + (kernel - 1) * dilation >= size
+            if kernel == 1 and not padded:
+                head, tap = "", "0"
             if size == 1 and not padded:
                 return TapAxis(head, ())  # The position is always 0 and no C expression uses it.
+            position = times(name, stride) if outputs > 1 else "0"
+            found = f"const int32_t i{name} = {offset(total((position, tap)), -before)};"
             return TapAxis(head, (found, *skip) if padded else (found,))
-        cut = offset(name, before)
+        cut = offset(name if outputs > 1 else "0", before)
         if stride == 1:
             return TapAxis(head, (f"const int32_t i{name} = {cut} - {tap};", *skip))
         if dilation == 1 and before >= 0:
-            first = f"({cut}) % {stride}" if before else f"{name} % {stride}"
+            first = f"{in_parentheses(cut)} % {stride}"
             head = f"for (int32_t k{name} = {first}; k{name} < {kernel}; k{name} += {stride}) {{"
             found = f"const int32_t i{name} = ({cut} - {tap}) / {stride};"
             return TapAxis(head, (found, *skip))
@@ -172,7 +175,8 @@ class TapLoops:
         """Return C lines that compute a block of an output pixel's channels."""
         lines = self._products(block)
         for axis in reversed(self.axes):
-            lines = braced(axis.head, (*axis.lines, *lines))
+            lines = [*axis.lines, *lines]
+            lines = braced(axis.head, lines) if axis.head else lines
         return braced(block.head, (*self._begin(block), *lines, *self._end(block)))
 
     def _begin(self, block: LaneBlock) -> list[str]:

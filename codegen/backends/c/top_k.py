@@ -16,6 +16,7 @@ from smelt.codegen.lower.kernel import (
     Parameters,
     Request,
 )
+from smelt.codegen.lower.loop_heads import loop_head
 from smelt.codegen.lower.nested_loops import around_axis, total
 from smelt.ir import DType, Node
 from smelt.ops.tensor.top_k import TopK
@@ -31,10 +32,11 @@ class TopKParameters(Parameters):
         index: type of an index.
         k: elements of a heap.
         after: operator such that `x OPERATOR y` is true if x comes after y in the order.
-        outer: number of searches, each along the axis and with its own heap.
+        each_search: line that opens the loop over searches, each along the axis and with its own
+            heap; empty if there is one.
         size: size of the axis.
-        start: offset of the first input of search `i`.
-        result: offset of the first outputs of search `i`.
+        input: pointer to the first input of search `i`.
+        indices, values: pointers to its first outputs.
         step: factor from an index along the axis to an offset, such as ` * 4`; empty if it is 1.
         parents: number of a heap's elements that have children.
         last: position of a heap's last element.
@@ -46,10 +48,11 @@ class TopKParameters(Parameters):
     index: str
     k: int
     after: str
-    outer: int
+    each_search: str
     size: int
-    start: str
-    result: str
+    input: str
+    indices: str
+    values: str
     step: str
     parents: int
     last: int
@@ -72,6 +75,10 @@ class TopKKernel(Kernel[TopK]):
         op, x = node.op, node.input(0).type
         size, stride = x.shape[op.axis], prod(x.shape[op.axis + 1 :])
         step = "" if stride == 1 else f" * {stride}"
+        searches = prod(x.shape[: op.axis]) * stride
+        start, result = (
+            around_axis(stride, count * stride) if searches > 1 else () for count in (size, op.k)
+        )
         cast = "" if op.index is DType.INT32 else "(int32_t)"
         order = "greatest" if op.largest else "least"
         return KernelCall(
@@ -83,10 +90,11 @@ class TopKKernel(Kernel[TopK]):
                 index=op.index.c_name,
                 k=op.k,
                 after="<" if op.largest else ">",
-                outer=prod(x.shape[: op.axis]) * stride if op.k else 0,
+                each_search=loop_head("i", searches),
                 size=size,
-                start=total(around_axis(stride, size * stride)),
-                result=total(around_axis(stride, op.k * stride)),
+                input=total(("input", *start)),
+                indices=total(("indices", *result)),
+                values=total(("values", *result)),
                 step=step,
                 parents=op.k // 2,
                 last=op.k - 1,

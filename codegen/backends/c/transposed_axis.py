@@ -17,6 +17,7 @@ class PhaseLoops:
         start: position of the first input that a phase's first output reads.
         outputs: size of the output.
         step: distance of the outputs, or pairs of outputs, of a phase.
+        together: pixels of a phase that are computed together.
     """
 
     phases: int
@@ -24,6 +25,7 @@ class PhaseLoops:
     start: str
     outputs: int
     step: int
+    together: int
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class PhasedAxis:
     def loops(self) -> PhaseLoops:
         """The loops along the axis."""
         step = self.stride * self.together
-        return PhaseLoops(self.stride, self.taps, self.start, self.outputs, step)
+        return PhaseLoops(self.stride, self.taps, self.start, self.outputs, step, self.together)
 
     @property
     def reaches_out(self) -> bool:

@@ -34,11 +34,11 @@ from smelt.codegen.lower.kernel import (
     Scratch,
     missed_for_ram,
 )
-from smelt.codegen.lower.nested_loops import LANES
+from smelt.codegen.lower.nested_loops import LANES, braced, total
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.quantized_products import can_fold_zero_point, centered_weights
 from smelt.codegen.lower.requantization import folded_bias, sum_range
-from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.expressions import in_parentheses, offset, times
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.core.convolution_nd import ConvolutionND, ConvTranspose
@@ -129,22 +129,20 @@ class PhaseChannels:
     Attributes:
         count: channels of a block.
         loop: line that opens the loop over blocks; empty if there is one block.
-        first: first channel, if there is one block.
         begin: statements that declare the sums.
         iteration: statements of an iteration of the loop over inputs; they add products.
         results: statements that store the sums.
         advance: number of weights of a block.
-        stores: statements that store the outputs, for each channel.
+        stores: statements that store the outputs.
     """
 
     count: int
     loop: str
-    first: int
     begin: tuple[str, ...]
     iteration: tuple[str, ...]
     results: tuple[str, ...]
     advance: str
-    stores: tuple[tuple[str, ...], ...]
+    stores: tuple[str, ...]
 
     @staticmethod
     def of(
@@ -169,19 +167,19 @@ class PhaseChannels:
         if pair:
             halves = [(0, "low"), (count, "high")]
             results = [
-                f"sums[{start + j}] = {half}_sum((uint64_t)sum{j});"
+                f"sums[{start + j}] = {half}_sum_23((uint64_t)sum{j});"
                 for j in channels
                 for start, half in halves
             ]
-        stores: list[tuple[str, ...]] = []
+        stores: list[str] = []
         for j in channels:
-            at = f"o + {j}" if j else "o"
+            at = offset("o" if loop else str(first), j)
             following = [(f"next[{at}]", f"sums[{count + j}]")] if pair else []
-            stores.append(finish.stores(at, *following, (f"out[{at}]", f"sums[{j}]")))
+            lines = finish.stores(at, *following, (f"out[{at}]", f"sums[{j}]"))
+            stores += braced("{", lines) if finish.fields else lines
         return PhaseChannels(
             count=count,
             loop=loop,
-            first=first,
             begin=tuple(f"{'int64_t' if pair else 'int32_t'} sum{j} = 0;" for j in channels),
             iteration=(*iteration, f"weight += {plan.unrolled * count};"),
             results=tuple(results),
@@ -273,6 +271,7 @@ def phases(
     operands += [Scratch("patch", DType.INT32, plan.longest), Output(0, "output")]
     kernel = node.input(1).type.shape[:-2]
     width, stride = plan.x.outputs, plan.x.stride
+    row = total((times("y" if plan.y.outputs > 1 else "0", width), "x"))
     outside = f"y < 0 || y >= {plan.y.size} || x < 0 || x >= {plan.x.size}"
     parameters = PhasesParameters(
         title=f"{op.name}: {x} -> {y}",
@@ -287,7 +286,7 @@ def phases(
         y=plan.y.loops,
         x=plan.x.loops,
         sums=plan.x.together * plan.at_once,
-        output_pixel=f"(y * {width} + x) * {plan.outputs}",
+        output_pixel=times(in_parentheses(row), plan.outputs),
         last=width - stride if pair else 0,
         beside=stride * plan.outputs if pair else 0,
         channels=tuple(_channels(plan, finish)),

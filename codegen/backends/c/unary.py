@@ -14,6 +14,7 @@ from smelt.codegen.backends.c.unary_int16 import unary_int16
 from smelt.codegen.backends.c.vector_loops import (
     fills_vectors,
     in_vectors,
+    last_element,
     one_lane,
     without_branch,
 )
@@ -118,12 +119,12 @@ class TableParameters(Parameters):
     Attributes:
         title: text of the function's comment.
         size: number of elements.
-        index: C expression of the index into the table.
+        cast: C cast of an input to the index into the table; empty if it needs none.
     """
 
     title: str
     size: int
-    index: str
+    cast: str
 
 
 def table_call(table: Array, x: TensorType, y: TensorType, function: str, stem: str) -> KernelCall:
@@ -143,7 +144,7 @@ def table_call(table: Array, x: TensorType, y: TensorType, function: str, stem: 
         parameters=TableParameters(
             f"{function.capitalize()}: {x} -> {y}.",
             x.size,
-            "input[i]" if x.dtype.c_name == "uint8_t" else "(uint8_t)input[i]",
+            "" if x.dtype.c_name == "uint8_t" else "(uint8_t)",
         ),
         operands=(
             Input(0, "input"),
@@ -201,8 +202,11 @@ class UnaryKernel(Kernel[Unary]):
         )
         if vectors:
             expression = without_branch(expression)
-            several = _statements(one_lane(loops), x, expression)
-            around, statements = loops[:-1], in_vectors(loops, statements, several)
+            several, last = (
+                _statements(found, x, expression)
+                for found in (one_lane(loops), last_element(loops))
+            )
+            around, statements = loops[:-1], in_vectors(loops, statements, several, last)
         body = nested([loop.head for loop in around], statements)
         return KernelCall(
             template="backends/c/unary.j2",

@@ -33,10 +33,13 @@ def unary_int16(node: Node[Unary]) -> KernelCall | Refusal:
                 f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
             )
         samples = (Packed("samples", sigmoid_samples().astype(np.uint16)),)
-        statements = [_sampled(op.kind, multiplier, shift)]
+        statements, result = [], _sampled(op.kind, multiplier, shift)
     else:
-        statements = _requantized(op, x, y)
-    lines = ["const int32_t x = input[i];", *statements]
+        statements, result = _requantized(op, x, y)
+
+    def lines(i: str) -> list[str]:
+        return [f"const int32_t x = input[{i}];", *statements, f"output[{i}] = {result};"]
+
     return loops_call(
         stem=f"{op.kind}_int16",
         form="c_elementwise",
@@ -48,16 +51,16 @@ def unary_int16(node: Node[Unary]) -> KernelCall | Refusal:
 
 
 def _sampled(kind: str, multiplier: int, shift: int) -> str:
-    """Return the C statement that computes `output[i]` from `x` by interpolation of samples."""
+    """Return the C expression of the output for `x`, by interpolation of samples."""
     position = f"x * {multiplier}"
     if shift:
         position = f"({position} + {1 << (shift - 1)}) >> {shift}"
     # The results of both functions are in the range of int16.
-    return f"output[i] = (int16_t){kind}_int16({position}, samples);"
+    return f"(int16_t){kind}_int16({position}, samples)"
 
 
-def _requantized(op: Unary, x: TensorType, y: TensorType) -> list[str]:
-    """Return C statements that compute `output[i]` from `x` by requantization."""
+def _requantized(op: Unary, x: TensorType, y: TensorType) -> tuple[list[str], str]:
+    """Return C statements and the expression of the output for `x`, by requantization."""
     store = stored(_CLAMPS.get(op.kind, Activation.NONE), y, saturate=True)
     multiplier, value = rescale_multiplier(scale_ratio(x, y)), "x"
     if op.kind == "leaky_relu":
@@ -70,7 +73,7 @@ def _requantized(op: Unary, x: TensorType, y: TensorType) -> list[str]:
             value = "(x < 0 ? -x : x)"
         same = op.kind == "abs" and x.scale == y.scale
         lines = [f"const int32_t scaled = {value if same else _scaled(value, multiplier)};"]
-    return [*lines, f"output[i] = {store('scaled')};"]
+    return lines, store("scaled")
 
 
 def _scaled(value: str, multiplier: tuple[int, int]) -> str:

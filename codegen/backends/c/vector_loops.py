@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from smelt.codegen.lower.nested_loops import ArrayLoop, braced
+from smelt.codegen.text.expressions import offset
 from smelt.targets import Target
 
 LANES = 16
@@ -48,21 +49,24 @@ def vectors_of(count: int) -> tuple[tuple[int, int], ...]:
 
 
 def lane_loops(
-    lanes: Iterable[tuple[int, int]], statement: Callable[[int, str], str]
+    lanes: Iterable[tuple[int, int]], statement: Callable[[int, str, str], str]
 ) -> tuple[str, ...]:
-    """Return C loops over the sums of a block, one loop per array.
+    """Return C loops over the sums of a block, one loop per array of several.
 
     Args:
         lanes: the first sum and the size of each array, as `vectors_of` returns them.
-        statement: function that returns the C statement for element `j` of an array. Its arguments
-            are the array's first sum, which is part of the array's name, and the C expression of
-            the sum's index in the block.
+        statement: function that returns the C statement for an element of an array. Its arguments
+            are the array's first sum, which is part of the array's name, and the C expressions of
+            the element's index in the array and in the block.
     """
     lines: list[str] = []
     for first, count in lanes:
+        if count == 1:
+            lines.append(statement(first, "0", str(first)))
+            continue
         unrolled = "SMELT_UNROLL " * (count > 8)
         head = f"{unrolled}for (int32_t j = 0; j < {count}; ++j) {{"
-        lines += braced(head, [statement(first, f"j + {first}" if first else "j")])
+        lines += braced(head, [statement(first, "j", offset("j", first))])
     return tuple(lines)
 
 
@@ -81,7 +85,14 @@ def fills_vectors(loops: Sequence[ArrayLoop], target: Target) -> bool:
 def one_lane(loops: Sequence[ArrayLoop]) -> tuple[ArrayLoop, ...]:
     """Return the loops with the innermost index as that of one lane inside `in_vectors`."""
     inner = loops[-1]
-    return (*loops[:-1], replace(inner, name=f"{inner.name} + lane"))
+    first = f"{inner.name} + " if inner.size >= 2 * LANES else ""
+    return (*loops[:-1], replace(inner, name=f"{first}lane"))
+
+
+def last_element(loops: Sequence[ArrayLoop]) -> tuple[ArrayLoop, ...]:
+    """Return the loops with the innermost index as that of the last element."""
+    inner = loops[-1]
+    return (*loops[:-1], replace(inner, name=str(inner.size - 1)))
 
 
 def without_branch(expression: str) -> str:
@@ -94,7 +105,10 @@ def without_branch(expression: str) -> str:
 
 
 def in_vectors(
-    loops: Sequence[ArrayLoop], statements: Sequence[Sequence[str]], several: Sequence[str]
+    loops: Sequence[ArrayLoop],
+    statements: Sequence[Sequence[str]],
+    several: Sequence[str],
+    last: Sequence[str],
 ) -> list[list[str]]:
     """Return the statements of a loop nest whose innermost loop computes `LANES` elements at once.
 
@@ -106,6 +120,7 @@ def in_vectors(
         statements: C lines, by the number of loops around them.
         several: the lines inside all loops, with indices from `one_lane`; the last line assigns to
             the output.
+        last: the lines inside all loops, with indices from `last_element`.
     """
     inner = loops[-1]
     whole = inner.size - inner.size % LANES
@@ -113,17 +128,15 @@ def in_vectors(
     lane = f"for (int32_t lane = 0; lane < {LANES}; ++lane) {{"
     name = inner.name
     block = [
-        f"for (int32_t {name} = 0; {name} < {whole}; {name} += {LANES}) {{",
-        f"    SMELT_ARRAY float results[{LANES}];",
-        f"    {lane}",
-        *(f"        {line}" for line in (*several[:-1], f"results[lane] = {value}")),
-        "    }",
-        f"    {lane}",
-        f"        {target} = results[lane];",
-        "    }",
-        "}",
+        f"SMELT_ARRAY float results[{LANES}];",
+        *braced(lane, (*several[:-1], f"results[lane] = {value}")),
+        *braced(lane, [f"{target} = results[lane];"]),
     ]
-    if whole < inner.size:
+    if whole > LANES:
+        block = braced(f"for (int32_t {name} = 0; {name} < {whole}; {name} += {LANES}) {{", block)
+    if whole + 1 == inner.size:
+        block += last
+    elif whole < inner.size:
         block.append(f"for (int32_t {name} = {whole}; {name} < {inner.size}; ++{name}) {{")
         block += [*(f"    {line}" for line in statements[-1]), "}"]
     return [*map(list, statements[:-2]), [*statements[-2], *block]]

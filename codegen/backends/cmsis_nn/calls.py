@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 
 import numpy as np
 
@@ -63,8 +62,8 @@ class Record:
 
     @property
     def values(self) -> str:
-        """The fields' values, on one line."""
-        return ", ".join(text for text, _ in self.fields)
+        """The fields' values in braces, on one line."""
+        return braced(*(text for text, _ in self.fields))
 
 
 @dataclass(frozen=True)
@@ -100,15 +99,20 @@ def context(operand: str, size: int) -> Record:
     return Record("cmsis_nn_context", "context", fields, static=not operand)
 
 
+def braced(*values: object) -> str:
+    """Return a structure's or an array's values in braces, as clang-format spaces them."""
+    return f"{{ {', '.join(map(str, values))} }}"
+
+
 def pair(values: tuple[int, int]) -> str:
     """Return a (height, width) pair as the library's tile, which has the width first."""
-    return f"{{{values[1]}, {values[0]}}}"
+    return braced(values[1], values[0])
 
 
 def clamp(node: Node, activation: Activation) -> tuple[str, str]:
     """Return the field with the smallest and largest output."""
-    low, high = clamp_limits(activation, node.output.type, node.rounding)
-    return f"{{{low}, {high}}}", "smallest and largest output"
+    limits = clamp_limits(activation, node.output.type, node.rounding)
+    return braced(*limits), "smallest and largest output"
 
 
 def scratch(size: int) -> tuple[Operand, ...]:
@@ -184,17 +188,10 @@ def calls(
 
 
 def _statement(function: str, arguments: Sequence[str]) -> str:
-    """Return the C statement of a call that ignores the status; further lines are indented."""
+    """Return the C statement of a call that ignores the status."""
     void = "" if function in _WITHOUT_STATUS else "(void)"
-    lines = wrap(
-        ", ".join(arguments), _WIDTH - len(function), expand_tabs=False, break_long_words=False
-    )
-    between = "\n" + " " * 8
-    return f"{void}{function}({between.join(lines)});"
+    return f"{void}{function}({', '.join(arguments)});"
 
-
-_WIDTH = 88
-"""Longest line of a function's name and its arguments, in characters."""
 
 _WITHOUT_STATUS = frozenset({"arm_concatenation_s8_x", "arm_softmax_s8"})
 

@@ -71,7 +71,6 @@ class CmsisTransposeKernel(Kernel[Transpose]):
         if len(sizes) == 2 and (sizes[0] > LARGEST or sizes[1] > widest):
             sizes, order = (1, *sizes), (0, *(axis + 1 for axis in order))
         moved = tuple(sizes[axis] for axis in order)
-        axes = f"{{{', '.join(map(str, order))}}}"
         absent = (1,) * (_AXES - len(sizes))
         return call(
             what,
@@ -81,7 +80,7 @@ class CmsisTransposeKernel(Kernel[Transpose]):
             records=(
                 dims("input_dims", *sizes, *absent),
                 dims("output_dims", *moved, *absent),
-                Record("uint32_t", "order[]", ((axes.strip("{}"), ""),)),
+                Record("uint32_t", "order[]", tuple((str(axis), "") for axis in order)),
                 Record(
                     "cmsis_nn_transpose_params",
                     "parameters",

@@ -8,12 +8,12 @@ from typing_extensions import override
 from smelt.codegen.backends.cmsis_nn.calls import (
     LibraryScaling,
     call,
-    clamp,
     refuse_data,
     refuse_sums,
 )
 from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.ir import Node
+from smelt.ops.arithmetic.fixed_point import clamp_limits
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.binary_integer import Multiplier, add_scaling, mul_scaling
 from smelt.ops.core.unary import Unary
@@ -56,8 +56,8 @@ class CmsisBinaryKernel(Kernel[Binary]):
         for part in parts:
             if refusal := refuse_sums(what, _scaling(part), _range(largest)):
                 return refusal
-        limits = clamp(node, op.activation)[0].strip("{}").split(", ")
-        last = [str(y.zero_point), *map(str, scale), *limits, str(y.size)]
+        limits = clamp_limits(op.activation, y, node.rounding)
+        last = map(str, (y.zero_point, *scale, *limits, y.size))
         return call(
             _FUNCTIONS[op.kind],
             f"{'Sum' if op.kind == 'add' else 'Product'} of two tensors",

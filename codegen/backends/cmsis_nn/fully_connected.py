@@ -108,7 +108,7 @@ def _product(
     rows = node.input(0).type.size // depth
     size = buffers.matmul(variant, outputs)
     dense = _parameters(node, zero_point)
-    both = f"{{{dense.values}}}", "added to inputs, weights, outputs; smallest and largest output"
+    both = dense.values, "added to inputs, weights, outputs; smallest and largest output"
     orders = ("false", "first matrix: not transposed"), ("false", "second matrix: not transposed")
     records = (
         context("scratch" if size else "", size),

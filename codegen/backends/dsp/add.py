@@ -66,15 +66,15 @@ class SumScaling:
         return np.array(numbers, np.int64).astype(np.int32)
 
     def lines(self, words: int, unrolled: int) -> list[str]:
-        """Return instructions that compute so many words of four outputs.
+        """Return instructions that compute `words` words of four outputs.
 
         r0, r1: inputs; r2: constants; r3: outputs. Then r2, r4: factors; r5: addend; r6: mask; lr:
         iterations.
         """
-        turns, rest = divmod(words, unrolled)
+        iterations, rest = divmod(words, unrolled)
         lines = ["push {r4-r11, lr}", "ldm r2, {r2, r4, r5, lr}", f"mov r6, #{_MASK}"]
         lines += repeated(rest, self._four())
-        if turns:
+        if iterations:
             lines += ["1:", *repeated(unrolled, self._four()), "subs lr, lr, #1", "bne 1b"]
         return [*lines, "pop {r4-r11, pc}"]
 

@@ -6,6 +6,7 @@ in assembly then computes all output channels of these pixels, two at a time (se
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,6 +38,7 @@ from smelt.codegen.lower.quantized_products import (
 )
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
@@ -97,6 +99,7 @@ class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
     """
 
     op = Conv2D | FullyConnected | DepthwiseConv2D
+    uses_scratch_limit = True
 
     @override
     def offer(
@@ -117,7 +120,7 @@ class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
             return Refusal(f"{name} in assembly does not support dilation of columns.")
         if not pairs_exact(found.weights):
             return Refusal(f"{name} {UNPAIRED}")
-        pixels = _pixels(found, node)
+        pixels = _pixels(found, node, request)
         if pixels == 0:
             return Refusal(f"{name} has windows too large to widen into {PATCH_BYTES} bytes.")
         run = w.kernel[1] * w.depth
@@ -131,31 +134,34 @@ class DspDotParameters(Parameters):
 
     Attributes:
         title, note: texts of the function's comment.
-        turns: the last argument of the function that widens inputs.
+        iterations: the last argument of the function that widens inputs.
         packed: words of packed weights.
         words: words of the patch.
         pixels: output pixels of an image; of all images if `windows` is None.
         group: pixels that are computed at once.
-        first: C name of the first pixel of a group; empty if there is one group.
-        last: the first pixel of the last group.
+        whole: pixels in whole groups.
         depth, outputs: input and output channels.
         inputs, targets: C expressions of the addresses of a group's inputs and outputs, per pixel.
+        last_inputs, last_targets: the same if fewer pixels than a group are left. The last of them
+            then occurs several times, so that a group never reads inputs that the outputs of an
+            earlier group may have overwritten. Empty if no pixels are left.
         windows: sizes for the loop over windows; None if every input pixel is a window.
     """
 
     title: str
     note: str
-    turns: int
+    iterations: int
     packed: int
     words: int
     pixels: int
     group: int
-    first: str
-    last: int
+    whole: int
     depth: int
     outputs: int
     inputs: tuple[str, ...]
     targets: tuple[str, ...]
+    last_inputs: tuple[str, ...]
+    last_targets: tuple[str, ...]
     windows: WindowSizes | None
 
 
@@ -176,22 +182,25 @@ def _parameters(
         pixels: output pixels of an image, or of all images of a layer without windows.
     """
     w, x, y = found.window, node.input(0).type, node.output.type
-    first = "" if pixels == tile.pixels else "first" if pixels % tile.pixels else "p"
-    source, target = ("in", "to") if first else ("input", "output")
+    groups, left = divmod(pixels, tile.pixels)
+    source, target = ("in", "to") if groups > 1 else ("input", "output")
+    steps = range(tile.pixels)
+    last = [min(groups * tile.pixels + i, pixels - 1) for i in steps] if left else []
     return DspDotParameters(
         title=f"{node.op.name}: {x} -> {y}, {w.text}",
         note=found.scaling.note,
-        turns=tile.widen_turns,
+        iterations=tile.widen_iterations,
         packed=packed,
         words=tile.words * tile.pixels,
         pixels=pixels,
         group=tile.pixels,
-        first=first,
-        last=pixels - tile.pixels,
+        whole=groups * tile.pixels,
         depth=w.depth,
         outputs=w.outputs,
-        inputs=_steps(source, w.depth, tile.pixels),
-        targets=_steps(target, w.outputs, tile.pixels),
+        inputs=_steps(source, w.depth, steps),
+        targets=_steps(target, w.outputs, steps),
+        last_inputs=_steps("input", w.depth, last),
+        last_targets=_steps("output", w.outputs, last),
         windows=None if w.pointwise else WindowSizes.of(node, w),
     )
 
@@ -222,6 +231,7 @@ def _call(
         details=scaling.details,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
+        in_place=((0, 0),) if flat and tile.in_place else (),
         uses=when(flat, "SMELT_ARRAY"),
         summary=f"{tile.pixels} pixels x 2 channels",
         form=f"dsp_dot_{tile.pixels}x2" + ("_signed" if scaling.signed else ""),
@@ -242,9 +252,9 @@ def _call(
     )
 
 
-def _steps(name: str, step: int, count: int) -> tuple[str, ...]:
-    """Return C expressions of `count` addresses that are `step` elements apart."""
-    return (name, *(f"{name} + {i * step}" for i in range(1, count)))
+def _steps(name: str, step: int, indices: Iterable[int]) -> tuple[str, ...]:
+    """Return C expressions of the addresses of these elements, which have a size of `step`."""
+    return tuple(offset(name, i * step) for i in indices)
 
 
 def _stem(node: Node[Conv2D | FullyConnected | DepthwiseConv2D]) -> str:
@@ -253,13 +263,17 @@ def _stem(node: Node[Conv2D | FullyConnected | DepthwiseConv2D]) -> str:
     return f"conv_{'x'.join(map(str, Window.of(node).kernel))}"
 
 
-def _pixels(found: DspProducts, node: Node) -> int:
-    """Return how many pixels, up to three, a tile can have within `PATCH_BYTES`; 0 if not one."""
+def _pixels(found: DspProducts, node: Node, request: Request) -> int:
+    """Return how many pixels, up to three, a tile can have within `PATCH_BYTES`; 0 if not one.
+
+    If scratch is limited, they also fit into the limit, unless one does not.
+    """
     w, y = found.window, node.output.type
     run = w.kernel[1] * w.depth
-    size = w.kernel[0] * (4 * (2 * (run // 4) + (run % 4 + 1) // 2) + w.padded * run)
+    size = w.kernel[0] * 4 * (2 * (run // 4) + (run % 4 + 1) // 2) + w.padded * run
     batch = 1 if w.pointwise else y.shape[0]
-    return min(3, PATCH_BYTES // size, y.size // w.outputs // batch)
+    most = min(3, PATCH_BYTES // size, y.size // w.outputs // batch)
+    return min(most, max(request.scratch_limit // size, 1)) if request.limited else most
 
 
 KERNELS = (DspDot(),)

@@ -4,6 +4,9 @@ Four channels at a time are widened into scratch: a word contains the inputs of 
 rows. Then one function in assembly computes the outputs of each channel (see `depthwise_assembly`).
 Layers with equal window, stride, shifts and limits share these functions, which read the sizes of a
 layer from a struct.
+
+All inputs of four channels are widened before the outputs of these channels overwrite them. So the
+output may have the address of the input.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.dsp.convolution import products
 from smelt.codegen.backends.dsp.depthwise_inputs import FIELDS, LAYER
-from smelt.codegen.backends.dsp.depthwise_plan import SCRATCH_WORDS, DepthwisePlan
+from smelt.codegen.backends.dsp.depthwise_plan import DepthwisePlan
 from smelt.codegen.backends.dsp.depthwise_products import OutputBlock
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import (
@@ -31,6 +34,7 @@ from smelt.codegen.lower.kernel import (
     Scratch,
 )
 from smelt.codegen.text.expressions import in_parentheses, offset, times
+from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
@@ -48,6 +52,7 @@ class DspDepthwiseParameters(Parameters):
         stride: input rows from one output row to the next.
         step: words of a row of pairs from one output to the next.
         pairs_read: C expression of the rows of pairs that `rows` output rows read.
+        kept: rows of pairs that are read again by the strips after those in scratch.
         columns, taps: columns and taps of the window.
         places: for each tap, row by row, the index of the halfword with its weight in a channel's
             weights.
@@ -69,6 +74,7 @@ class DspDepthwiseParameters(Parameters):
     stride: int
     step: int
     pairs_read: str
+    kept: int
     columns: int
     taps: int
     places: tuple[int, ...]
@@ -95,6 +101,7 @@ def _parameters(node: Node[DepthwiseConv2D], plan: DepthwisePlan) -> DspDepthwis
         stride=block.stride[0],
         step=block.stride[1],
         pairs_read=str(block.pairs) if plan.rows == 1 else _pairs_read(block),
+        kept=plan.kept,
         columns=block.kernel[1],
         taps=block.taps,
         places=tuple(block.places),
@@ -121,6 +128,7 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
     """Depthwise convolutions of at least four channels, with a depth multiplier of 1."""
 
     op = DepthwiseConv2D
+    uses_scratch_limit = True
 
     @override
     def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
@@ -140,15 +148,16 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
                 f"{name} in pairs of rows supports only vertical strides that are 1 or even, "
                 f"not {w.stride[0]}."
             )
-        plan = DepthwisePlan.of(found, x, output, request.optimize)
+        plan = DepthwisePlan.of(found, x, output, request)
         if not plan.fits:
             return Refusal(
-                f"{name} has rows or windows too large to widen into {4 * SCRATCH_WORDS} bytes."
+                f"{name} has rows or windows too large to widen into {4 * plan.most} bytes."
             )
         return KernelCall(
             template="backends/dsp/depthwise.j2",
             stem=f"depthwise_{w.kernel[0]}x{w.kernel[1]}",
             details={"rows": "row" if output.shape[1] == 1 else "rows", **found.scaling.details},
+            in_place=((0, 0),) if plan.in_place else (),
             parameters=_parameters(node, plan),
             operands=(
                 Input(0, "input"),
@@ -163,7 +172,7 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
                 "estimate": int(np.int64(plan.cost) * w.outputs * output.shape[0]),
                 "calls": 1,
             },
-            uses={"SMELT_DSP"},
+            uses={"SMELT_DSP", *when(plan.kept > 0, "move_words")},
             inner=(plan.inputs,),
         )
 

@@ -89,10 +89,10 @@ def widening(*, vertical: bool, unrolled: bool) -> tuple[str, ...]:
         vertical: whether columns are two rows of the image apart; see `ChannelCode`.
         unrolled: whether to widen two columns per iteration.
     """
-    turn = ["subs r9, r9, #1", "bne 2b"]
-    columns = ["mov r9, r12", "2:", *_COLUMN, *turn]
+    iteration = ["subs r9, r9, #1", "bne 2b"]
+    columns = ["mov r9, r12", "2:", *_COLUMN, *iteration]
     if unrolled:
-        columns = ["lsrs r9, r12, #1", "beq 3f", "2:", *repeated(2, _COLUMN), *turn]
+        columns = ["lsrs r9, r12, #1", "beq 3f", "2:", *repeated(2, _COLUMN), *iteration]
         columns += ["3:", "tst r12, #1", "beq 4f", *_COLUMN, "4:"]
     return (
         "push {r4-r11, lr}",

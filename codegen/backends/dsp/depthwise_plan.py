@@ -14,13 +14,13 @@ from smelt.codegen.backends.dsp.convolution import DspProducts
 from smelt.codegen.backends.dsp.depthwise_assembly import INPUT_SHIFT, ChannelCode
 from smelt.codegen.backends.dsp.depthwise_inputs import input_pairs, widening_cost
 from smelt.codegen.backends.dsp.depthwise_products import OutputBlock
-from smelt.codegen.lower.kernel import InnerFunction
+from smelt.codegen.lower.kernel import InnerFunction, Request
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, TensorType
 from smelt.targets import Optimize
 
 SCRATCH_WORDS = 1024
-"""Upper limit of the scratch for the inputs of four channels, in words."""
+"""Words of scratch for the inputs of four channels; more only if one strip of rows needs more."""
 
 _MOST_TAPS = 511
 """The most taps for which sums of products with shifted inputs fit into 32 bits."""
@@ -35,16 +35,19 @@ class DepthwisePlan:
         size: height and width of the output.
         zero_point: zero point of the input.
         optimize: goal of the optimization.
+        wanted: words of scratch that the inputs should not exceed, unless one strip needs more.
     """
 
     found: DspProducts
     size: tuple[int, int]
     zero_point: int
     optimize: Optimize
+    wanted: int = SCRATCH_WORDS
+    most: int = SCRATCH_WORDS
 
     @staticmethod
     def of(
-        found: DspProducts, x: TensorType, output: TensorType, optimize: Optimize
+        found: DspProducts, x: TensorType, output: TensorType, request: Request
     ) -> DepthwisePlan:
         """Return the plan for input `x` and an output.
 
@@ -63,7 +66,17 @@ class DepthwisePlan:
             weights = np.swapaxes(found.weights, 1, 2)
             found = DspProducts(turned, weights, found.scaling)
             size = size[::-1]
-        return DepthwisePlan(found, (size[0], size[1]), zero_point, optimize)
+        wanted = SCRATCH_WORDS
+        if request.limited:
+            wanted = min(wanted, request.scratch_limit // 4)
+        return DepthwisePlan(
+            found,
+            (size[0], size[1]),
+            zero_point,
+            request.optimize,
+            wanted,
+            max(SCRATCH_WORDS, request.scratch_limit // 4),
+        )
 
     @property
     def window(self) -> Window:
@@ -101,15 +114,32 @@ class DepthwisePlan:
     def strips(self) -> int:
         """Strips whose inputs are in scratch at once: as many as fit; 0 if none fits."""
         block = self.code.block
-        spare_rows = SCRATCH_WORDS // 4 // self.pair_row - block.pairs
-        most = -(-self.size[0] // self.rows)
-        return min(spare_rows // block.advance + 1, most) if spare_rows >= 0 else 0
+        if 4 * self.pair_row * block.pairs > self.most:
+            return 0
+        spare_rows = max(self.wanted // 4 // self.pair_row - block.pairs, 0)
+        return min(spare_rows // block.advance + 1, -(-self.size[0] // self.rows))
 
     @property
     def plane(self) -> int:
         """Words of a channel's inputs in scratch."""
         block = self.code.block
         return ((self.strips - 1) * block.advance + block.pairs) * self.pair_row
+
+    @property
+    def kept(self) -> int:
+        """Rows of pairs that the strips in scratch leave for the next ones, if there are any."""
+        block, last = self.code.block, self.rows * self.strips >= self.size[0]
+        return 0 if last else max(block.pairs - block.advance, 0)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the output may have the address of the input.
+
+        It may if outputs never overwrite inputs of their own channels that are not in scratch yet.
+        """
+        w, (height, width) = self.window, self.size
+        shrinks = height <= w.size[0] and width <= w.size[1]
+        return shrinks and w.padding[0][0] < w.kernel[0]
 
     @property
     def fits(self) -> bool:
@@ -147,14 +177,16 @@ class DepthwisePlan:
     def cost(self) -> int:
         """Approximate number of instructions for one channel of an image."""
         strips = -(-self.size[0] // self.rows)
-        bands = -(-strips // self.strips)
+        slabs = -(-strips // self.strips)
         block = self.code.block
-        pairs = (strips - bands) * block.advance + bands * block.pairs
+        pairs = strips * block.advance + max(block.pairs - block.advance, 0)
+        moved = (slabs - 1) * self.kept * self.pair_row
         widened = widening_cost(pairs, self._columns, unrolled=self._unrolled)
         calls = strips, self.size[1]
         if self.vertical:
             calls = 1, strips
-        return widened // 4 + (bands - 1) * 20 + 20 + self.code.instructions(*calls)
+        glue = 20 * slabs + moved
+        return widened // 4 + glue + self.code.instructions(*calls)
 
     @property
     def packed(self) -> Array:

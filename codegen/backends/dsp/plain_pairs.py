@@ -12,7 +12,7 @@ from smelt.codegen.lower.kernel import InnerFunction, Parameters
 
 @dataclass(frozen=True)
 class PlainPairsParameters(Parameters):
-    """Variables of `plain_pairs.j2` and `plain_tile.j2`: none, all sizes are arguments in C."""
+    """Variables of these templates: none, all sizes are arguments in C."""
 
 
 PLAIN_PAIRS = InnerFunction(
@@ -21,13 +21,22 @@ PLAIN_PAIRS = InnerFunction(
     parameters=PlainPairsParameters(),
     uses={"SMELT_DSP"},
 )
-"""C functions that widen inputs and compute the outputs of two channels of a pixel."""
+"""C functions that widen the inputs of a pixel, and that sum and requantize two channels."""
+
+PLAIN_OUTPUTS = InnerFunction(
+    template="backends/dsp/plain_outputs.j2",
+    stem="paired_outputs",
+    parameters=PlainPairsParameters(),
+    uses={"SMELT_DSP", "SMELT_ARRAY"},
+    inner=(PLAIN_PAIRS,),
+)
+"""A C function that computes the outputs of two channels of a pixel."""
 
 PLAIN_TILE = InnerFunction(
     template="backends/dsp/plain_tile.j2",
     stem="paired_tile",
     parameters=PlainPairsParameters(),
     uses={"SMELT_DSP"},
-    inner=(PLAIN_PAIRS,),
+    inner=(PLAIN_PAIRS, PLAIN_OUTPUTS),
 )
 """A C function that computes all channels of a tile."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from smelt.codegen.backends.dsp.plain_pairs import PLAIN_PAIRS
+from smelt.codegen.backends.dsp.plain_pairs import PLAIN_OUTPUTS, PLAIN_PAIRS
 from smelt.codegen.backends.dsp.pointwise_assembly import (
     FIELDS,
     PointwiseBody,
@@ -33,12 +33,14 @@ class DspPointwiseParameters(Parameters):
     Attributes:
         note: text of the function's comment.
         parts: the instructions.
+        looped: whether a loop adds the products of further words.
         pixels: pixels that are computed together.
         scaling: the requantization in plain C.
     """
 
     note: str
     parts: PointwiseParts
+    looped: bool
     pixels: int
     scaling: ScalingStruct
 
@@ -66,6 +68,7 @@ def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> S
         parameters=DspPointwiseParameters(
             note=tile.scaling.note,
             parts=body.parts,
+            looped=body.looped,
             pixels=tile.pixels,
             scaling=scaling,
         ),
@@ -77,7 +80,7 @@ def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> S
             Output(0, "output"),
         ),
         uses={"SMELT_DSP"},
-        inner=(PLAIN_PAIRS,),
+        inner=(PLAIN_PAIRS, PLAIN_OUTPUTS),
         summary=f"{tile.pixels} pixels x 2 channels",
     )
     return SharedBody(call, body.cost(pixels), specialized_cost(tile, pixels), (kind, body.family))

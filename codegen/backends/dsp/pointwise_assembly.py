@@ -37,12 +37,12 @@ _LOOPED = {"speed": 6, "size": 1, "ram": 6}
 _WIDENED = {"speed": 3, "size": 0, "ram": 3}
 """Values of `PointwiseBody.log_widened`."""
 
-_FRAME = 92
+_FRAME = 84
 """Bytes of variables on the stack; nine saved registers follow."""
 
 _OUT, _END, _PATCH, _HEAD, _CHAIN, _PAIRS_END, _ALL_END = 0, 12, 16, 20, 24, 28, 32
-_WEIGHTS, _DEPTH, _LAST_OUT, _OUT_END, _LAST_IN, _NEXT_IN = 36, 44, 52, 56, 60, 64
-_TURNS, _WIDEN, _TAIL, _PATCH_END, ADDEND = 68, 72, 76, 80, 84
+_WEIGHTS, _DEPTH, _LAST_OUT, _OUT_END, _NEXT_IN = 36, 44, 52, 56, 60
+_ITERATIONS, _WIDEN, _TAIL, _PATCH_END, ADDEND = 64, 68, 72, 76, 80
 """Offsets of variables on the stack. One instruction loads those from `_OUT` to `_HEAD`. The word
 after `_WEIGHTS` is the patch again, the word after `_DEPTH` the number of output channels."""
 
@@ -157,12 +157,10 @@ class PointwiseBody:
             *(addend if t.scaling.signed else []),
             f"ldr r3, [sp, #{_FRAME + 36}]",
             f"sub r4, r4, #{n}",
-            "mla r7, r4, r5, r0",
             "mla r8, r4, r6, r3",
             *beyond[n],
             f"strd r5, r6, [sp, #{_DEPTH}]",
             f"strd r8, r9, [sp, #{_LAST_OUT}]",
-            f"str r7, [sp, #{_LAST_IN}]",
             f"strd r1, r2, [sp, #{_WEIGHTS}]",
             f"str r2, [sp, #{_PATCH}]",
             *self._measured,
@@ -196,8 +194,16 @@ class PointwiseBody:
         lines += ["it eq", "moveq r11, r4", "it hi", "movhi r11, r5"]
         lines += ["orr r11, r11, #1", f"str r11, [sp, #{_HEAD}]"]
         log = self.log_widened
-        turns = [f"add r9, r8, #{(1 << log) - 1}", f"lsr r9, r9, #{log}"] if log else ["mov r9, r8"]
-        lines += [*turns, "cmp r9, #0", "it eq", "moveq r9, #1", f"str r9, [sp, #{_TURNS}]"]
+        iterations = (
+            [f"add r9, r8, #{(1 << log) - 1}", f"lsr r9, r9, #{log}"] if log else ["mov r9, r8"]
+        )
+        lines += [
+            *iterations,
+            "cmp r9, #0",
+            "it eq",
+            "moveq r9, #1",
+            f"str r9, [sp, #{_ITERATIONS}]",
+        ]
         lines += ["sub r9, r9, #1", f"sub r8, r8, r9, lsl #{log}" if log else "sub r8, r8, r9"]
         lines += _before("r8", 4 * (3 * n + 1), "4f", _WIDEN)
         lines += ["adr r11, 8f", "adr.w r4, 5f", "adr.w r5, 6f", "adr.w r9, 7f", "cmp r7, #2"]
@@ -206,19 +212,24 @@ class PointwiseBody:
 
     @property
     def _group(self) -> list[str]:
-        """Instructions that widen the inputs of a group of pixels. r0: inputs; r6: outputs."""
+        """Instructions that widen the inputs of a group of pixels. r0: inputs; r6: outputs.
+
+        If fewer pixels than a group are left, the last of them is computed several times. So a
+        group never reads inputs that the outputs of an earlier group may have overwritten.
+        """
         n = self.tile.pixels
         lower, upper = [f"r{4 + p}" for p in range(n)], [f"r{4 + n + p}" for p in range(n)]
-        turn = [f"ldr {b}, [r{p}], #4" for p, b in enumerate(upper)]
-        turn += [f"sxtb16 {a}, {b}" for a, b in zip(lower, upper, strict=True)]
-        turn += [f"sxtb16 {b}, {b}, ror #8" for b in upper]
-        turn.append(f"stm.w r3!, {{r4-{upper[-1]}}}")
+        iteration = [f"ldr {b}, [r{p}], #4" for p, b in enumerate(upper)]
+        iteration += [f"sxtb16 {a}, {b}" for a, b in zip(lower, upper, strict=True)]
+        iteration += [f"sxtb16 {b}, {b}, ror #8" for b in upper]
+        iteration.append(f"stm.w r3!, {{r4-{upper[-1]}}}")
         lines = ["1:", f"ldr r9, [sp, #{_LAST_OUT}]", "cmp r6, r9", "bhi 17f"]
-        lines += ["2:", f"ldrd r4, r5, [sp, #{_DEPTH}]"]
+        lines.append(f"ldrd r4, r5, [sp, #{_DEPTH}]")
         for p in range(1, n):
             lines += [f"add r{p}, r{p - 1}, r4", f"add r{6 + p}, r{5 + p}, r5"]
-        lines += [_store_targets(n), f"ldr r3, [sp, #{_PATCH}]", f"ldr r12, [sp, #{_TURNS}]"]
-        lines += [f"ldr pc, [sp, #{_WIDEN}]", "3:", *repeated(1 << self.log_widened, turn)]
+        lines += ["2:"] * (n > 1)
+        lines += [_store_targets(n), f"ldr r3, [sp, #{_PATCH}]", f"ldr r12, [sp, #{_ITERATIONS}]"]
+        lines += [f"ldr pc, [sp, #{_WIDEN}]", "3:", *repeated(1 << self.log_widened, iteration)]
         lines += ["4:", "subs r12, r12, #1", "bne 3b", f"ldr pc, [sp, #{_TAIL}]"]
         both = [f"pkhbt {a}, {a}, {b}, lsl #16" for a, b in zip(lower, upper, strict=True)]
         one = [f"ldrsb {a}, [r{p}]" for p, a in enumerate(lower)]
@@ -267,8 +278,23 @@ class PointwiseBody:
         lines += [f"ldr r0, [sp, #{_NEXT_IN}]", "b 1b", "16:", f"str r0, [sp, #{_END}]"]
         lines += [f"sub r{6 + p}, r{6 + p}, #1" for p in range(n)]
         lines += [_store_targets(n), "bx lr", "17:", f"ldr r4, [sp, #{_OUT_END}]", "cmp r6, r4"]
-        lines += ["beq 18f", "mov r6, r9", f"ldr r0, [sp, #{_LAST_IN}]", "b 2b"]
+        lines += ["beq 18f", *self._few]
         return [*lines, "18:", f"add sp, sp, #{_FRAME}", "pop {r4-r11, pc}"]
+
+    @property
+    def _few(self) -> list[str]:
+        """Instructions that widen the inputs of the pixels that are left, fewer than a group.
+
+        r0: inputs; r6: outputs; r9: outputs of the last whole group, which end with the last pixel.
+        """
+        n = self.tile.pixels
+        if n == 1:
+            return []
+        lines = [f"ldrd r4, r5, [sp, #{_DEPTH}]"]
+        if n == 3:
+            lines += ["sub r9, r6, r9", "cmp r9, r5", "itt ne", "movne r4, #0", "movne r5, #0"]
+        second = ["mov r1, r0", "mov r7, r6"] if n == 2 else ["add r1, r0, r4", "add r7, r6, r5"]
+        return [*lines, *second, *["mov r2, r1", "mov r8, r7"] * (n == 3), "b 2b"]
 
 
 def _before(count: str, size: int, end: str, place: int) -> list[str]:
@@ -289,11 +315,11 @@ def specialized_cost(tile: DspTile, pixels: int) -> BodyCost:
     t, n = tile, tile.pixels
     function, widening = TileParameters.of(t), WideningParameters.of(t)
     tail = (0, n + 1, 3 * n + 1, 4 * n + 1)[t.tail]
-    counted = 2 * t.widen_turns + (3 if n == 3 else 1) if t.quads else 0
+    counted = 2 * t.widen_iterations + (3 if n == 3 else 1) if t.quads else 0
     widened = t.quads * (3 * n + 1) + counted + tail + 2
     head = accumulated(t, t.first, first=True)
     more = (t.words - t.first) // 3 * assembled(accumulated(t, 3))
-    sums = assembled(head) + more + 3 * t.turns
+    sums = assembled(head) + more + 3 * t.iterations
     pairs = -(-t.outputs // 2)
     entered = function.sums.index("1:") + 2
     group = _GLUE + widened + entered + pairs * (sums + len(function.finish))

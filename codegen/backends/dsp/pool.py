@@ -31,7 +31,9 @@ def _quotients(p: Pooling) -> Quotients | None:
     return p.quotients(_SHIFTS, unit=1 << 16)
 
 
-_CORE = WordCore("backends/dsp/pool.j2", "dsp", _quotients, lambda _: _HALF)
+_CORE = WordCore(
+    "backends/dsp/pool.j2", "dsp", _quotients, lambda _: _HALF, frozenset({"SMELT_DSP"})
+)
 
 
 class DspPool(Kernel[Pool2D | Reduce]):

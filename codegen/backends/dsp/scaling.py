@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smelt.codegen.lower.content_cache import cached_by_content
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.text.literals import c_int
 from smelt.ir import Array
@@ -170,6 +171,7 @@ def saturated(register: str, right: int, low: int, high: int) -> list[str]:
     return lines
 
 
+@cached_by_content
 def dsp_scaling(requantization: Requantization, bias: Array) -> DspScaling | None:
     """Return the cheapest exact form; None if none is found.
 

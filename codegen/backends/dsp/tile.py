@@ -91,7 +91,7 @@ class DspTile:
         return _LOOPED[self.optimize]
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """Iterations of the loop; 0 if all steps are written out."""
         triples = self.words // 3 - (self.first == 3)
         return 0 if self.words <= _STRAIGHT[self.optimize] else triples // self.unrolled
@@ -99,12 +99,20 @@ class DspTile:
     @property
     def repeats(self) -> int:
         """Steps of three words between the first step and the loop."""
-        return (self.words - self.first) // 3 - self.turns * self.unrolled
+        return (self.words - self.first) // 3 - self.iterations * self.unrolled
 
     @property
     def odd(self) -> bool:
         """Whether the number of channels is odd, so that the last pair overlaps the one before."""
         return self.outputs % 2 == 1
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the output of a 1x1 convolution may have the address of its input.
+
+        All inputs of a group of pixels are widened before its first output is stored.
+        """
+        return self.rows == 1 and self.outputs <= self.run
 
     @property
     def row(self) -> int:
@@ -133,7 +141,7 @@ class DspTile:
         return max((n for n in range(1, most + 1) if self.quads % n == 0), default=0)
 
     @property
-    def widen_turns(self) -> int:
+    def widen_iterations(self) -> int:
         """Iterations of the widening loop."""
         return self.quads // self.widen_unrolled if self.quads else 0
 

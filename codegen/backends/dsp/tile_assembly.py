@@ -34,6 +34,7 @@ class TileParameters(Parameters):
         sums: Instructions up to the sums of a pair.
         finish: Instructions from the sums to the stored outputs.
         overlapping: Instructions that begin the last pair of an odd number of channels; else empty.
+        leave: Instructions that return.
         scaling: The struct from which plain C requantizes.
     """
 
@@ -45,6 +46,7 @@ class TileParameters(Parameters):
     sums: tuple[str, ...]
     finish: tuple[str, ...]
     overlapping: tuple[str, ...]
+    leave: tuple[str, ...]
     scaling: ScalingStruct
 
     @staticmethod
@@ -54,13 +56,14 @@ class TileParameters(Parameters):
         lower, upper, inputs = (span(first, n) for first in (0, 3, 6))
         return TileParameters(
             pixels=n,
-            words=0 if tile.turns else tile.words,
+            words=0 if tile.iterations else tile.words,
             lower=lower,
             upper=upper,
             inputs=inputs,
             sums=(*_enter(tile), "1:", *_sums(tile)),
             finish=tuple(_finish(tile)),
             overlapping=tuple(_overlapping(tile)) if tile.odd else (),
+            leave=(f"add sp, sp, #{_frame(tile)}", "pop {r4-r11, pc}"),
             scaling=replace(tile.scaling.struct, addend="weights[0]" if signed else "0"),
         )
 
@@ -69,7 +72,7 @@ def tile_function(tile: DspTile) -> InnerFunction:
     """Return the function that computes the channels of a group of pixels."""
     return InnerFunction(
         template="backends/dsp/tile.j2",
-        stem=(f"tile_{tile.pixels}" if tile.turns else f"tile_{tile.pixels}x{tile.words}")
+        stem=(f"tile_{tile.pixels}" if tile.iterations else f"tile_{tile.pixels}x{tile.words}")
         + ("_signed" if tile.scaling.signed else ""),
         details={
             "odd": "odd" if tile.odd else "even",
@@ -82,30 +85,38 @@ def tile_function(tile: DspTile) -> InnerFunction:
     )
 
 
-_PATCH_END = 72
-"""Offset of the fifth C argument from the stack pointer: behind 36 bytes and nine registers."""
+_END, _ADDEND, _ALL_END = 16, 20, 24
+"""Offsets on the stack, behind the addresses of three pixels' outputs and of the patch."""
+
+_SAVED = 36
+"""Bytes of the registers that functions save; the fifth C argument follows them."""
+
+
+def _frame(t: DspTile) -> int:
+    """Return the bytes of variables on the stack, which is a multiple of 8 with those saved."""
+    return 28 if t.scaling.signed or t.odd else 20
 
 
 def _enter(t: DspTile) -> list[str]:
     """Return instructions that move the C arguments to their registers and stack slots."""
     second, third = (4 if t.pixels > 1 else 0), (8 if t.pixels > 2 else 0)
-    lines = ["push {r4-r11, lr}", "sub sp, sp, #36", "mov r11, r0", "mov r10, r1"]
+    lines = ["push {r4-r11, lr}", f"sub sp, sp, #{_frame(t)}", "mov r11, r0", "mov r10, r1"]
     lines += ["ldr r6, [r2]", f"ldr r7, [r2, #{second}]", f"ldr r8, [r2, #{third}]"]
     lines.append("stm sp, {r6-r8, r11}")
     if t.scaling.signed:
-        lines += ["ldr r0, [r10], #4", "str r0, [sp, #24]"]
+        lines += ["ldr r0, [r10], #4", f"str r0, [sp, #{_ADDEND}]"]
     if t.odd:
-        return [*lines, "str r3, [sp, #28]", *add("r3", -t.pair_bytes), "str r3, [sp, #16]"]
-    return [*lines, "str r3, [sp, #16]"]
+        lines += [f"str r3, [sp, #{_ALL_END}]", *add("r3", -t.pair_bytes)]
+    return [*lines, f"str r3, [sp, #{_END}]"]
 
 
 def _sums(t: DspTile) -> list[str]:
     """Return the instructions that sum the products of a pair of channels."""
     three = accumulated(t, 3)
     lines = [*accumulated(t, t.first, first=True), *repeated(t.repeats, three)]
-    if t.turns:
-        turn = repeated(t.unrolled, three) if t.unrolled > 1 else three
-        lines += ["2:", *turn, f"ldr r9, [sp, #{_PATCH_END}]", "cmp r11, r9", "bne 2b"]
+    if t.iterations:
+        iteration = repeated(t.unrolled, three) if t.unrolled > 1 else three
+        lines += ["2:", *iteration, f"ldr r9, [sp, #{_frame(t) + _SAVED}]", "cmp r11, r9", "bne 2b"]
     return lines
 
 
@@ -123,10 +134,10 @@ def accumulated(t: DspTile, count: int, *, first: bool = False) -> list[str]:
 
 def _finish(t: DspTile) -> list[str]:
     """Return the instructions that requantize a pair of channels and store the outputs."""
-    lines = [*scaled_pair(t, 24), "ldm sp, {r6-r8, r11}"]
+    lines = [*scaled_pair(t, _ADDEND), "ldm sp, {r6-r8, r11}"]
     for p in range(t.pixels):
         lines += [f"strb r{p}, [r{6 + p}], #1", f"strb r{3 + p}, [r{6 + p}], #1"]
-    return [*lines, "stm sp, {r6-r8}", "ldr r9, [sp, #16]", "cmp r10, r9", "bne 1b"]
+    return [*lines, "stm sp, {r6-r8}", f"ldr r9, [sp, #{_END}]", "cmp r10, r9", "bne 1b"]
 
 
 def scaled_pair(t: DspTile, addend: int) -> list[str]:
@@ -162,7 +173,7 @@ def shifted(left: int) -> str:
 
 def _overlapping(t: DspTile) -> list[str]:
     """Return the instructions that go back once, for the last pair of channels."""
-    lines = ["ldr r0, [sp, #28]", "cmp r10, r0", "beq 3f", "str r0, [sp, #16]"]
+    lines = [f"ldr r0, [sp, #{_ALL_END}]", "cmp r10, r0", "beq 3f", f"str r0, [sp, #{_END}]"]
     lines += [f"sub r{6 + p}, r{6 + p}, #1" for p in range(t.pixels)]
     return [*lines, "stm sp, {r6-r8}", "b 1b", "3:"]
 
@@ -176,9 +187,9 @@ class WideningParameters(Parameters):
         parameters: C parameters of the function.
         registers: registers of the addresses of inputs.
         patch: register of the address of the widened inputs.
-        turns: register of the number of iterations left.
+        iterations: register of the number of iterations left.
         lines: instructions of the function.
-        turn: inputs of a pixel in an iteration of the loop; 0 without a loop.
+        iteration: inputs of a pixel in an iteration of the loop; 0 without a loop.
         tail: inputs of a pixel after the loop.
         count: C expression of the number of inputs of a pixel.
     """
@@ -187,9 +198,9 @@ class WideningParameters(Parameters):
     parameters: tuple[str, ...]
     registers: tuple[str, ...]
     patch: str
-    turns: str
+    iterations: str
     lines: tuple[str, ...]
-    turn: int
+    iteration: int
     tail: int
     count: str
 
@@ -197,19 +208,20 @@ class WideningParameters(Parameters):
     def of(tile: DspTile) -> WideningParameters:
         """Return the variables for a tile; tiles with runs of other lengths may have the same."""
         n, loops = tile.pixels, tile.quads > 0
-        names = ("a", "b", "c")[:n]
+        names, saved = ("a", "b", "c")[:n], span(4, 2 * n)
         pointers = (*(f"const int8_t *{name}" for name in names), "int32_t *patch")
         return WideningParameters(
             inputs=names,
-            parameters=(*pointers, "int32_t turns"),
+            parameters=(*pointers, "int32_t iterations"),
             registers=tuple(f"r{p}" for p in range(n)),
             patch=f"r{n}",
-            turns=_turns(n),
-            lines=("push {r4-r9, lr}", *_widen(tile), "pop {r4-r9, pc}"),
-            turn=4 * tile.widen_unrolled,
+            iterations=_iterations(n),
+            lines=(f"push {{{saved}, lr}}", *_widen(tile), f"pop {{{saved}, pc}}"),
+            iteration=4 * tile.widen_unrolled,
             tail=tile.tail,
             count=" + ".join(
-                [f"{4 * tile.widen_unrolled} * turns"] * loops + [str(tile.tail)] * (tile.tail > 0)
+                [f"{4 * tile.widen_unrolled} * iterations"] * loops
+                + [str(tile.tail)] * (tile.tail > 0)
             ),
         )
 
@@ -226,7 +238,7 @@ def widening(tile: DspTile) -> InnerFunction:
     )
 
 
-def _turns(pixels: int) -> str:
+def _iterations(pixels: int) -> str:
     """Return the register of the iterations left while `pixels` pixels are widened."""
     return "r12" if pixels == 3 else f"r{pixels + 1}"
 
@@ -236,13 +248,13 @@ def _widen(t: DspTile) -> list[str]:
     n, lines = t.pixels, list[str]()
     lower, upper = [f"r{4 + p}" for p in range(n)], [f"r{4 + n + p}" for p in range(n)]
     if t.quads:
-        turn = [f"ldr {b}, [r{p}], #4" for p, b in enumerate(upper)]
-        turn += [f"sxtb16 {a}, {b}" for a, b in zip(lower, upper, strict=True)]
-        turn += [f"sxtb16 {b}, {b}, ror #8" for b in upper]
-        turn.append(f"stm r{n}!, {{r4-{upper[-1]}}}")
-        counter = _turns(n)
+        iteration = [f"ldr {b}, [r{p}], #4" for p, b in enumerate(upper)]
+        iteration += [f"sxtb16 {a}, {b}" for a, b in zip(lower, upper, strict=True)]
+        iteration += [f"sxtb16 {b}, {b}, ror #8" for b in upper]
+        iteration.append(f"stm r{n}!, {{r4-{upper[-1]}}}")
+        counter = _iterations(n)
         lines = ["ldr r12, [sp, #28]"] if n == 3 else []
-        lines += ["1:", *repeated(t.widen_unrolled, turn)]
+        lines += ["1:", *repeated(t.widen_unrolled, iteration)]
         lines += [f"subs {counter}, {counter}, #1", "bne 1b"]
     if t.tail:
         for p, (a, b) in enumerate(zip(lower, upper, strict=True)):

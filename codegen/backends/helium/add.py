@@ -1,8 +1,8 @@
 """int8 additions and subtractions of equal shapes on Helium.
 
-If one multiply-add of each input is proved exact (see `linear`), the kernel uses that. Otherwise it
-uses the reference's steps: scale both inputs to a common scale, add, and scale the sum to the
-output's scale. Each scaling has gemmlowp's two roundings (see `scaling`).
+If one multiply-add for each input is proved exact (see `linear`), the kernel adds in this way.
+Otherwise it takes the reference's steps: scale both inputs to a common scale, add, and scale the
+sum to the output's scale. Each scaling has gemmlowp's two roundings (see `scaling`).
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ class AddKernel(Kernel[Binary]):
         return KernelCall(
             template="backends/helium/add.j2",
             stem=op.kind,
+            details={"scale": str(asm.body)},
             parameters=HeliumAddParameters(
                 title=f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
                 form=None if form is None else form.text(("a", "b")),

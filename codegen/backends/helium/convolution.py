@@ -10,9 +10,12 @@ overlaps the one before.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from typing_extensions import override
 
+from smelt.codegen.backends.helium.convolution_layers import shared_body
 from smelt.codegen.backends.helium.convolution_parameters import rows_parameters, windows_parameters
 from smelt.codegen.backends.helium.convolution_plan import (
     Geometry,
@@ -108,7 +111,10 @@ class HeliumProducts(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
         plan = plan_of(Geometry.of(node), limit)
         if plan is None:
             return Refusal(f"{name} would need more than {limit} bytes of scratch on Helium.")
-        return _call(node, plan, scaling, axis)
+        call = _call(node, plan, scaling, axis)
+        if request.optimize != "size":
+            return call
+        return replace(call, shared=shared_body(call, plan, scaling))
 
 
 def _call(

@@ -9,9 +9,13 @@ from smelt.codegen.backends.helium.convolution_plan import TileCall, TilePlan
 from smelt.codegen.backends.helium.scaling import HeliumScaling
 from smelt.codegen.backends.helium.tile_functions import TileBlocks, tile_sizes, windows_assembly
 from smelt.codegen.lower.kernel import Parameters
+from smelt.codegen.lower.window import Window
 from smelt.codegen.text.expressions import offset, times
 from smelt.ir import Node
-from smelt.ops.core.convolution import Pair
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Pair
+from smelt.ops.core.fully_connected import FullyConnected
+
+_TileOp = Conv2D | FullyConnected | DepthwiseConv2D
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,9 @@ class HeliumRowsParameters(Parameters):
     calls: tuple[TileCall, ...]
 
 
-def rows_parameters(node: Node, plan: TilePlan, scaling: HeliumScaling) -> HeliumRowsParameters:
+def rows_parameters(
+    node: Node[_TileOp], plan: TilePlan, scaling: HeliumScaling
+) -> HeliumRowsParameters:
     """Return the variables for a plan that reads inputs in place."""
     g, t = plan.geometry, plan.tiles
     rows = OutputRows(
@@ -155,7 +161,7 @@ class HeliumWindowsParameters(Parameters):
 
 
 def windows_parameters(
-    node: Node, plan: TilePlan, scaling: HeliumScaling
+    node: Node[_TileOp], plan: TilePlan, scaling: HeliumScaling
 ) -> HeliumWindowsParameters:
     """Return the variables for a plan that keeps padded rows in scratch."""
     g, t = plan.geometry, plan.tiles
@@ -194,5 +200,7 @@ def windows_parameters(
     )
 
 
-def _title(node: Node) -> str:
-    return f"{node.op.name}: {node.input(0).type} -> {node.output.type}"
+def _title(node: Node[_TileOp]) -> str:
+    if isinstance(node.op, FullyConnected):
+        return f"{node.op.name}: {node.input(0).type} -> {node.output.type}"
+    return Window.of(node).title(node)

@@ -105,7 +105,7 @@ class Geometry:
         return self.kernel[1] * self.depth
 
     def width(self, outputs: int) -> int:
-        """Return how many input columns lie under the windows of so many neighboring outputs."""
+        """Return how many input columns lie under the windows of `outputs` neighbors."""
         return (outputs - 1) * self.stride[1] + self.kernel[1]
 
 

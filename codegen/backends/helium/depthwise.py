@@ -10,7 +10,7 @@ and a patch holds 16.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from typing_extensions import override
@@ -19,11 +19,13 @@ from smelt.codegen.backends.helium.convolution import refuse, scaling_of
 from smelt.codegen.backends.helium.convolution_plan import Geometry
 from smelt.codegen.backends.helium.depthwise_functions import (
     STRIP,
+    StripLanes,
     driver_function,
     interleave_function,
     outputs_function,
     sums_function,
 )
+from smelt.codegen.backends.helium.depthwise_layers import shared_body
 from smelt.codegen.backends.helium.depthwise_plan import LANES, PATCH, ROW, Patches, patches_of
 from smelt.codegen.backends.helium.scaling import HeliumScaling, groups
 from smelt.codegen.lower.kernel import (
@@ -38,6 +40,7 @@ from smelt.codegen.lower.kernel import (
     Request,
     Scratch,
 )
+from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
@@ -87,13 +90,14 @@ def _parameters(
 
     def outputs(lanes: int) -> tuple[int | None, ...]:
         wanted = [q if lanes else None for q in (p, last)]
-        return tuple(functions.place(q and outputs_function(q, scaling, lanes)) for q in wanted)
+        found = (q and outputs_function(q, scaling, StripLanes.of(lanes)) for q in wanted)
+        return tuple(map(functions.place, found))
 
     parameters = HeliumDepthwiseParameters(
-        title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
-        summary=_summary(p),
+        title=Window.of(node).title(node),
+        summary=p.summary,
         sizes=tuple(_sizes(node, g, p, scaling).items()),
-        patches=tuple((q.turns, q.next, q.sums) if q else (0, 0, 0) for q in (p, last)),
+        patches=tuple((q.iterations, q.next, q.sums) if q else (0, 0, 0) for q in (p, last)),
         sums=tuple(functions.place(q and sums_function(q)) for q in (p, last)),
         interleave=tuple(
             functions.place(interleave_function(lanes) if lanes else None)
@@ -127,15 +131,10 @@ def _sizes(
         "before": g.padding[1][0],
         "padding": node.input(0).type.zero_point,
         "strip_rows": p.rows,
-        "across": p.across,
-        "record": p.record,
-        "fields": scaling.fields,
+        "strip_columns": p.across,
+        "weight_words": p.record,
+        "constant_words": scaling.fields,
     }
-
-
-def _summary(p: Patches) -> str:
-    shape = "16 neighbors" if p.line else "4x4 inputs"
-    return f"patches of {shape} with {p.outputs} output{'s' if p.outputs > 1 else ''} each"
 
 
 class DepthwiseKernel(Kernel[DepthwiseConv2D]):
@@ -163,7 +162,11 @@ class DepthwiseKernel(Kernel[DepthwiseConv2D]):
             return Refusal(
                 f"{name} has no Helium kernel for a {height}x{width} window with this stride."
             )
-        return _call(node, g, p, scaling)
+        call = _call(node, g, p, scaling)
+        if request.optimize != "size":
+            return call
+        padding = node.input(0).type.zero_point
+        return replace(call, shared=shared_body(call, g, p, scaling, padding))
 
 
 def _call(
@@ -188,7 +191,7 @@ def _call(
             Scratch("sums", DType.INT32, LANES * p.sums),
             Output(0, "output"),
         ),
-        summary=_summary(p),
+        summary=p.summary,
         form="helium_patches",
         inner=functions,
         work={

@@ -21,7 +21,7 @@ from smelt.codegen.backends.helium.scaling import (
 SIZES = ("rows", "pitch", "channels", "left", "zero", "low", "high")
 """The first fields of the struct of a layer's sizes; see `backends/helium/strip.j2`."""
 
-_INSIDE, _TURNS, _LANES, _SUMS, _SUM, _STORE, _SCALE = 32, 40, 52, 56, 64, 68, 72
+_INSIDE, _ITERATIONS, _LANES, _SUMS, _SUM, _STORE, _SCALE = 32, 40, 52, 56, 64, 68, 72
 """Offsets in the struct of a strip's arguments; see `backends/helium/strip.j2`."""
 
 
@@ -59,9 +59,9 @@ def sums_assembly(p: Patches) -> HeliumAssembly:
     asm.saved(arguments=1)
     asm.note(f"q7: addresses of the 4 words of a patch, minus {step}; r3: weights; r5: their end")
     asm.note("r7: sums; r11: bytes from a channel's last patch to the first one of the next")
-    if p.turns:
+    if p.iterations:
         asm.note("r1: iterations of the loop over patches; r9: iterations left")
-    asm(f"adds r0, #{_TURNS}", "ldm r0, {r1-r4, r7, r11}", f"movs r5, #{4 * p.record}")
+    asm(f"adds r0, #{_ITERATIONS}", "ldm r0, {r1-r4, r7, r11}", f"movs r5, #{4 * p.record}")
     asm("mla r5, r4, r5, r3", "movs r4, #0", "vidup.u32 q7, r4, #8", "vshl.i32 q7, q7, #3")
     asm(f"subs r2, #{step}", "vadd.i32 q7, q7, r2")
     weights = {
@@ -78,9 +78,9 @@ def sums_assembly(p: Patches) -> HeliumAssembly:
         for j, shift in enumerate(p.shifts):
             asm(f"vldrb.8 q{j}, [r3, #{p.lead - shift - ahead}]")
         asm(*(() if ahead else (advance,)))
-        if p.turns:
+        if p.iterations:
             asm("mov r9, r1")
-    if p.turns:
+    if p.iterations:
         asm("2:")
         _patch_sums(asm, p, p.unrolled, step, "subs r9, #1")
         asm("bne 2b")
@@ -107,11 +107,12 @@ def _patch_sums(asm: HeliumAssembly, p: Patches, count: int, step: int, compare:
 
 
 def outputs_assembly(
-    across: int, scaling: HeliumScaling, parts: tuple[LaneGroup, ...], *, exact: bool
+    across: int, scaling: HeliumScaling, parts: tuple[LaneGroup, ...], *, exact: bool, counted: bool
 ) -> HeliumAssembly:
     """Return the body of the function that scales and stores the sums of a strip.
 
-    If the channels are not `exact`, the last part has as many as the layer's sizes say.
+    If the channels are not `exact`, the last part has as many as the layer's sizes say, or the
+    strip's arguments if it is `counted`.
     """
     asm = HeliumAssembly()
     asm.saved(arguments=1)
@@ -119,6 +120,9 @@ def outputs_assembly(
     outputs, constant = ("r5", "r7")[:across], "128" if scaling.unsigned else "zero point"
     asm.note(f"{', '.join(outputs)}: outputs; r10: bytes to the next row; {CONSTANT}: {constant}")
     asm(f"adds r0, #{_SCALE}", "ldm r0, {r3-r5, r11}", f"ldr r6, [r0, #{_SUMS - _SCALE}]")
+    if counted:
+        asm.note("r1: number of channels")
+        asm(f"ldr r1, [r0, #{_LANES - _SCALE}]")
     asm(f"mov {ONE}, #1", f"ldr r10, {_size('pitch')}")
     asm(f"mov {CONSTANT}, #128" if scaling.unsigned else f"ldr {CONSTANT}, {_size('zero')}")
     for clamped, register, name in zip(scaling.clamps, (LOW, HIGH), ("low", "high"), strict=True):
@@ -132,8 +136,10 @@ def outputs_assembly(
             )
             asm(f"ldrd r4, r5, [r6, #{_SCALE + 4}]", f"ldr r6, [r6, #{_SUMS}]")
         predicated = not exact and part is parts[-1]
-        _start(asm, across, part, predicated=predicated)
-        _rows(asm, scaling, part, outputs, predicated=predicated)
+        _start(asm, across, part, left=predicated and not counted)
+        if counted:
+            asm(f"vctp.{part.size} r1")
+        _rows(asm, scaling, part, outputs, predicated=predicated, counted=counted)
     asm.leave()
     return asm
 
@@ -144,8 +150,8 @@ def _size(name: str) -> str:
     return f"[r11, #{at}]" if at else "[r11]"
 
 
-def _start(asm: HeliumAssembly, across: int, part: LaneGroup, *, predicated: bool) -> None:
-    """Load the registers of a group of channels.
+def _start(asm: HeliumAssembly, across: int, part: LaneGroup, *, left: bool) -> None:
+    """Load the registers of a group of channels, and their number if the layer's sizes contain it.
 
     Before, r4 is the number of a channel's sums, and r6 points to all sums. Then q3 holds the
     addresses of the first sums: lane l that of channel `part.first + l * part.vectors`. See `_at`
@@ -156,7 +162,7 @@ def _start(asm: HeliumAssembly, across: int, part: LaneGroup, *, predicated: boo
     if across == 2:
         asm(f"ldr r7, {_size('channels')}", "add r7, r5")
     asm(f"ldr lr, {_size('rows')}")
-    if predicated:
+    if left:
         asm.note("r1: number of channels")
         asm(f"ldr r1, {_size('left')}", *((f"subs r1, #{part.first}",) if part.first else ()))
     asm("lsls r4, #2")
@@ -197,8 +203,9 @@ def _rows(
     outputs: tuple[str, ...],
     *,
     predicated: bool,
+    counted: bool,
 ) -> None:
-    """Scale and store a group's rows of outputs."""
+    """Scale and store a group's rows of outputs; if `counted`, the predicate is set already."""
     count = len(outputs)
 
     def load(v: int, p: int) -> str:
@@ -216,7 +223,7 @@ def _rows(
         if not predicated:
             _store(asm, part, results, outputs, "")
     if predicated:
-        asm(f"vctp.{part.size} r1", "vps" + "t" * count)
+        asm(*(() if counted else (f"vctp.{part.size} r1",)), "vps" + "t" * count)
         _store(asm, part, results, outputs, "t")
     asm("le lr, 1b")
 

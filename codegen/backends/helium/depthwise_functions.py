@@ -14,13 +14,42 @@ from smelt.codegen.backends.helium.depthwise_assembly import (
 from smelt.codegen.backends.helium.depthwise_plan import LANES, ROW, Patches
 from smelt.codegen.backends.helium.memory import FILL
 from smelt.codegen.backends.helium.rescale import rescale
-from smelt.codegen.backends.helium.scaling import HeliumScaling, groups, span
+from smelt.codegen.backends.helium.scaling import HeliumScaling, LaneGroup, groups, span
 from smelt.codegen.lower.kernel import InnerFunction, Parameters
 from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.parameters import NoParameters
 
 STRIP = InnerFunction("backends/helium/strip.j2", "depthwise", NoParameters())
 """The types of a layer's sizes and of a strip's arguments, which all functions here use."""
+
+
+@dataclass(frozen=True)
+class StripLanes:
+    """The channels of a strip that a function stores.
+
+    Attributes:
+        parts: the groups in which they are stored.
+        exact: whether their number is known; otherwise the last part has fewer.
+        name: their number, for the name of the function.
+        counted: whether the strip's arguments contain the number, and not the layer's sizes.
+    """
+
+    parts: tuple[LaneGroup, ...]
+    exact: bool
+    name: str
+    counted: bool = False
+
+    @staticmethod
+    def of(lanes: int) -> StripLanes:
+        """Return `lanes` channels, in as few vectors as possible."""
+        exact = lanes in (4, 8, LANES)
+        return StripLanes(groups(lanes), exact, f"{lanes}" if exact else span(lanes))
+
+    @staticmethod
+    def up_to(lanes: int) -> StripLanes:
+        """Return 1 to 8 or 1 to 16 channels, in one group, which strips of any layer can have."""
+        part = LaneGroup(0, 2 if lanes <= LANES // 2 else 4, lanes)
+        return StripLanes((part,), exact=False, name=f"1to{4 * part.vectors}", counted=True)
 
 
 @dataclass(frozen=True)
@@ -142,32 +171,37 @@ def sums_function(p: Patches) -> InnerFunction:
         order=_order(p),
     )
     shape = f"line{p.down}_a{p.advance}" if p.line else f"{p.down}x{p.across}_a{p.advance}"
-    loop = ("" if p.turns else "_once") + (f"_left{p.left}" if p.left else "")
-    template = "backends/helium/sums.j2"
-    return InnerFunction(template, f"sums_{shape}{loop}", parameters, {"SMELT_NAKED"}, (STRIP,))
+    loop = (f"_by{p.unrolled}" if p.even else "") if p.iterations else "_once"
+    left = f"_left{p.left}" if p.left else ""
+    stem, template = f"sums_{shape}{loop}{left}", "backends/helium/sums.j2"
+    return InnerFunction(template, stem, parameters, {"SMELT_NAKED"}, (STRIP,))
 
 
 def _order(p: Patches) -> str:
     """Return sentences that explain the numbers in the function's name."""
     rows = f"{p.advance} row{'s' if p.advance > 1 else ''}"
     apart = f"Patches are {rows} of the strip apart (a{p.advance})."
-    if not p.turns:
-        return f"{apart} A channel has {p.left} (left{p.left}), without a loop (once)."
+    if not p.iterations:
+        patches = "1 patch" if p.left == 1 else f"{p.left} patches"
+        return f"{apart} A channel has {patches} (left{p.left}); no loop repeats the code (once)."
     verb = "is" if p.left == 1 else "are"
     after = f" After it, {p.left} {verb} left (left{p.left})." if p.left else ""
-    return f"{apart} An iteration of the loop over patches computes {p.unrolled}.{after}"
+    by = f" (by{p.unrolled})" if p.even else ""
+    return f"{apart} An iteration of the loop over patches computes {p.unrolled}{by}.{after}"
 
 
-def outputs_function(p: Patches, scaling: HeliumScaling, lanes: int) -> InnerFunction:
-    """Return the function that scales and stores the sums of `lanes` channels of a strip."""
-    parts, exact = groups(lanes), lanes in (4, 8, LANES)
+def outputs_function(p: Patches, scaling: HeliumScaling, lanes: StripLanes) -> InnerFunction:
+    """Return the function that scales and stores the sums of some channels of a strip."""
     words, before, found = 4 * scaling.fields, 0, list[StripPart]()
-    for part in parts:
-        dynamic = not exact and part is parts[-1]
-        channels = offset("t->s->left", -part.first) if dynamic else str(part.channels)
+    left = "t->lanes" if lanes.counted else "t->s->left"
+    for part in lanes.parts:
+        dynamic = not lanes.exact and part is lanes.parts[-1]
+        channels = offset(left, -part.first) if dynamic else str(part.channels)
         found.append(StripPart(part.first, words * before, part.vectors, channels))
         before += part.vectors
-    body = outputs_assembly(p.across, scaling, parts, exact=exact).body
+    assembly = outputs_assembly(
+        p.across, scaling, lanes.parts, exact=lanes.exact, counted=lanes.counted
+    )
     group = InnerFunction(
         "backends/helium/strip_part.j2",
         f"strip_part{p.across}_{scaling.kind}",
@@ -176,8 +210,8 @@ def outputs_function(p: Patches, scaling: HeliumScaling, lanes: int) -> InnerFun
     )
     return InnerFunction(
         "backends/helium/outputs.j2",
-        f"outputs{lanes if exact else span(lanes)}x{p.across}_{scaling.kind}",
-        StripOutputsParameters(body, p.across, scaling.narrowing, tuple(found)),
+        f"outputs{lanes.name}x{p.across}_{scaling.kind}",
+        StripOutputsParameters(assembly.body, p.across, scaling.narrowing, tuple(found)),
         {"SMELT_NAKED"},
         (STRIP, group),
     )

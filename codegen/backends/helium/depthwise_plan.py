@@ -28,6 +28,8 @@ class Patches:
         lead: zero bytes before the weights of a channel.
         strip_outputs: output rows of a strip; for a line, its outputs.
         starts: the first output row (for a line: the first output) of each strip.
+        even: whether the loop over patches leaves none after it if it can, so that functions for
+            different numbers of patches are equal.
     """
 
     line: bool
@@ -38,6 +40,7 @@ class Patches:
     lead: int
     strip_outputs: int
     starts: tuple[int, ...]
+    even: bool = False
 
     @property
     def outputs(self) -> int:
@@ -50,12 +53,20 @@ class Patches:
         return -(-self.strip_outputs // self.down)
 
     @property
-    def unrolled(self) -> int:
-        """Patches in an iteration of the loop over patches."""
-        return len(ACCUMULATORS) // self.outputs
+    def shared(self) -> Patches:
+        """The same patches for a function that layers share."""
+        return replace(self, even=True)
 
     @property
-    def turns(self) -> int:
+    def unrolled(self) -> int:
+        """Patches in an iteration of the loop over patches."""
+        most = len(ACCUMULATORS) // self.outputs
+        divisor = max(i for i in range(1, most + 1) if self.patches % i == 0)
+        suits = self.even and (2 * divisor > most or divisor == self.patches)
+        return divisor if suits else most
+
+    @property
+    def iterations(self) -> int:
         """Iterations of the loop over patches; 0 if there is no loop."""
         return self.patches // self.unrolled
 
@@ -88,6 +99,13 @@ class Patches:
     def last(self) -> Patches:
         """The same patches with one column of outputs, for the last column of an odd width."""
         return replace(self, across=1, shifts=self.shifts[:: self.across])
+
+    @property
+    def summary(self) -> str:
+        """A patch in words."""
+        shape = "16 neighbors" if self.line else "4x4 inputs"
+        outputs = f"{self.outputs} output{'s' if self.outputs > 1 else ''}"
+        return f"patches of {shape} with {outputs} each"
 
     @property
     def record(self) -> int:

@@ -159,13 +159,14 @@ class HeliumPool(Kernel[Pool2D | Reduce]):
         operands: list[Operand] = [Input(0, "input")]
         if narrowing is not None and p.varies:
             operands.append(Packed("scales", narrowing.table))
+        product = None if narrowing is None else SumProduct.of(narrowing, varies=p.varies)
         lanes, found = _lanes(p), walks(p, request.optimize)
         return KernelCall(
             template="backends/helium/pool.j2",
             stem=p.stem,
             parameters=HeliumPoolParameters(
                 walk=PoolWalk.of(p),
-                notes=_notes(lanes, narrowing),
+                notes=_notes(lanes, product),
                 functions=tuple(
                     HeliumPoolFunction.of(name, loops, p, steps or narrowing, lanes)
                     for name, loops in found.items()
@@ -174,7 +175,7 @@ class HeliumPool(Kernel[Pool2D | Reduce]):
                 channels=p.channels,
                 row=p.row,
                 step=p.columns.stride * p.channels,
-                product=None if narrowing is None else SumProduct.of(narrowing, varies=p.varies),
+                product=product,
                 steps=steps,
                 low=p.limits[0],
                 high=p.limits[1],
@@ -187,12 +188,12 @@ class HeliumPool(Kernel[Pool2D | Reduce]):
         )
 
 
-def _notes(lanes: int, narrowing: SumNarrowing | None) -> tuple[str, ...]:
+def _notes(lanes: int, product: SumProduct | None) -> tuple[str, ...]:
     note = f"{lanes} channels at a time."
-    if narrowing is None:
+    if product is None:
         return (note,)
     return note, (
-        f"Results: (sum * factor + start + {narrowing.rounding}) >> {narrowing.quotients.shift}, "
+        f"Results: (sum * {product.factor} + {product.addend}) >> {product.shift}, "
         "proved equal to the rounded quotient for every sum."
     )
 

@@ -191,9 +191,9 @@ class _PoolWriter:
     def row(self) -> None:
         """Add the pixels of a row of the window (or take their maxima)."""
         asm, w = self.asm, self.walk
-        if w.columns is None or w.turns > 1:
+        if w.columns is None or w.iterations > 1:
             if w.columns is not None:
-                asm.constant("lr", w.turns)
+                asm.constant("lr", w.iterations)
             asm(f"dls lr, {'r4' if w.columns is None else 'lr'}", "6:")
             self.advance(self.columns(w.unrolled))
             asm("le lr, 6b")

@@ -5,7 +5,7 @@ Its second step is a right shift that rounds to nearest, ties away from zero. VR
 upwards, which differs for negative numbers only. Decrementing negative numbers first gives the
 correct result: `(x - 1 + 2^(e-1)) >> e` rounds ties of negative x down, for shifts e >= 1. If the
 output is clamped at its zero point, this is not needed, since negative numbers are clamped anyway.
-Both forms are exact by construction; only that no channel shifts left remains to be checked.
+Both forms are exact if no channel shifts left, which `HeliumScaling.of` checks.
 
 ONNX's rounding, a float32 product with ties to even, is VCVT, VMUL and VCVTN.
 
@@ -51,7 +51,7 @@ class LaneGroup:
 
     @property
     def lanes(self) -> Array:
-        """int64 `[vectors, 4]`: the channel in each lane; an unused lane has a number too large."""
+        """int64 `[vectors, 4]`: the channel in each lane; unused lanes get numbers past the end."""
         order = np.asarray(_ORDER[self.vectors])[:, None]
         return self.first + np.arange(4) * self.vectors + order
 
@@ -113,7 +113,8 @@ class HeliumScaling:
     def of(requantization: Requantization, biases: Array) -> HeliumScaling | None:
         """Return the scaling, or None.
 
-        It is None if a shift is to the left or above 31, or 0 while ties round away from zero.
+        It is None if a shift is to the left or above 31, or if it is 0 where ties must be rounded
+        away from zero.
         """
         r = requantization
         if r.reals is not None:
@@ -132,7 +133,7 @@ class HeliumScaling:
 
     @property
     def details(self) -> dict[str, str]:
-        """What functions' names say about it if they differ in nothing else; see `KernelCall`."""
+        """What the names of functions that differ only in this scaling say; see `KernelCall`."""
         return {"ties": "ties_away" if self.away else "ties_up"}
 
     @property

@@ -39,12 +39,12 @@ SIZES = (
 )
 """The fields of the struct of a layer's sizes; see `backends/helium/tile.j2`."""
 
-_OPERANDS, _POINTERS, _CONSTANT, _OUTPUTS, _END, _JUMP, _PITCH, _BACK, _LIMITS = range(0, 72, 8)
+_OPERANDS, _POINTERS, _CONSTANT, _OUTPUTS, _END, JUMP, _PITCH, BACK, _LIMITS = range(0, 72, 8)
 """Offsets on the stack, of pairs of words: weights, sums; sums - 16, constants - 16; 128 or zero
 point, groups of 16 channels; outputs, bytes from pixel to pixel; end of the inputs, channels left;
-where `rest` and where `tile` jumps to; bytes of inputs from pixel to pixel and of a pixel's chunks
-(for an image: the addresses of the distances of its rows and of the first row); where `dots` jumps
-to (one word); limits."""
+addresses that `rest` and `tile` jump to; bytes of inputs from pixel to pixel and of a pixel's
+chunks (for an image: the addresses of the distances of its rows and of the first row); the address
+that `dots` jumps to (one word); limits."""
 
 
 def dots_assembly(t: Tiles) -> HeliumAssembly:
@@ -62,8 +62,8 @@ def dots_assembly(t: Tiles) -> HeliumAssembly:
         _load_pointers(t, asm)
         for (p, c), q in t.resident.items():
             asm(f"vldrb.8 {q}, [{_INPUTS[p]}, #{CHUNK * c}]")
-    chunks = "all" if t.looped else str(t.chunks)
-    asm.note(f"tiles of {t.pixels} x {t.outputs} sums over {chunks} chunks of {CHUNK} inputs")
+    chunks = "all chunks" if t.looped else f"{t.chunks} chunk{'s' if t.chunks > 1 else ''}"
+    asm.note(f"tiles of {t.pixels} x {t.outputs} sums over {chunks} of {CHUNK} inputs")
     asm("1:")
     if t.looped:
         _looped_tile(t, asm)
@@ -80,7 +80,7 @@ def dots_assembly(t: Tiles) -> HeliumAssembly:
         if t.looped:
             asm(f"ldr r1, [sp, #{_PITCH}]")
         asm(f"add r11, {_INPUTS[t.pixels - 1]}, r1")
-    asm(f"ldr pc, [sp, #{_BACK}]")
+    asm(f"ldr pc, [sp, #{BACK}]")
     return asm
 
 
@@ -225,10 +225,10 @@ def tile_assembly(pixels: int, scaling: HeliumScaling) -> HeliumAssembly:
     asm(f"add r7, {'r6' if pixels == 2 else 'r4'}", f"str r7, [sp, #{_OUTPUTS}]")
     asm("wls lr, lr, 2f", "1:")
     _scaled_group(asm, scaling, 4, pixels, whole=True)
-    asm("le lr, 1b", "2:", "cmp r11, r3", "beq 6f", f"ldr pc, [sp, #{_JUMP + 4}]")
+    asm("le lr, 1b", "2:", "cmp r11, r3", "beq 6f", f"ldr pc, [sp, #{JUMP + 4}]")
     asm.note("the last group: rest jumps to 5, if there are channels left")
-    asm("6:", "adr.w r7, 5f", "adds r7, #1", f"str r7, [sp, #{_JUMP}]", "cmp r12, #0")
-    asm("it ne", f"ldrne pc, [sp, #{_JUMP + 4}]", "5:", f"add sp, #{asm.below}")
+    asm("6:", "adr.w r7, 5f", "adds r7, #1", f"str r7, [sp, #{JUMP}]", "cmp r12, #0")
+    asm("it ne", f"ldrne pc, [sp, #{JUMP + 4}]", "5:", f"add sp, #{asm.below}")
     asm.leave()
     return asm
 
@@ -242,7 +242,7 @@ def rest_assembly(
         _scaled_group(asm, scaling, part.vectors, pixels, whole=i < len(parts) - 1)
         if i < len(parts) - 1:
             asm(f"subs r12, #{part.channels}")
-    asm(f"ldr pc, [sp, #{_JUMP}]")
+    asm(f"ldr pc, [sp, #{JUMP}]")
     return asm
 
 
@@ -259,8 +259,8 @@ def _prologue(asm: HeliumAssembly, scaling: HeliumScaling) -> None:
     asm(f"sub sp, #{asm.below}")
     asm.note(f"[sp, #{_OPERANDS}]: weights, sums; #{_POINTERS}: sums - 16, constants - 16")
     asm.note(f"#{_CONSTANT}: 128 or zero point, whole; #{_OUTPUTS}: outputs, output_pitch")
-    asm.note(f"#{_END}: end of the inputs, left; #{_JUMP}: what rest and what this jumps to")
-    asm.note(f"#{_PITCH}: pitch or rows, bytes of chunks or inputs; #{_BACK}: where dots jumps to")
+    asm.note(f"#{_END}: end of the inputs, left; #{JUMP}: addresses that rest, tile jump to")
+    asm.note(f"#{_PITCH}: pitch or rows, bytes of chunks or inputs; #{BACK}: address for dots")
     if any(scaling.clamps):
         asm.note(f"#{_LIMITS}: low, high")
     asm.note("r4, r5: pitch, step; r6: bytes of weights; r7: chunks; r8: weights")
@@ -274,7 +274,7 @@ def _prologue(asm: HeliumAssembly, scaling: HeliumScaling) -> None:
     asm(f"strd r1, r9, [sp, #{_CONSTANT}]", "mov r1, r4", f"ldr r0, {asm.argument(7)}")
     asm("cmp r0, #0", "it ne", "movne r4, r0", "lsls r7, #4", f"strd r4, r7, [sp, #{_PITCH}]")
     asm(f"ldrd r6, r7, {field('dots')}", "cmp r7, #0", "it eq", "moveq r7, r6")
-    asm(f"strd r6, r7, [sp, #{_JUMP}]", "adr.w r4, 8f", "adds r4, #1", f"str r4, [sp, #{_BACK}]")
+    asm(f"strd r6, r7, [sp, #{JUMP}]", "adr.w r4, 8f", "adds r4, #1", f"str r4, [sp, #{BACK}]")
     if any(scaling.clamps):
         asm(f"ldrd r4, r7, {field('low')}", f"strd r4, r7, [sp, #{_LIMITS}]")
 

@@ -8,8 +8,17 @@ from smelt.codegen.backends.helium.assembly import AssemblyLines, HeliumAssembly
 from smelt.codegen.backends.helium.convolution_plan import TilePlan
 from smelt.codegen.backends.helium.memory import COPY
 from smelt.codegen.backends.helium.rescale import rescale
-from smelt.codegen.backends.helium.scaling import HeliumScaling, groups, span
+from smelt.codegen.backends.helium.scaling import (
+    CONSTANT,
+    HIGH,
+    LOW,
+    HeliumScaling,
+    groups,
+    span,
+)
 from smelt.codegen.backends.helium.tile_assembly import (
+    BACK,
+    JUMP,
     SIZES,
     dots_assembly,
     rest_assembly,
@@ -49,6 +58,8 @@ class DotsParameters(Parameters):
         chunks: chunks of a tile; None if the layer's sizes contain it.
         before: chunks before the loop over chunks; None if there is no loop.
         image: positions of chunks in an image; None for inputs in one row.
+        unrolled: whether the assembly has no loop over chunks, and inputs are in one row.
+        back: offset on the stack of the address to which the assembly jumps.
     """
 
     body: AssemblyLines
@@ -57,6 +68,8 @@ class DotsParameters(Parameters):
     chunks: int | None
     before: int | None
     image: ImageChunks | None
+    unrolled: bool
+    back: int
 
 
 @dataclass(frozen=True)
@@ -82,6 +95,7 @@ class HeliumTileParameters(Parameters):
         narrowing: a sentence of the comment.
         sums: words of sums for 16 channels.
         constants: words of constants for 16 channels.
+        bytes: bytes of the struct of a layer's sizes, for assembly.
     """
 
     body: AssemblyLines
@@ -89,6 +103,7 @@ class HeliumTileParameters(Parameters):
     narrowing: str
     sums: int
     constants: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -117,10 +132,14 @@ class RestParameters(Parameters):
     Attributes:
         body: the assembly.
         parts: the groups of channels.
+        registers: further registers that the assembly reads, for the comment.
+        jump: offset on the stack of the address to which the assembly jumps.
     """
 
     body: AssemblyLines
     parts: tuple[RestPart, ...]
+    registers: str
+    jump: int
 
 
 @dataclass(frozen=True)
@@ -152,6 +171,7 @@ def tile_functions(t: Tiles, scaling: HeliumScaling) -> tuple[InnerFunction, ...
         narrowing=scaling.narrowing,
         sums=16 * t.pixels,
         constants=16 * fields,
+        bytes=4 * len(SIZES),
     )
     stem = f"tile_{t.pixels}x{t.outputs}_{scaling.kind}"
     found = InnerFunction("backends/helium/tile.j2", stem, tile, {"SMELT_NAKED"}, (group,))
@@ -174,7 +194,16 @@ def _rest(t: Tiles, scaling: HeliumScaling, group: InnerFunction) -> InnerFuncti
         found.append(RestPart(sums, constants, part.first, part.vectors, channels))
         before += part.vectors
     body = rest_assembly(parts, t.pixels, scaling).body
-    parameters = RestParameters(body, tuple(found))
+    read = [(CONSTANT, "128" if scaling.unsigned else "zero point")]
+    read += [
+        (register, name)
+        for clamped, register, name in zip(
+            scaling.clamps, (LOW, HIGH), ("lowest output", "highest output"), strict=True
+        )
+        if clamped
+    ]
+    registers = "".join(f"; {register}: {name}" for register, name in read)
+    parameters = RestParameters(body, tuple(found), registers, JUMP)
     stem = f"rest{span(left)}x{t.pixels}_{scaling.kind}"
     return InnerFunction("backends/helium/rest.j2", stem, parameters, {"SMELT_NAKED"}, (group,))
 
@@ -191,6 +220,8 @@ def _dots(t: Tiles) -> InnerFunction:
         chunks=None if t.looped else t.chunks,
         before=t.before if t.looped else None,
         image=image,
+        unrolled=not t.looped and image is None,
+        back=BACK,
     )
     return InnerFunction("backends/helium/dots.j2", _dots_stem(t), dots, {"SMELT_NAKED"})
 

@@ -14,6 +14,10 @@ from smelt.targets import Target
 MAX_GROUPS = 65535
 """Workgroups per dimension that every Vulkan device can dispatch (maxComputeWorkGroupCount)."""
 
+MAX_CONSTANTS = 32
+"""Largest number of specialization constants of a module: the size of an array in
+`smelt_vulkan.c`."""
+
 
 def gpu_of(target: Target) -> Gpu:
     """Return the profile of the target's GPU, or the default profile if it has none."""

@@ -170,9 +170,11 @@ def blocks(product: ShaderProduct, request: Request) -> ShaderCall:
     output = _output(product)
     element, vector = ("float", "vec4") if real else ("int", "ivec4")
     whole = element if steps.form == "single" else vector
+    inputs = "one_input" if steps.form == "single" else "four_inputs"
     return ShaderCall(
         template="backends/vulkan/convolution.comp.j2",
         stem=f"{'depthwise' if steps.form == 'depthwise' else 'conv'}_{dtype.value}",
+        details={"sums": f"{kind}_sums", "inputs": inputs, "output": f"to_{output}"},
         parameters=ProductShaderParameters(
             kind=kind, form=steps.form, finish=finish.parameters, output=output
         ),

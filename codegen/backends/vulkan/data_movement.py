@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.calls import MAX_CONSTANTS, ShaderCall
 from smelt.codegen.backends.vulkan.elementwise import operand_of, spread
 from smelt.codegen.backends.vulkan.glsl_functions import definitions
 from smelt.codegen.lower.kernel import Input, Output, Packed, Parameters, Refusal
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 
-_MOST_CONSTANTS = 32 - 5
+_MOST_CONSTANTS = MAX_CONSTANTS - 5
 """Specialization constants left for axes and indices; five are counts, start and fill."""
 
 UNITS = {1: "int", 2: "int", 4: "int", 8: "ivec2", 16: "ivec4"}

@@ -9,7 +9,7 @@ from smelt.codegen.backends.vulkan.shaders import Module
 from smelt.codegen.backends.vulkan.spirv import begin, compile_all, compiler
 from smelt.codegen.text.literals import c_lines
 from smelt.codegen.text.parameters import Parameters
-from smelt.codegen.text.render import render, text_of
+from smelt.codegen.text.render import render_c, text_of
 from smelt.ir import Array
 
 HOST_SOURCES = ("smelt_vulkan.c", "smelt_vulkan_device.c")
@@ -79,10 +79,10 @@ def render_program(
         )
         made = ShaderParameters(shaders, compiler().version)
         return {
-            f"{name}_gpu.h": render("backends/vulkan/gpu.h.j2", own, made),
-            f"{name}_gpu.c": render("backends/vulkan/gpu.c.j2", own, made),
-            f"{name}_shaders.h": render("backends/vulkan/shaders.h.j2", own, made),
-            f"{name}_shaders.c": render("backends/vulkan/shaders.c.j2", own, made),
+            f"{name}_gpu.h": render_c("backends/vulkan/gpu.h.j2", own, made),
+            f"{name}_gpu.c": render_c("backends/vulkan/gpu.c.j2", own, made),
+            f"{name}_shaders.h": render_c("backends/vulkan/shaders.h.j2", own, made),
+            f"{name}_shaders.c": render_c("backends/vulkan/shaders.c.j2", own, made),
             **{
                 file: text_of(f"backends/vulkan/{file}")
                 for file in (HOST_HEADER, HOST_INTERNAL, *HOST_SOURCES)

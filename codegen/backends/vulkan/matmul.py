@@ -224,16 +224,16 @@ def _constants(node: Node, walk: _Walk) -> dict[str, int]:
 
     If four outputs are computed at a time, the index along the last axis counts groups of four.
     """
-    turn = 4 if walk.form == "deep" else 1
+    unrolled = 4 if walk.form == "deep" else 1
     sizes, strides = list(walk.sizes), list(walk.strides)
-    found = {"TURNS": walk.depth // turn}
+    found = {"ITERATIONS": walk.depth // unrolled}
     if walk.form == "across":
         sizes[-1] //= 4
         strides[-1] = strides[-1][0] * 4, strides[-1][1] * 4
     for level, size in enumerate(sizes):
         found[f"SIZE_{level}"] = size
     for operand, name in enumerate("AB"):
-        found[f"{name}_FACTOR"] = walk.steps[operand] * turn
+        found[f"{name}_FACTOR"] = walk.steps[operand] * unrolled
         found[f"{name}_STEP"] = walk.strides[-1][operand] if walk.strides else 0
         found |= _numbered(name, [pair[operand] for pair in strides])
         if node.output.type.is_quantized:

@@ -29,7 +29,16 @@ from smelt.ops.tensor.resize import Resize
 
 @dataclass(frozen=True)
 class BilinearShaderParameters(Parameters):
-    """Parameters of the shader of bilinear Resize; `one` is GLSL of the sum of two weights."""
+    """Parameters of the shader of bilinear Resize; texts are GLSL.
+
+    Attributes:
+        real: Whether the data is in floating point.
+        lanes: How elements are loaded and stored, one or four at a time.
+        scalar: The type of weights.
+        one: The number that a pair of weights adds up to.
+        load: An expression that loads the elements at `at`.
+        functions: Definitions of the functions that load and store elements.
+    """
 
     real: bool
     lanes: Lanes
@@ -54,7 +63,7 @@ class ResizeBilinearShader(Kernel[Resize]):
     def offer(self, node: Node[Resize], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
         if op.kind != "bilinear":
-            return Refusal("Resize to the nearest is computed by another kernel.")
+            return Refusal("Resize of kind 'nearest' is computed by another kernel.")
         if not x.dtype.is_float and not (x.dtype is DType.INT8 and x.is_quantized):
             return Refusal(
                 f"{op.name} is served on the GPU for floats and quantized i8 data, not "

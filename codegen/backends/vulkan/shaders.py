@@ -19,13 +19,13 @@ from typing import Literal
 
 from typing_extensions import override
 
-from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.calls import MAX_CONSTANTS, ShaderCall
 from smelt.codegen.backends.vulkan.glsl_functions import called_in, definitions
 from smelt.codegen.lower.device import DeviceFunctions
 from smelt.codegen.lower.function_names import FunctionNames
 from smelt.codegen.lower.kernel import Input, LayerStruct, Operand, Output, Packed, Scratch
 from smelt.codegen.text.parameters import Parameters
-from smelt.codegen.text.render import HEADER, render
+from smelt.codegen.text.render import HEADER, render_c
 
 HALVES = frozenset({"float16_t", "f16vec4"})
 """Views of float16 data; shaders convert it to float32, except in the variant `half`."""
@@ -41,9 +41,6 @@ FEATURES = {"dot": "SMELT_VULKAN_DOT", "half": "SMELT_VULKAN_HALVES"}
 
 Binding = Literal["shared", "exact"]
 """`shared`: one descriptor for the arena and one for the weights; `exact`: one for each operand."""
-
-MAX_CONSTANTS = 32
-"""Largest number of specialization constants of a module."""
 
 ELEMENT_BYTES = {
     "int": 4,
@@ -166,7 +163,7 @@ class Shaders(DeviceFunctions[ShaderCall]):
         key = source(call), call.variants
         index = self._modules.get(key)
         if index is None:
-            name = self._names.distinct(call.stem)
+            name = self._names.distinct(call.stem, call.details)
             index = self._modules[key] = len(self._found)
             sources = {variant: source(call, variant) for variant in call.variants}
             pushed = *(operand.name for operand in call.operands), *call.numbers
@@ -192,7 +189,7 @@ def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> 
         stored=_conversion(call),
         variant=variant,
     )
-    return render(call.template, own, call.parameters)
+    return render_c(call.template, own, call.parameters)
 
 
 def _conversion(call: ShaderCall) -> str:
@@ -255,10 +252,7 @@ def _shared(call: ShaderCall, *, computes_halves: bool) -> list[str]:
         if block not in declared:
             access = "" if not weights and view in written else "readonly "
             declared[block] = None
-            lines.append(
-                f"layout(std430, set = 0, binding = {int(weights)}) {access}"
-                f"buffer Block_{block} {{ {view} {block}[]; }};"
-            )
+            lines += _buffer(int(weights), f"{access}buffer Block_{block}", f"{view} {block}")
         element = f"{block}[{operand.name}_start + uint(i)]"
         accessors.append(f"#define {operand.name.upper()}(i) {read % element}")
     return lines + accessors
@@ -276,9 +270,11 @@ def _exact(call: ShaderCall, *, computes_halves: bool) -> list[str]:
                 access = "writeonly "
             case Scratch():
                 access = ""
-        lines.append(
-            f"layout(std430, set = 0, binding = {number}) {access}"
-            f"buffer Block_{name} {{ {view} {name}_elements[]; }};"
-        )
+        lines += _buffer(number, f"{access}buffer Block_{name}", f"{view} {name}_elements")
         lines.append(f"#define {name.upper()}(i) {read % f'{name}_elements[i]'}")
     return lines
+
+
+def _buffer(binding: int, block: str, elements: str) -> list[str]:
+    """Declare a storage buffer with elements of one type."""
+    return [f"layout(std430, set = 0, binding = {binding}) {block} {{", f"    {elements}[];", "};"]

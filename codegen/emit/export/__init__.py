@@ -16,7 +16,7 @@ from pkgutil import iter_modules
 
 from smelt.codegen.emit.export.base import ExportParameters, Format, Library, Package
 from smelt.codegen.emit.project import Project
-from smelt.codegen.text.render import render
+from smelt.codegen.text.render import render_file
 from smelt.errors import ConfigError
 from smelt.targets import Optimize, Platform
 
@@ -73,17 +73,17 @@ def export_project(
         target=platform.target,
         package=package,
         flags=(_level(platform, optimize), *library.optimizer_flags),
-        machine_flags=library.machine_flags,
+        processor_flags=library.processor_flags,
         computes_floats=library.computes_floats,
         calls_libm=library.calls_libm,
     )
     own = format_.parameters(library)
     texts = format_.arrange(library)
     for template, path in _templates(format_, library):
-        texts[path] = render(template, common, own)
+        texts[path] = render_file(template, path, common, own)
     binaries = format_.binaries(library, texts)
     report = {**project.report, "export": {"format": format_.name, **vars(package)}}
-    return Project(library.net, texts, report, binaries)
+    return Project(project.group, texts, report, binaries)
 
 
 def _level(platform: Platform, optimize: Optimize) -> str:

@@ -41,7 +41,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Library:
-    """The network of a project without its firmware, for a user's own build.
+    """A network and its project without firmware, for a user's own build.
 
     Attributes:
         project: The compiled project; only its network's files are used.
@@ -56,12 +56,13 @@ class Library:
     @property
     def net(self) -> EmittedNetwork:
         """The network, as templates print it."""
-        return self.project.network
+        (network,) = self.project.group.members
+        return network
 
-    @cached_property
+    @property
     def headers(self) -> tuple[str, str]:
         """The names of its public and its internal header."""
-        return (f"{self.net.name}.h", f"{self.net.name}_kernels.h")
+        return self.net.headers
 
     @cached_property
     def texts(self) -> dict[str, str]:
@@ -87,15 +88,19 @@ class Library:
         return "math.h" in self.net.preamble.headers or self.net.infinite_weights
 
     @property
-    def machine_flags(self) -> tuple[str, ...]:
-        """The compiler flags that name the machine, as in Smelt's own builds."""
+    def processor_flags(self) -> tuple[str, ...]:
+        """The compiler flags that select the processor, as in Smelt's own builds."""
         return tuple(f for f in self.platform.target.arch_flags if not f.startswith("-f"))
 
     @property
     def optimizer_flags(self) -> tuple[str, ...]:
-        """The compiler flags that results depend on, except those that name the machine."""
-        of_target = (flag for flag in self.platform.target.arch_flags if flag.startswith("-f"))
-        return ("-ffp-contract=off", *of_target)
+        """The compiler flags that results depend on, except those that select the processor."""
+        return ("-ffp-contract=off", "-fno-strict-aliasing", *self.bug_flags)
+
+    @property
+    def bug_flags(self) -> tuple[str, ...]:
+        """The compiler flags that avoid bugs of gcc for the processor."""
+        return tuple(f for f in self.platform.target.arch_flags if f.startswith("-f"))
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ class ExportParameters(Parameters):
         target: The target that it was generated for.
         package: Vendor and version.
         flags: Compiler flags: the optimization level, then flags that results depend on.
-        machine_flags: Compiler flags that name the machine.
+        processor_flags: Compiler flags that select the processor.
         computes_floats: Whether anything is computed in floating point.
         calls_libm: Whether the code uses functions or macros of math.h.
     """
@@ -116,7 +121,7 @@ class ExportParameters(Parameters):
     target: Target
     package: Package
     flags: tuple[str, ...]
-    machine_flags: tuple[str, ...]
+    processor_flags: tuple[str, ...]
     computes_floats: bool
     calls_libm: bool
 
@@ -131,10 +136,11 @@ class Format:
         name: The name for `--format`.
         summary: One line for the table of formats.
         folder: The folder of the network's own files.
-        sets_flags: Whether the build sets `Library.optimizer_flags`; if not, pragmas do.
+        sets_flags: Whether the build sets `Library.optimizer_flags`; if not, pragmas set most.
         links_external: Whether the format can declare libraries that the user provides.
         links_system: Whether the format can declare system libraries.
-        takes_binary: Whether the format supports an assembler file that includes binary weights.
+        takes_binary: Whether the format supports weights in a binary file, which an assembler file
+            includes.
     """
 
     name: str
@@ -153,7 +159,10 @@ class Format:
         if library.net.device is not None and not self.links_system:
             return library.net.device.refusal
         if library.net.weights_binary and not self.takes_binary:
-            return f"its weights are large and therefore a separate file, {_BINARY}"
+            return (
+                "its weights are so large that they are in a binary file, which an assembler file "
+                "includes"
+            )
         return None
 
     def parameters(self, library: Library) -> Parameters:
@@ -173,30 +182,30 @@ class Format:
         return {self.folder + name: parts for name, parts in library.project.binaries.items()}
 
 
-_BINARY = "which an assembler file includes"
-
-
 @dataclass(frozen=True)
 class PragmaParameters(Parameters):
     """Variables of `emit/export/pragmas.j2`.
 
     Attributes:
         floats: Whether anything is computed in floating point.
-        repairs: Whether options are needed that avoid bugs of gcc.
+        avoids_bugs: Whether some options disable optimizations in which gcc has bugs.
         options: The options for gcc, each as a C string.
     """
 
     floats: bool
-    repairs: bool
+    avoids_bugs: bool
     options: tuple[str, ...]
 
 
 def pragmas(library: Library) -> str:
-    """Return C lines that replace `Library.optimizer_flags`; empty if no result depends on them."""
-    exact, *repairs = library.optimizer_flags
-    flags = [exact, *repairs] if library.computes_floats else repairs
-    if not flags:
+    """Return C pragmas that replace most of `Library.optimizer_flags`; empty if none are needed.
+
+    There is none for `-fno-strict-aliasing`: `docs/generated-code.md` says what this means.
+    """
+    bug_flags = library.bug_flags
+    exact = ("-ffp-contract=off",) if library.computes_floats else ()
+    if not (exact or bug_flags):
         return ""
-    options = tuple(f'"{flag.removeprefix("-f")}"' for flag in flags)
-    parameters = PragmaParameters(library.computes_floats, bool(repairs), options)
+    options = tuple(f'"{flag.removeprefix("-f")}"' for flag in (*exact, *bug_flags))
+    parameters = PragmaParameters(library.computes_floats, bool(bug_flags), options)
     return render("emit/export/pragmas.j2", parameters)

@@ -106,10 +106,10 @@ class Simplifier:
         unconditional = _without_stop(new, op)
         if unconditional is not None:
             return self._simplify_replacement(node, unconditional, node.outputs)
-        if op.turns == 0:
+        if op.trip_count == 0:
             empty = [_empty(value) for value in node.outputs[op.carried :]]
             return replacements(node, [*passed[: op.carried], *empty], self.results)
-        if op.turns == 1 and node.inputs[1] is None:
+        if op.trip_count == 1 and node.inputs[1] is None:
             constants = {i: v for i, v in enumerate(passed) if v.is_constant}
             once = self.fold(bind(_single_iteration(op, passed, node.outputs), constants))
             passed = [v for v in passed if not v.is_constant]
@@ -137,9 +137,9 @@ def _with_known_limit(node: Node, op: Loop) -> Node | None:
     if condition is not None and condition.is_constant:
         return replace(node, inputs=(limit, None, *node.inputs[2:]))
     if limit is not None and limit.is_constant:
-        turns = max(0, int(limit.array.item()))
-        endless = op.stops and turns >= 2**31 - 1
-        op = op if endless else replace(op, turns=turns)
+        trip_count = max(0, int(limit.array.item()))
+        endless = op.stops and trip_count >= 2**31 - 1
+        op = op if endless else replace(op, trip_count=trip_count)
         return replace(node, op=op, inputs=(None, *node.inputs[1:]))
     return None
 
@@ -151,16 +151,16 @@ def _without_stop(node: Node, op: Loop) -> Node | None:
     """
     if not op.stops or not op.body.outputs[0].is_constant:
         return None
-    turns = op.turns
+    trip_count = op.trip_count
     if op.body.outputs[0].array.item():
-        if turns is None and node.inputs[0] is None:
+        if trip_count is None and node.inputs[0] is None:
             return None
-    elif node.inputs[0] is not None or (op.scans and turns != 1):
+    elif node.inputs[0] is not None or (op.scans and trip_count != 1):
         return None
     else:
-        turns = 1 if turns is None else min(turns, 1)
+        trip_count = 1 if trip_count is None else min(trip_count, 1)
     body = replace(op.body, outputs=op.body.outputs[1:])
-    return replace(node, op=replace(op, body=body, stops=False, turns=turns))
+    return replace(node, op=replace(op, body=body, stops=False, trip_count=trip_count))
 
 
 def _with_invariant(node: Node, op: Loop, same: Sequence[int]) -> Node:

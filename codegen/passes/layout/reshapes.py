@@ -17,8 +17,8 @@ from smelt.ops.tensor.reshape import Reshape
 def sink_reshapes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Move the reshape of an elementwise operator's operands behind the operator.
 
-    The operator is then adjacent to operators that it can be merged with, and reshapes to other
-    reshapes.
+    The operator can then be merged with the operators before it, and the reshape with reshapes that
+    follow.
     """
     names = Names(graph)
     reshaped: dict[Value, Node] = {}
@@ -41,7 +41,7 @@ def sink_reshapes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
 
 
 def _sources(node: Node, reshaped: dict[Value, Node], names: Names) -> tuple[Value, ...] | None:
-    """Return the operands of an elementwise operator before their common reshape, or None."""
+    """Return an elementwise operator's operands before their common reshape; None if not common."""
     found = axes(node)
     if found is None or not found.elementwise:
         return None
@@ -55,12 +55,12 @@ def _sources(node: Node, reshaped: dict[Value, Node], names: Names) -> tuple[Val
     if any(v.type.shape != shape for v in computed):
         return None
     (source,) = shapes
-    constants = {v: _constant(v, shape, source, names) for v in given if v.is_constant}
+    constants = {v: _reshaped_constant(v, shape, source, names) for v in given if v.is_constant}
     sources = [before.get(v) or constants.get(v) for v in given]
     return None if None in sources else tuple(v for v in sources if v is not None)
 
 
-def _constant(value: Value, shape: Shape, source: Shape, names: Names) -> Value | None:
+def _reshaped_constant(value: Value, shape: Shape, source: Shape, names: Names) -> Value | None:
     """Convert a constant that broadcasts to `shape` to one that broadcasts to `source`, or None."""
     size = value.type.size
     if size == 1:

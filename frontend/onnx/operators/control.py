@@ -88,38 +88,40 @@ def _loop(operation: Operation) -> Results:
     limit, condition = operation.optional(0), operation.optional(1)
     operands = tuple(operation.operand(index) for index in range(2, operation.count))
     carried = [value for value in operands if isinstance(value, Value)]
-    turns, stated = None, 0
+    trip_count, stated = None, 0
     if limit is not None and limit.data is not None:
         stated, limit = operation.whole_number(0, "trip count"), None
-        turns = None if stated >= _ENDLESS else max(stated, 0)
+        trip_count = None if stated >= _ENDLESS else max(stated, 0)
     if condition is not None and condition.data is not None:
         if not operation.boolean(1, "condition"):
-            turns, limit = 0, None
+            trip_count, limit = 0, None
         condition = None
     if len(carried) < len(operands):
-        return _unrolled(operation, turns, (limit, condition), operands, "it carries a sequence")
+        return _unrolled(
+            operation, trip_count, (limit, condition), operands, "it carries a sequence"
+        )
     true = operation.literal(np.asarray(True))
     try:
         body, captures = operation.subgraph("body", [_NUMBER, true, *(v.type for v in carried)])
     except UnsupportedError:
         # If the iteration's number is constant, tensors in the body may have fixed shapes.
-        if turns is None or turns > _UNROLLED:
+        if trip_count is None or trip_count > _UNROLLED:
             raise
-        return _unrolled(operation, turns, (limit, condition), carried, _RESHAPED)
+        return _unrolled(operation, trip_count, (limit, condition), carried, _RESHAPED)
     more, *made = body.outputs
     decided = _constant(body, more)
-    if turns is not None and _changes_shape(carried, made):
-        return _unrolled(operation, turns, (limit, condition), carried, _RESHAPED)
+    if trip_count is not None and _changes_shape(carried, made):
+        return _unrolled(operation, trip_count, (limit, condition), carried, _RESHAPED)
     if _changes_shape(carried, made):
         raise operation.refuse(
-            f"an iteration turns {_list([v.type for v in carried])} into "
+            f"an iteration changes {_list([v.type for v in carried])} into "
             f"{_list([v.type for v in made[: len(carried)]])}, but what a loop carries must keep "
             "its shape and element type"
         )
     if decided is not None and not decided.all():
-        turns, limit = 1 if turns is None else min(turns, 1), None
+        trip_count, limit = 1 if trip_count is None else min(trip_count, 1), None
     stops = decided is None
-    if stated >= _ENDLESS and turns is None and not stops:
+    if stated >= _ENDLESS and trip_count is None and not stops:
         raise operation.refuse(
             f"its trip count is {stated:,}, and its body never ends it; at most {_ENDLESS - 1:,} "
             "iterations are supported"
@@ -127,7 +129,7 @@ def _loop(operation: Operation) -> Results:
     if not stops:
         body = replace(body, outputs=tuple(made))
     stacks = (Order.FORWARD,) * (len(made) - len(carried))
-    op = Loop(body, len(carried), turns, stops, stacks=stacks)
+    op = Loop(body, len(carried), trip_count, stops, stacks=stacks)
     return operation.emit_all(op, limit, condition, *carried, *captures)
 
 
@@ -140,7 +142,7 @@ _RESHAPED = "its iterations differ in shape"
 
 def _unrolled(
     operation: Operation,
-    turns: int | None,
+    trip_count: int | None,
     ends: tuple[Value | None, Value | None],
     carried: Sequence[OnnxValue],
     reason: str,
@@ -155,15 +157,15 @@ def _unrolled(
             "time"
         )
     stacked: list[Sequence[OnnxValue]] = []
-    for turn in count():
-        if turn == turns:
+    for iteration in count():
+        if iteration == trip_count:
             break
-        if turn == _UNROLLED:
+        if iteration == _UNROLLED:
             raise operation.refuse(
                 f"{reason}, which is supported for at most {_UNROLLED} iterations"
-                + ("" if turns is None else f", but it has {turns:,}")
+                + ("" if trip_count is None else f", but it has {trip_count:,}")
             )
-        number, true = operation.literal(np.asarray(turn)), operation.literal(np.asarray(True))
+        number, true = operation.literal(np.asarray(iteration)), operation.literal(np.asarray(True))
         more, *made = operation.inline("body", [number, true, *carried])
         carried = made[: len(carried)]
         stacked.append(made[len(carried) :])
@@ -274,16 +276,16 @@ def _scanned(
         raise operation.wrong(
             f"'{operands[0].name}' is {operands[0].type}, which has no axis to scan"
         )
-    turns = operands[0].type.shape[0]
+    trip_count = operands[0].type.shape[0]
     types = [v.type for v in initial] + [v.type.with_shape(v.type.shape[1:]) for v in operands]
     graph, captures = operation.subgraph("body", types)
-    turn = Value(f"{graph.name}:turn", _NUMBER)
-    body = replace(graph, inputs=(turn, *graph.inputs))
+    number = Value(f"{graph.name}:iteration", _NUMBER)
+    body = replace(graph, inputs=(number, *graph.inputs))
     stacked = len(body.outputs) - carried
     op = Loop(
         body,
         carried,
-        turns,
+        trip_count,
         scans=_orders(operation, directions, len(operands)),
         stacks=_orders(operation, "scan_output_directions", stacked),
     )

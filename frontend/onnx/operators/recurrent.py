@@ -26,19 +26,23 @@ _DIRECTIONS = {
 }
 """For each direction, whether the last time step is computed first."""
 
-_USUAL = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "rnn": ("tanh",)}
+_DEFAULT_ACTIVATIONS = {
+    "lstm": ("sigmoid", "tanh", "tanh"),
+    "gru": ("sigmoid", "tanh"),
+    "rnn": ("tanh",),
+}
 
 _ALPHA = frozenset(("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"))
 _BETA = frozenset(("affine", "scaledtanh", "hardsigmoid"))
-"""Activations that use the file's next constant alpha, or beta."""
+"""Activations that take the next value of the file's activation_alpha, or activation_beta."""
 
 _NO_DEFAULT = frozenset(("affine", "scaledtanh"))
-"""Activations with constants for which the standard has no default."""
+"""Activations for whose alpha and beta the ONNX standard has no defaults."""
 
 
 @dataclass(frozen=True)
 class _RecurrentLayer:
-    """A recurrent operator, as its directions share it. `x` is `[steps, batch, inputs]`."""
+    """What the directions of a recurrent operator share; `x` is `[steps, batch, inputs]`."""
 
     operation: Operation
     kind: str
@@ -149,7 +153,7 @@ def _refuse_projection(operation: Operation, kind: str, units: int) -> None:
 def _gates(operation: Operation, kind: str, directions: int) -> Iterator[tuple[Gate, ...]]:
     """Yield the activations of each direction; constants are assigned in the file's order."""
     names = tuple(name.lower() for name in operation.texts("activations"))
-    names = names or _USUAL[kind] * directions
+    names = names or _DEFAULT_ACTIVATIONS[kind] * directions
     count = ACTIVATIONS[kind]
     if len(names) != count * directions:
         raise operation.wrong(f"it has {len(names)} activations, but needs {count * directions}")
@@ -240,8 +244,8 @@ def _joined(layer: _RecurrentLayer, parts: Sequence[Value], *, is_sequence: bool
     """Join a result of all directions to one tensor, in ONNX's order of axes."""
     operation, shape = layer.operation, parts[0].type.shape
     axis = len(shape) - 1 if layer.batch_first else len(shape) - 2
-    apart = [operation.reshape(part, (*shape[:axis], 1, *shape[axis:])) for part in parts]
-    value = apart[0] if len(apart) == 1 else operation.emit(Concat(axis), *apart)
+    expanded = [operation.reshape(part, (*shape[:axis], 1, *shape[axis:])) for part in parts]
+    value = expanded[0] if len(expanded) == 1 else operation.emit(Concat(axis), *expanded)
     if layer.batch_first and is_sequence:
         return operation.transpose(value, (1, 0, 2, 3))
     return value

@@ -7,6 +7,7 @@ from rich.console import Console
 from smelt import targets as catalog
 from smelt.boards import Board, available, computers, find_computer, load
 from smelt.cli.show.tables import TextTable
+from smelt.formatting import counted
 
 
 def boards() -> TextTable:
@@ -21,7 +22,7 @@ def boards() -> TextTable:
                 board.target,
                 f"{board.clock_hz / 1e6:g} MHz",
                 memories,
-                ", ".join(way.runner for way in board.flash) or "-",
+                ", ".join(table.runner for table in board.flash) or "-",
                 "-" if board.qemu is None else board.qemu.machine,
                 board.verified,
             )
@@ -41,14 +42,18 @@ def board(console: Console, found: Board) -> None:
         ("board", f"{found.name}: {found.description}"),
         ("target", f"{found.target} at {found.clock_hz / 1e6:g} MHz"),
         *(
-            (m.name, f"{m.origin:#010x}, {_size(m.size)}: {', '.join(m.holds) or 'nothing'}")
+            (
+                m.name,
+                f"{m.origin:#010x}, {_size(m.size)}{_waits(m.wait_states)}: "
+                f"{', '.join(m.holds) or 'nothing'}",
+            )
             for m in found.memory
         ),
         ("stack", f"{found.stack_bytes:,} bytes"),
         ("UART", f"{found.uart.driver} at {found.uart.base:#010x}, {found.uart.baud:,} baud"),
         ("timer", found.timer.driver),
         ("setup", f"{len(found.setup)} registers"),
-        ("flashed by", ", ".join(way.runner for way in found.flash) or "only --gdb HOST:PORT"),
+        ("flashed by", ", ".join(table.runner for table in found.flash) or "only --gdb HOST:PORT"),
         ("port", ", ".join(found.usb) or "not auto-detected: give --port or --on"),
         ("QEMU", "not simulated" if found.qemu is None else found.qemu.machine),
         ("verified on", found.verified),
@@ -74,6 +79,10 @@ def targets() -> TextTable:
 def _boards_of(target: str) -> list[str]:
     loaded: list[Board] = [load(name) for name in available()]
     return [b.name for b in loaded if b.target == target]
+
+
+def _waits(states: int) -> str:
+    return f", {counted(states, 'wait state')}" if states else ""
 
 
 def _size(size: int) -> str:

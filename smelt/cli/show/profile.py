@@ -9,8 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
+from smelt.api.report import arena_bytes, arena_certificate, stack_text
 from smelt.cli.output import say
 from smelt.cli.show.html import page
+from smelt.cli.show.memory import MemoryPicture, memories, pictures
 from smelt.cli.show.tables import TextTable
 from smelt.codegen.text.parameters import Parameters
 from smelt.files import write_files
@@ -119,10 +121,14 @@ class ProfileParameters(Parameters):
         instructions: instructions of one inference.
         macs: multiply-accumulates of one inference.
         arena_bytes: size of the arena in bytes.
+        arena_certificate: which bounds that size meets.
+        stack: bound and measurement of the stack; empty if there is neither.
         remarks: one paragraph each.
         columns: headings; the first `texts` of them are columns of text, not figures.
         rows: cells of each layer, and the width of its bar in percent.
         total: cells of the last row.
+        memories: what each memory stores, or None if there is no choice of memories.
+        pictures: the drawings of the arenas; `memory` is the main one.
     """
 
     network: str
@@ -133,12 +139,17 @@ class ProfileParameters(Parameters):
     instructions: int
     macs: int
     arena_bytes: int
+    arena_certificate: str
+    stack: str
     smelt: str
     remarks: tuple[str, ...]
     columns: tuple[str, ...]
     texts: int
     rows: tuple[tuple[tuple[object, ...], str], ...]
     total: tuple[object, ...]
+    memories: TextTable | None
+    pictures: tuple[MemoryPicture, ...]
+    memory: MemoryPicture
 
 
 def html(report: Mapping[str, Any]) -> str:
@@ -156,13 +167,18 @@ def html(report: Mapping[str, Any]) -> str:
         optimize=report["optimize"],
         instructions=report["profile"]["instructions"],
         macs=network["macs"],
-        arena_bytes=report["arena"]["bytes"],
+        arena_bytes=arena_bytes(report),
+        arena_certificate=arena_certificate(report),
+        stack=stack_text(report),
         smelt=report["smelt"],
         remarks=tuple(remarks(report)),
         columns=layers(report).columns,
         texts=len(_COLUMNS),
         rows=tuple(zip(rows[:-1], (f"{100 * s / widest:.2f}" for s in shares), strict=True)),
         total=rows[-1],
+        memories=memories(report),
+        pictures=pictures(report),
+        memory=pictures(report)[0],
     )
     return page("profile.html.j2", parameters)
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from smelt.api.report import measured_elsewhere
+from smelt.api.report import arena_bytes, arena_certificate, measured_elsewhere, stack_text
 from smelt.cli.output import say
+from smelt.cli.show.memory import memories
 from smelt.cli.show.tables import TextTable
 from smelt.formatting import counted
 from smelt.ir import Array, DType
@@ -19,11 +20,44 @@ _SAMPLES_SHOWN = 8
 
 
 def build(console: Console, directory: Path, report: Mapping[str, Any]) -> None:
-    """Print the result of `smelt build`."""
-    partition(console, report)
-    console.print()
-    measured(console, report)
+    """Print the result of `smelt build`, of one network or of several that share an arena."""
+    if "networks" in report:
+        for network in report["networks"]:
+            say(console, f"{network['network']['name']}:")
+            partition(console, network)
+            console.print()
+        shared(console, report)
+    else:
+        partition(console, report)
+        console.print()
+        measured(console, report)
     say(console, f"wrote {directory}")
+
+
+def shared(console: Console, report: Mapping[str, Any]) -> None:
+    """Print what networks that share an arena take, each and together."""
+    both = {**report, "network": {**report["network"], "name": "together"}}
+    rows = tuple(
+        (
+            one["network"]["name"],
+            one["arena"]["bytes"],
+            one["state"]["bytes"],
+            one["weights"]["bytes"],
+            *((one["flash"]["network"],) if report["flash"]["network"] is not None else ()),
+        )
+        for one in (*report["networks"], both)
+    )
+    flash = ("flash",) if report["flash"]["network"] is not None else ()
+    TextTable(("bytes", "arena", "state", "weights", *flash), rows).print(console)
+    if report["flash"]["elf"] is not None:
+        say(console, f"firmware: {report['flash']['elf']:,} bytes")
+    if report["ram"]["variables"] is not None:
+        say(console, f"RAM: {report['ram']['variables']:,} bytes of variables and arena")
+    inference = report["inference"]
+    if inference["instructions"] is not None:
+        say(console, f"longest inference: {inference['instructions']:,} instructions")
+    if inference["stack"] is not None:
+        say(console, f"deepest stack: {inference['stack']:,} bytes")
 
 
 def run(
@@ -97,12 +131,11 @@ def _lost(candidate: Mapping[str, Any], beside: bool) -> tuple[object, ...]:
 
 def measured(console: Console, report: Mapping[str, Any]) -> None:
     """Print the figures of a report: memory, flash, instructions and time."""
-    arena, flash, inference = report["arena"], report["flash"], report["inference"]
-    proof = "optimal" if arena["optimal"] else f"lower bound {arena['lower_bound']:,}"
+    flash, inference = report["flash"], report["inference"]
     rows: list[tuple[object, ...]] = [
         ("network", f"{report['network']['name']}, {report['network']['macs']:,} MACs"),
         ("target", f"{report['target']}" + (f" on {report['board']}" if report["board"] else "")),
-        ("arena", f"{arena['bytes']:,} bytes ({proof})"),
+        ("arena", f"{arena_bytes(report):,} bytes ({arena_certificate(report)})"),
         ("weights", f"{report['weights']['bytes']:,} bytes"),
     ]
     removed = report["removed"]
@@ -127,9 +160,12 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
         rows.append(("GPU", inference["gpu"] or "none: the CPU computed all layers"))
     if inference["latency"] is not None:
         rows.append(("latency", f"{1e3 * inference['latency']['seconds']['mean']:.4g} ms"))
-    if inference["stack"] is not None:
-        rows.append(("stack", f"{inference['stack']:,} bytes"))
+    if stack := stack_text(report):
+        rows.append(("stack", stack))
     TextTable(("", ""), tuple(rows)).print(console)
+    if stored := memories(report):
+        console.print()
+        stored.print(console)
     for length in report["network"]["lengths"]:
         say(console, length_range(length))
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smelt.api.report import HERE, measured_elsewhere
+from smelt.api.report import HERE, measured_elsewhere, stack_text
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND
 from smelt.cli.show.html import page
+from smelt.cli.show.memory import MemoryPicture, memories, pictures
 from smelt.cli.show.tables import TextTable
 from smelt.codegen.text.parameters import Parameters
 from smelt.files import write_files
@@ -86,11 +87,11 @@ def figures(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "instructions", f"{inference['instructions']:,}"
     if inference["energy_j"] is not None:
         yield "energy", f"{1e3 * inference['energy_j']:.4g} mJ per inference"
-    if inference["stack"] is not None:
-        yield "stack", f"{inference['stack']:,} bytes"
+    if stack := stack_text(report):
+        yield "stack", stack
     if report["ram"]["variables"] is not None:
         yield "RAM", f"{report['ram']['variables']:,} bytes of variables, including the arena"
-    yield "arena", f"{report['arena']['bytes']:,} bytes"
+    yield "arena", f"{report['arena']['bytes']:,} bytes ({report['arena']['certificate']})"
     if report["flash"]["elf"] is not None:
         flash = report["flash"]
         yield "flash", f"{flash['elf']:,} bytes, of which {flash['network']:,} are the network"
@@ -147,6 +148,8 @@ class VerifyParameters(Parameters):
         passed, message: the verdict.
         figures: names and values of the measurements.
         layers: cost of each layer, or None if it was not measured.
+        memories: what each memory stores, or None if there is no choice of memories.
+        pictures: the drawings of the arenas; `memory` is the main one.
     """
 
     network: str
@@ -160,6 +163,9 @@ class VerifyParameters(Parameters):
     message: str
     figures: tuple[tuple[str, str], ...]
     layers: TextTable | None
+    memories: TextTable | None
+    pictures: tuple[MemoryPicture, ...]
+    memory: MemoryPicture
 
 
 def html(report: Mapping[str, Any]) -> str:
@@ -177,6 +183,9 @@ def html(report: Mapping[str, Any]) -> str:
         message=verification["message"],
         figures=tuple(figures(report)),
         layers=layers(report) if "timer" in report else None,
+        memories=memories(report),
+        pictures=pictures(report),
+        memory=pictures(report)[0],
     )
     return page("verify.html.j2", parameters)
 

@@ -156,15 +156,15 @@ class Loop(Op):
     - Results: `(*carried, *stacked)`. Stacked results have the slices of all iterations along a
       new axis 0.
 
-    There are `turns` iterations or, if that is None, `limit`; without a limit, only `condition` and
-    the body's bool end the loop. If `condition` is false, there is no iteration. Scanned and
-    stacked tensors require `turns`. Stacked tensors also require a loop that cannot end early,
-    because a tensor has one shape.
+    There are at most `trip_count` iterations or, if that is None, at most `limit`. Without either,
+    only `condition` and the body's bool end the loop. If `condition` is false, there is no
+    iteration. Scanned and stacked tensors require `trip_count`. Stacked tensors also require a loop
+    that cannot end early, because a tensor has one shape.
 
     Attributes:
         body: the graph of an iteration.
         carried: number of carried operands.
-        turns: the largest number of iterations if it is known at compile time, else None.
+        trip_count: the largest number of iterations if it is known at compile time, else None.
         stops: whether the body's first output can end the loop.
         scans: for each scanned operand, which slice comes first.
         stacks: for each stacked result, which slice comes first.
@@ -172,7 +172,7 @@ class Loop(Op):
 
     body: Graph
     carried: int
-    turns: int | None = None
+    trip_count: int | None = None
     stops: bool = False
     scans: tuple[Order, ...] = ()
     stacks: tuple[Order, ...] = ()
@@ -182,16 +182,18 @@ class Loop(Op):
         limit, condition = self._loop_conditions(inputs)
         operands = _present(self, inputs[2:])
         _check_closed(self, self.body)
-        if self.turns is not None and self.turns < 0:
-            raise ModelError(f"Loop has {self.turns} iterations; the number must not be negative")
-        if self.turns is not None and limit is not None:
+        if self.trip_count is not None and self.trip_count < 0:
             raise ModelError(
-                f"Loop has both a fixed number of iterations, {self.turns}, and a limit operand, "
-                f"{limit}; only one of them is allowed"
+                f"Loop has {self.trip_count} iterations; the number must not be negative"
             )
-        if self.turns is None and limit is None and not self.stops:
+        if self.trip_count is not None and limit is not None:
+            raise ModelError(
+                f"Loop has both a fixed number of iterations, {self.trip_count}, and a limit "
+                f"operand, {limit}; only one of them is allowed"
+            )
+        if self.trip_count is None and limit is None and not self.stops:
             raise ModelError("Loop never ends: it has no limit, and its body has no condition")
-        if (self.scans or self.stacks) and self.turns is None:
+        if (self.scans or self.stacks) and self.trip_count is None:
             raise UnsupportedError(
                 "Loop scans or stacks tensors, but its number of iterations is known only at run "
                 "time; make the trip count a constant"
@@ -205,16 +207,16 @@ class Loop(Op):
         scanned = operands[self.carried : self.carried + len(self.scans)]
         invariant = operands[self.carried + len(self.scans) :]
         for type_ in scanned:
-            if not type_.shape or type_.shape[0] != self.turns:
+            if not type_.shape or type_.shape[0] != self.trip_count:
                 raise ModelError(
-                    f"Loop of {self.turns} iterations cannot scan {type_}: axis 0 must have as "
-                    "many elements as there are iterations"
+                    f"Loop of {self.trip_count} iterations cannot scan {type_}: axis 0 must have "
+                    "as many elements as there are iterations"
                 )
-        turn = _types(self.body.inputs[:1])
-        if not turn or turn[0].dtype is not DType.INT64 or turn[0].size != 1:
+        number = _types(self.body.inputs[:1])
+        if not number or number[0].dtype is not DType.INT64 or number[0].size != 1:
             raise ModelError(
                 f"Loop passes one i64 first to '{self.body.name}', but its first input is "
-                f"{_list(turn)}"
+                f"{_list(number)}"
             )
         slices = [type_.with_shape(type_.shape[1:]) for type_ in scanned]
         passed = (*carried, *slices, *invariant)
@@ -227,8 +229,8 @@ class Loop(Op):
                 f"Loop stacks {len(self.stacks)} results, but '{self.body.name}' makes "
                 f"{len(stacked)}"
             )
-        turns = self.turns or 0
-        return _unquantized((*carried, *(t.with_shape((turns, *t.shape)) for t in stacked)))
+        trip_count = self.trip_count or 0
+        return _unquantized((*carried, *(t.with_shape((trip_count, *t.shape)) for t in stacked)))
 
     def check(self, node: Node) -> None:
         """Check that operands, results and the body's inputs and outputs are quantized alike."""
@@ -250,14 +252,14 @@ class Loop(Op):
         carried = operands[: self.carried]
         scanned = operands[self.carried : self.carried + len(self.scans)]
         invariant = operands[self.carried + len(self.scans) :]
-        turns = self.turns if limit is None else int(limit.item())
+        trip_count = self.trip_count if limit is None else int(limit.item())
         more = condition is None or bool(condition.item())
         stacked: list[tuple[Array, ...]] = []
-        turn = 0
-        while more and (turns is None or turn < turns):
-            number = np.full(self.body.inputs[0].type.shape, turn, np.int64)
+        iteration = 0
+        while more and (trip_count is None or iteration < trip_count):
+            number = np.full(self.body.inputs[0].type.shape, iteration, np.int64)
             slices = [
-                x[turn if order is Order.FORWARD else len(x) - 1 - turn]
+                x[iteration if order is Order.FORWARD else len(x) - 1 - iteration]
                 for x, order in zip(scanned, self.scans, strict=True)
             ]
             outputs = evaluate(self.body, [number, *carried, *slices, *invariant]).outputs
@@ -265,7 +267,7 @@ class Loop(Op):
                 more, outputs = bool(outputs[0].item()), outputs[1:]
             carried = outputs[: self.carried]
             stacked.append(outputs[self.carried :])
-            turn += 1
+            iteration += 1
         results = node.outputs[self.carried :]
         return (*carried, *(self._stack(stacked, i, v) for i, v in enumerate(results)))
 
@@ -283,7 +285,7 @@ class Loop(Op):
             condition=condition,
             scanned=operands[middle:end],
             invariant=operands[end:],
-            turns=self.turns,
+            trip_count=self.trip_count,
             scans=self.scans,
             stacks=self.stacks,
             number=self.body.inputs[0],
@@ -300,17 +302,17 @@ class Loop(Op):
 
     def macs(self, node: Node) -> int:
         """Return the multiply-accumulates of all iterations, or of one if the number is unknown."""
-        return self.body.macs * (1 if self.turns is None else self.turns)
+        return self.body.macs * (1 if self.trip_count is None else self.trip_count)
 
     def effort(self, node: Node) -> int | None:
         """Return the effort of all iterations and of stacking their results."""
-        limit, turn = node.inputs[0], self.body.effort
-        turns = self.turns
+        limit, body_effort = node.inputs[0], self.body.effort
+        trip_count = self.trip_count
         if limit is not None and limit.data is not None:
-            turns = max(int(limit.data.item()), 0)
-        if turns is None or turn is None or self.stops:
+            trip_count = max(int(limit.data.item()), 0)
+        if trip_count is None or body_effort is None or self.stops:
             return None
-        return turns * turn + sum(v.type.size for v in node.outputs)
+        return trip_count * body_effort + sum(v.type.size for v in node.outputs)
 
     def _loop_conditions(
         self, inputs: Sequence[TensorType | None]
@@ -340,11 +342,11 @@ class Loop(Op):
             )
         return outputs[1:]
 
-    def _stack(self, turns: Sequence[tuple[Array, ...]], index: int, result: Value) -> Array:
-        if not turns:
+    def _stack(self, iterations: Sequence[tuple[Array, ...]], index: int, result: Value) -> Array:
+        if not iterations:
             return np.zeros(result.type.shape, result.type.dtype.numpy)
         step = 1 if self.stacks[index] is Order.FORWARD else -1
-        return np.stack([slices[index] for slices in turns[::step]])
+        return np.stack([slices[index] for slices in iterations[::step]])
 
 
 def _present(op: Op, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:

@@ -33,7 +33,7 @@ class RepeatedGraph:
     condition: Value | None = None
     scanned: tuple[Value, ...] = ()
     invariant: tuple[Value, ...] = ()
-    turns: int | None = None
+    trip_count: int | None = None
     scans: tuple[Order, ...] = ()
     stacks: tuple[Order, ...] = ()
     test: Graph | None = None

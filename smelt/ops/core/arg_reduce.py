@@ -18,7 +18,10 @@ from smelt.ops.tensor.indices import INDEX_TYPES
 
 @dataclass(frozen=True)
 class ArgReduce(Op):
-    """The index of the extremum (`kind` "max" or "min") along `axis`, of element type `index`.
+    """The index of the largest or smallest element (`kind` "max" or "min") along `axis`.
+
+    `index` is the element type of the result.
+
 
     If several elements are equal, the result is the index of the first or, with `last`, of the
     last. NaN counts as more extreme than any number. With `keep_dims`, the axis stays with size 1.

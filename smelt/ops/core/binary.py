@@ -35,7 +35,7 @@ from smelt.ops.constraints import (
 )
 from smelt.ops.core import binary_integer as integer
 from smelt.ops.core import binary_plain as plain
-from smelt.ops.core.channel_rules import ChannelsAlike, filled, levels
+from smelt.ops.core.channel_rules import MonotonicChannels, at_bound, levels
 
 _INT8, _INT8_INT16 = (DType.INT8,), (DType.INT8, DType.INT16)
 _FLOATS = frozenset(d for d in DType if d.is_float)
@@ -100,7 +100,7 @@ BINARY: dict[str, BinaryKind] = {
 }
 
 
-class BinaryChannels(ChannelsAlike["Binary"]):
+class BinaryChannels(MonotonicChannels["Binary"]):
     """Channel rule: bounds of the result are found by trying the bounds of both operands."""
 
     def serves(self, node: Node[Binary]) -> bool:
@@ -113,12 +113,12 @@ class BinaryChannels(ChannelsAlike["Binary"]):
         """Yield every combination of lower and upper bounds of the operands."""
         pairs = [(v, b) for v, b in zip(node.inputs, operands, strict=True) if v and b]
         for ends in product((False, True), repeat=len(pairs)):
-            yield [filled(v, b, end) for (v, b), end in zip(pairs, ends, strict=True)]
+            yield [at_bound(v, b, end) for (v, b), end in zip(pairs, ends, strict=True)]
 
-    def reach(self, node: Node[Binary]) -> float:
+    def magnitude(self, node: Node[Binary]) -> float:
         """Return a bound of the results' magnitude; that of a product includes both operands."""
-        reach, other = super().reach(node), node.input(1).type
-        return reach * (other.scale * levels(other)) if node.op.kind == "mul" else reach
+        magnitude, other = super().magnitude(node), node.input(1).type
+        return magnitude * (other.scale * levels(other)) if node.op.kind == "mul" else magnitude
 
 
 _ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum", "squared_difference")

@@ -46,14 +46,15 @@ def remainder(a: Array, b: Array) -> Array:
 def power(a: Array, b: Array) -> Array:
     """Return `a` to the power of `b`.
 
-    Integer powers use repeated squaring; those with a negative exponent are truncated.
+    Integer powers use repeated squaring, and wrap. With a negative exponent, the reciprocal of the
+    power is truncated to an integer.
     """
     if a.dtype.kind == "f":
         return np.power(a, b)
     base, exponent = (np.asarray(x) for x in np.broadcast_arrays(a, b))
     odd = (exponent & 1).astype(np.bool_)
-    fraction = np.where(base == 1, 1, np.where((base + 1 == 0) & odd, -1, 0))
-    fraction = np.where((base + 1 == 0) & ~odd, 1, fraction)
+    reciprocal = np.where(base == 1, 1, np.where((base + 1 == 0) & odd, -1, 0))
+    reciprocal = np.where((base + 1 == 0) & ~odd, 1, reciprocal)
     negative = exponent < 0
     rest = np.where(negative, 0, exponent).astype(np.uint64)
     square = base.astype(np.uint64)
@@ -61,13 +62,13 @@ def power(a: Array, b: Array) -> Array:
     while rest.any():
         result = np.where(rest & np.uint64(1), result * square, result)
         square, rest = square * square, rest >> np.uint64(1)
-    return np.where(negative, fraction.astype(a.dtype), result.astype(a.dtype))
+    return np.where(negative, reciprocal.astype(a.dtype), result.astype(a.dtype))
 
 
 def shift_left(a: Array, b: Array) -> Array:
     """Shift left; the result is 0 if `b` is negative or at least the integer's width."""
-    inside, distance = _distance(a, b)
-    return np.where(inside, a << distance, 0).astype(a.dtype)
+    in_range, distance = _distance(a, b)
+    return np.where(in_range, a << distance, 0).astype(a.dtype)
 
 
 def shift_right(a: Array, b: Array) -> Array:
@@ -75,11 +76,11 @@ def shift_right(a: Array, b: Array) -> Array:
 
     If `b` is negative or at least the integer's width, all bits are copies of the sign.
     """
-    inside, distance = _distance(a, b)
+    in_range, distance = _distance(a, b)
     signs = (0 - (a < 0).astype(np.int64)).astype(a.dtype)
-    return np.where(inside, a >> distance, signs)
+    return np.where(in_range, a >> distance, signs)
 
 
 def _distance(a: Array, b: Array) -> tuple[Array, Array]:
-    inside = (b >= 0) & (b < 8 * a.dtype.itemsize)
-    return inside, np.where(inside, b, 0).astype(a.dtype)
+    in_range = (b >= 0) & (b < 8 * a.dtype.itemsize)
+    return in_range, np.where(in_range, b, 0).astype(a.dtype)

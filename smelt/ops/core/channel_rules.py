@@ -23,8 +23,8 @@ from smelt.ir.channels import (
 from smelt.ops.arithmetic.fixed_point import INT32_MAX
 
 
-class ChannelsAlike(ChannelRule[OpT_contra]):
-    """Channel rule if the result is monotonic in the same channel of each operand."""
+class MonotonicChannels(ChannelRule[OpT_contra]):
+    """Channel rule of results that are monotonic in the same channel of each operand."""
 
     @override
     def bounds(self, node: Node[OpT_contra], operands: Sequence[Bounds | None]) -> Bounds:
@@ -36,10 +36,10 @@ class ChannelsAlike(ChannelRule[OpT_contra]):
     def corners(
         self, node: Node[OpT_contra], operands: Sequence[Bounds | None]
     ) -> Iterator[Sequence[Array | None]]:
-        """Yield inputs; each element of the result is smallest and largest for some of them."""
+        """Yield operands at their bounds, where each result is smallest and largest."""
         for greatest in (False, True):
             yield [
-                None if v is None or b is None else filled(v, b, greatest)
+                None if v is None or b is None else at_bound(v, b, greatest)
                 for v, b in zip(node.inputs, operands, strict=True)
             ]
 
@@ -72,22 +72,22 @@ class ChannelsAlike(ChannelRule[OpT_contra]):
             for v, mask in zip(node.inputs, to.kept, strict=True)
         )
 
-    def reach(self, node: Node[OpT_contra]) -> float:
+    def magnitude(self, node: Node[OpT_contra]) -> float:
         """Return an upper bound of the results' magnitude, in units of their scale."""
         x, y = node.input(0).type, node.output.type
         return x.scale / y.scale * levels(x)
 
     def _may_wrap(self, node: Node[OpT_contra]) -> bool:
-        """Return whether left shifts may exceed 32 bits; the result is not monotonic then."""
+        """Return whether a left shift may overflow 32 bits, so that the result is not monotonic."""
         x, y = node.input(0).type, node.output.type
         if node.rounding is not Rounding.TFLM or not (x.is_quantized and y.is_quantized):
             return False
-        # A left shift gives at most twice the number that is then multiplied.
-        return 2 * self.reach(node) > INT32_MAX
+        # The shifted number is then multiplied by at least 1/2: it is at most twice the result.
+        return 2 * self.magnitude(node) > INT32_MAX
 
 
-class ChannelFunction(ChannelsAlike):
-    """Channel rule for any function of 8-bit elements: it is evaluated for all of them."""
+class ChannelFunction(MonotonicChannels):
+    """Channel rule of any function of one 8-bit element: it is evaluated for all 256 elements."""
 
     @override
     def serves(self, node: Node) -> bool:
@@ -120,8 +120,8 @@ def levels(type_: TensorType) -> int:
     return 1 << (8 * type_.dtype.size)
 
 
-def filled(value: Value, bounds: Bounds, greatest: bool) -> Array:
-    """Return a tensor with each channel's lower or upper bound; a constant's own data."""
+def at_bound(value: Value, bounds: Bounds, greatest: bool) -> Array:
+    """Return a tensor with each channel's lower or upper bound; for a constant, its data."""
     if value.data is not None:
         return value.data
     row = bounds.high if greatest else bounds.low

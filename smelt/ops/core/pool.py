@@ -16,7 +16,7 @@ from smelt.ir.row_window import RowWindow
 from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits
 from smelt.ops.case import FLOAT_AND_INT8, Case, Data, onnx_cases
 from smelt.ops.constraints import arrays, operands, quantized
-from smelt.ops.core.channel_rules import ChannelsAlike
+from smelt.ops.core.channel_rules import MonotonicChannels
 from smelt.ops.core.convolution import (
     NO_PADDING,
     Padding2D,
@@ -32,7 +32,7 @@ from smelt.ops.core.convolution import (
 KINDS = ("max", "average", "sum")
 
 
-class PoolChannels(ChannelsAlike["Pool2D"]):
+class PoolChannels(MonotonicChannels["Pool2D"]):
     """Channel rule of maxima and averages, which are monotonic in every element."""
 
     def serves(self, node: Node[Pool2D]) -> bool:

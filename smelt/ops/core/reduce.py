@@ -31,7 +31,7 @@ from smelt.ops.constraints import (
     same_quant,
     symmetric_int16,
 )
-from smelt.ops.core.channel_rules import ChannelsAlike
+from smelt.ops.core.channel_rules import MonotonicChannels
 
 _INT8, _INT8_INT16 = (DType.INT8,), (DType.INT8, DType.INT16)
 
@@ -126,7 +126,7 @@ def reduce_scale(kind: str, x: TensorType, y: TensorType, count: int) -> float:
     return float(np.float32(x.scale) / scale)
 
 
-class ReduceChannels(ChannelsAlike["Reduce"]):
+class ReduceChannels(MonotonicChannels["Reduce"]):
     """Channel rule if the result is monotonic in every element of a channel."""
 
     def serves(self, node: Node[Reduce]) -> bool:
@@ -134,10 +134,10 @@ class ReduceChannels(ChannelsAlike["Reduce"]):
         last = len(node.input(0).type.shape) - 1
         return last not in node.op.axes and node.op.kind in ("mean", "sum", "max", "min")
 
-    def reach(self, node: Node[Reduce]) -> float:
+    def magnitude(self, node: Node[Reduce]) -> float:
         """Return a bound of the results' magnitude; that of a sum includes all its terms."""
         x, y = node.input(0).type, node.output.type
-        return super().reach(node) * (x.size // y.size)
+        return super().magnitude(node) * (x.size // y.size)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from smelt.ir.channels import Bounds, Mask, channels
 from smelt.ir.homogeneity import FactorLink, Homogeneity, in_place
 from smelt.ops.case import Case, Constant, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_dtype, same_quant
-from smelt.ops.core.channel_rules import ChannelsAlike
+from smelt.ops.core.channel_rules import MonotonicChannels
 
 
-class ConcatChannels(ChannelsAlike["Concat"]):
+class ConcatChannels(MonotonicChannels["Concat"]):
     """Channel rule of Concat: along the last axis, the operands' channels follow each other."""
 
     @override

@@ -11,7 +11,7 @@ from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.case import Case, Data
-from smelt.ops.core.channel_rules import ChannelsAlike
+from smelt.ops.core.channel_rules import MonotonicChannels
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Copy(Op):
     elementwise = True
     moves_data = True
     sixteen_bits = True
-    channel_rule = ChannelsAlike()
+    channel_rule = MonotonicChannels()
 
     @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:

@@ -15,7 +15,7 @@ from smelt.ir.axes import Axes, of_first, permuted
 from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
-from smelt.ops.core.channel_rules import ChannelsAlike
+from smelt.ops.core.channel_rules import MonotonicChannels
 
 _NUMPY_MODES: dict[str, Any] = {
     "edge": "edge",
@@ -28,7 +28,7 @@ MODES = ("constant", *_NUMPY_MODES)
 element, or with it; the tensor repeated."""
 
 
-class PadChannels(ChannelsAlike["Pad"]):
+class PadChannels(MonotonicChannels["Pad"]):
     """Channel rule of padding that adds no channels."""
 
     def serves(self, node: Node[Pad]) -> bool:

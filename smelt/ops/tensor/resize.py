@@ -14,12 +14,12 @@ from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.arithmetic.fixed_point import round_half_away
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized, same_quant
-from smelt.ops.core.channel_rules import ChannelsAlike
+from smelt.ops.core.channel_rules import MonotonicChannels
 
 KINDS = ("nearest", "bilinear")
 
 
-class ResizeChannels(ChannelsAlike["Resize"]):
+class ResizeChannels(MonotonicChannels["Resize"]):
     """Channel rule of nearest-neighbor interpolation, which copies elements."""
 
     def serves(self, node: Node[Resize]) -> bool:

@@ -24,15 +24,15 @@ _UFUNCS: dict[str, Any] = {
     "min": np.minimum,
 }
 REDUCTIONS = ("none", *_UFUNCS)
-"""How an element is updated: it is replaced, or combined with the update."""
+"""How an element is updated: `none` replaces it, the others combine it with the update."""
 
 
 @dataclass(frozen=True)
 class _Scatter(Op):
     """Inputs: the data, the updates, the indices (int32 or int64; see `smelt.ops.tensor.indices`).
 
-    Updates are applied in row-major order, so that the last one is stored if several replace one
-    element. Integers wrap.
+    Updates are applied in row-major order: if several replace the same element, the last one is
+    stored. Integers wrap.
     """
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
@@ -61,7 +61,7 @@ def _require_reduction(op: Op, reduction: str, x: TensorType) -> None:
         )
 
 
-def _written(x: Array, where: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+def _updated(x: Array, where: tuple[Array, ...], updates: Array, reduction: str) -> Array:
     """Return `x` with `updates` applied in order; float32 data is combined in float32."""
     result = x.copy()
     if reduction == "none":
@@ -73,7 +73,10 @@ def _written(x: Array, where: tuple[Array, ...], updates: Array, reduction: str)
 
 @dataclass(frozen=True)
 class ScatterElements(_Scatter):
-    """An update for each index: at the index's own position, except along `axis`."""
+    """Updates one element for each index, at the position of the index in its tensor.
+
+    Only along `axis`, the element's position is the value of the index.
+    """
 
     axis: int = 0
     reduction: str = "none"
@@ -96,12 +99,12 @@ class ScatterElements(_Scatter):
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         x, updates, indices = arrays(node, inputs, 3)
         where = element_positions(indices, x.shape, self.axis)
-        return (_written(x, where, updates, self.reduction),)
+        return (_updated(x, where, updates, self.reduction),)
 
 
 @dataclass(frozen=True)
 class ScatterND(_Scatter):
-    """Slices of the data are updated; each row of the last axis of `indices` is a position."""
+    """Updates slices of the data. Each row of the last axis of `indices` is a slice's position."""
 
     reduction: str = "none"
 
@@ -128,7 +131,7 @@ class ScatterND(_Scatter):
     @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         x, updates, indices = arrays(node, inputs, 3)
-        return (_written(x, tuple_positions(indices, x.shape), updates, self.reduction),)
+        return (_updated(x, tuple_positions(indices, x.shape), updates, self.reduction),)
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,8 @@ class TensorScatter(_Scatter):
         if self.axis == 0 or updates.shape != shape or length > x.shape[self.axis]:
             raise ModelError(
                 f"TensorScatter along axis {self.axis} of {x} has updates {updates}; they must "
-                "have the same shape, except for fewer elements along this axis, which is not 0"
+                "have its shape, with at most as many elements along this axis. The axis must not "
+                "be 0"
             )
         indices = inputs[2] if len(inputs) > 2 else None
         if indices is not None:

@@ -19,7 +19,8 @@ from smelt.ops.constraints import arrays, operands, same_quant
 class Triangle(Op):
     """Elements on and above diagonal `k` of the last two axes, or on and below it if not `upper`.
 
-    Diagonal 0 is the main diagonal; larger numbers are above it. All other elements are stored 0.
+    Diagonal 0 is the main diagonal; larger numbers are above it. All other elements are stored as
+    0.
     """
 
     upper: bool = True

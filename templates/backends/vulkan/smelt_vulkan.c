@@ -5,22 +5,23 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_CONSTANTS 32
+#define MAX_CONSTANTS (32)
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
 /*
- * Finds memory that GPU and CPU both see: preferably local to the GPU, then cached for the CPU, then
- * any. Types with other properties are skipped, because they may need features that are not enabled.
+ * Finds memory that GPU and CPU both see: preferably local to the GPU, then cached for the CPU,
+ * then any. Types with other properties are skipped, because they may need features that are not
+ * enabled.
  */
 static int allocate(smelt_vulkan_t *gpu, VkDeviceSize bytes, uint32_t allowed) {
-    static const VkMemoryPropertyFlags shared =
-        VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
-    static const VkMemoryPropertyFlags known =
-        VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
-        VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+    static const VkMemoryPropertyFlags shared = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+        VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    static const VkMemoryPropertyFlags known = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
+        VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT |
+        VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
     static const VkMemoryPropertyFlags preferred[] = {
         VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
         VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
@@ -53,7 +54,7 @@ static int allocate(smelt_vulkan_t *gpu, VkDeviceSize bytes, uint32_t allowed) {
 
 static int make_memory(smelt_vulkan_t *gpu) {
     const smelt_vulkan_program_t *const program = gpu->program;
-    const VkDeviceSize sizes[2] = {program->arena_bytes, program->weights_bytes};
+    const VkDeviceSize sizes[2] = { program->arena_bytes, program->weights_bytes };
     VkDeviceSize offsets[2], bytes = 0;
     uint32_t allowed = ~0u;
     void *mapped = NULL;
@@ -121,7 +122,7 @@ static int make_layouts(smelt_vulkan_t *gpu) {
 }
 
 static int make_descriptors(smelt_vulkan_t *gpu) {
-    static const VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 2};
+    static const VkDescriptorPoolSize size = { VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 2 };
     VkDescriptorPoolCreateInfo pool;
     VkDescriptorSetAllocateInfo sets;
     VkDescriptorBufferInfo buffers[2];
@@ -188,8 +189,8 @@ static int make_pipeline(smelt_vulkan_t *gpu, uint32_t number) {
     info.stage.pName = "main";
     info.stage.pSpecializationInfo = &values;
     info.layout = gpu->layout;
-    result = vkCreateComputePipelines(gpu->device, gpu->cache, 1, &info, NULL,
-                                      &gpu->pipelines[number]);
+    result = vkCreateComputePipelines(
+        gpu->device, gpu->cache, 1, &info, NULL, &gpu->pipelines[number]);
     vkDestroyShaderModule(gpu->device, shader, NULL);
     TRY(result, "vkCreateComputePipelines");
     return 0;
@@ -258,8 +259,8 @@ static void wait_for(VkCommandBuffer commands, VkPipelineStageFlags stage, VkAcc
     barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
     barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT;
     barrier.dstAccessMask = access;
-    vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, stage, 0, 1, &barrier, 0,
-                         NULL, 0, NULL);
+    vkCmdPipelineBarrier(
+        commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, stage, 0, 1, &barrier, 0, NULL, 0, NULL);
 }
 
 static int record(smelt_vulkan_t *gpu, uint32_t number) {
@@ -272,8 +273,8 @@ static int record(smelt_vulkan_t *gpu, uint32_t number) {
     memset(&begin, 0, sizeof begin);
     begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
     TRY(vkBeginCommandBuffer(commands, &begin), "vkBeginCommandBuffer");
-    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, gpu->layout, 0, 1, &gpu->set,
-                            0, NULL);
+    vkCmdBindDescriptorSets(
+        commands, VK_PIPELINE_BIND_POINT_COMPUTE, gpu->layout, 0, 1, &gpu->set, 0, NULL);
     /* Wait for the writes of the previous inference or region. */
     wait_for(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, access);
     for (uint32_t i = region->first; i < region->first + region->count; ++i) {
@@ -286,12 +287,13 @@ static int record(smelt_vulkan_t *gpu, uint32_t number) {
             vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
             bound = pipeline;
         }
-        vkCmdPushConstants(commands, gpu->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
-                           dispatch->pushed_count * (uint32_t)sizeof(int32_t), dispatch->pushed);
+        vkCmdPushConstants(
+            commands, gpu->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+            dispatch->pushed_count * (uint32_t)sizeof(int32_t), dispatch->pushed);
         vkCmdDispatch(commands, dispatch->groups[0], dispatch->groups[1], dispatch->groups[2]);
     }
-    wait_for(commands, VK_PIPELINE_STAGE_HOST_BIT,
-             VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
+    wait_for(
+        commands, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
     TRY(vkEndCommandBuffer(commands), "vkEndCommandBuffer");
     return 0;
 }
@@ -323,9 +325,9 @@ static int make_commands(smelt_vulkan_t *gpu) {
 
 /* --- public functions ------------------------------------------------------------------------- */
 
-int smelt_vulkan_open(smelt_vulkan_t *gpu, const smelt_vulkan_program_t *program,
-                      const smelt_vulkan_options_t *options, VkPipeline *pipelines,
-                      VkCommandBuffer *regions) {
+int smelt_vulkan_open(
+    smelt_vulkan_t *gpu, const smelt_vulkan_program_t *program,
+    const smelt_vulkan_options_t *options, VkPipeline *pipelines, VkCommandBuffer *regions) {
     memset(gpu, 0, sizeof *gpu);
     gpu->program = program;
     gpu->pipelines = pipelines;

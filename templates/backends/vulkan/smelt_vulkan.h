@@ -38,8 +38,8 @@ typedef struct {
 } smelt_vulkan_options_t;
 
 /* Bits of optional features for which modules have a faster variant. */
-#define SMELT_VULKAN_DOT 1u    /* dot products of four bytes */
-#define SMELT_VULKAN_HALVES 2u /* arithmetic with float16 */
+#define SMELT_VULKAN_DOT (1u)    /* dot products of four bytes */
+#define SMELT_VULKAN_HALVES (2u) /* arithmetic with float16 */
 
 /* SPIR-V for every device and, if `feature` is not 0, a variant for devices that have it. */
 typedef struct {
@@ -125,13 +125,13 @@ typedef struct {
  * Opens a device for a program. Returns 0, or -1 and sets `message`. `pipelines` and `regions` must
  * have the program's counts of elements. Close the device in either case.
  */
-int smelt_vulkan_open(smelt_vulkan_t *gpu, const smelt_vulkan_program_t *program,
-                      const smelt_vulkan_options_t *options, VkPipeline *pipelines,
-                      VkCommandBuffer *regions);
+int smelt_vulkan_open(
+    smelt_vulkan_t *gpu, const smelt_vulkan_program_t *program,
+    const smelt_vulkan_options_t *options, VkPipeline *pipelines, VkCommandBuffer *regions);
 
 /*
- * Runs the dispatches of one region and waits for them. Returns 0, or -1 and sets `message`. After a
- * failure, the device must be closed and opened again.
+ * Runs the dispatches of one region and waits for them. Returns 0, or -1 and sets `message`. After
+ * a failure, the device must be closed and opened again.
  */
 int smelt_vulkan_run(smelt_vulkan_t *gpu, uint32_t region);
 

@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* Opens the device of the options, with a queue; `program` must be set. Returns 0, or -1 and sets `message`. */
+/* Opens the device of the options, with a queue; `program` must be set. Returns 0, or -1 and sets
+ * `message`. */
 int smelt_vulkan_open_device(smelt_vulkan_t *gpu, const smelt_vulkan_options_t *options);
 
 /* Stores the message of a failed call and Vulkan's result. Returns -1. */
@@ -18,12 +19,12 @@ int smelt_vulkan_failed(smelt_vulkan_t *gpu, const char *what, VkResult result);
 /* Stores the message of an error without a Vulkan result. Returns -1. */
 int smelt_vulkan_refused(smelt_vulkan_t *gpu, const char *why);
 
-#define TRY(call, name)                                     \
-    do {                                                    \
-        const VkResult result_ = (call);                    \
-        if (result_ < 0) {                                  \
+#define TRY(call, name) \
+    do { \
+        const VkResult result_ = (call); \
+        if (result_ < 0) { \
             return smelt_vulkan_failed(gpu, name, result_); \
-        }                                                   \
+        } \
     } while (0)
 
 #ifdef __cplusplus

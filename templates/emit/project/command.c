@@ -4,16 +4,17 @@
 #include <stddef.h>
 #include <string.h>
 
-const char *smelt_skip_word(const char *text, const char *word) {
+int smelt_take_word(const char *text, const char *word, const char **rest) {
     const size_t length = strlen(word);
     if (strncmp(text, word, length) != 0 || (text[length] != ' ' && text[length] != '\0')) {
-        return NULL;
+        return 0;
     }
     text += length;
     while (*text == ' ') {
         text++;
     }
-    return text;
+    *rest = text;
+    return 1;
 }
 
 int smelt_hex_digit(char character) {

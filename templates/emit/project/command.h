@@ -5,8 +5,11 @@
 
 #include <stdint.h>
 
-/* Returns the rest of text after word and blanks, or NULL if text does not start with that word. */
-const char *smelt_skip_word(const char *text, const char *word);
+/*
+ * If text starts with word, sets *rest to the text after that word and its blanks and returns 1.
+ * Returns 0 otherwise.
+ */
+int smelt_take_word(const char *text, const char *word, const char **rest);
 
 /* Reads a number and the blanks after it. Returns 0 if there is none or if it exceeds 32 bits. */
 int smelt_read_number(const char **text, uint32_t base, uint32_t *value);

@@ -22,6 +22,49 @@ static void put_lap(void) {
     smelt_put_line("");
 }
 
+/* Writes value / 1000 with three decimals. */
+static void put_thousandths(uint64_t value) {
+    smelt_put_unsigned(value / 1000u);
+    smelt_put(value % 1000u < 100u ? (value % 1000u < 10u ? ".00" : ".0") : ".");
+    smelt_put_unsigned(value % 1000u);
+}
+
+/* Writes three decimals as "%.3f" does; from 1e15 on, four significant digits and an exponent. */
+static void put_decimal(float value) {
+    double magnitude = (double)value;
+    uint64_t thousandths;
+    uint32_t exponent = 0;
+    if (value != value) {
+        smelt_put("nan");
+        return;
+    }
+    if (value < 0.0f) {
+        smelt_put("-");
+        magnitude = -magnitude;
+    }
+    if (magnitude > 3.5e38) {
+        smelt_put("inf");
+        return;
+    }
+    if (magnitude >= 1e15) {
+        for (; magnitude >= 10.0; magnitude /= 10.0) {
+            exponent++;
+        }
+    }
+    /* A float times 1000 is exact in a double, so that ties are exact; they are rounded to even. */
+    magnitude *= 1000.0;
+    thousandths = (uint64_t)magnitude;
+    magnitude -= (double)thousandths;
+    if (magnitude > 0.5 || (magnitude == 0.5 && thousandths % 2u == 1u)) {
+        thousandths++;
+    }
+    put_thousandths(thousandths);
+    if (exponent != 0u) {
+        smelt_put("e+");
+        smelt_put_unsigned(exponent);
+    }
+}
+
 static float float_at(const uint8_t *bytes) {
     float value;
     memcpy(&value, bytes, sizeof value);
@@ -87,8 +130,8 @@ static void prepare(const smelt_mlperf_t *mlperf) {
     } else if (mlperf->quantized != NULL) {
         const smelt_tensor_t *const input = &mlperf->model->inputs[0];
         for (uint32_t i = 0; i < input->bytes; i++) {
-            const float scaled =
-                float_at(mlperf->db + 4u * i) / input->scale + (float)input->zero_point;
+            const float scaled = float_at(mlperf->db + 4u * i) / input->scale +
+                (float)input->zero_point;
             /* The order of comparisons makes NaN -128. */
             const float clamped = scaled > 127.0f ? 127.0f : scaled > -128.0f ? scaled : -128.0f;
             const int32_t rounded = (int32_t)(clamped + (clamped < 0.0f ? -0.5f : 0.5f));
@@ -172,11 +215,11 @@ static void results(const smelt_mlperf_t *mlperf) {
             const float difference = element(tensor, output, i) - float_at(mlperf->db + 4u * i);
             sum += difference * difference;
         }
-        smelt_put_decimal(sum / (float)count);
+        put_decimal(sum / (float)count);
     } else {
         for (uint32_t i = 0; i < count; i++) {
             smelt_put(i == 0u ? "" : ",");
-            smelt_put_decimal(element(tensor, output, i));
+            put_decimal(element(tensor, output, i));
         }
     }
     smelt_put_line("]");
@@ -232,7 +275,7 @@ static void infer(smelt_mlperf_t *mlperf, const char *arguments) {
 
 static void db(smelt_mlperf_t *mlperf, const char *arguments) {
     const char *rest;
-    if ((rest = smelt_skip_word(arguments, "load")) != NULL) {
+    if (smelt_take_word(arguments, "load", &rest)) {
         load(mlperf, rest);
     } else if (strcmp(arguments, "print") == 0) {
         print(mlperf);
@@ -263,9 +306,9 @@ int smelt_mlperf_command(void *context, const char *command) {
         smelt_put_line("name, profile, timestamp, db load N, db HEX, db print, infer N [W], "
                        "results");
         smelt_put_help();
-    } else if ((arguments = smelt_skip_word(command, "db")) != NULL) {
+    } else if (smelt_take_word(command, "db", &arguments)) {
         db(mlperf, arguments);
-    } else if ((arguments = smelt_skip_word(command, "infer")) != NULL) {
+    } else if (smelt_take_word(command, "infer", &arguments)) {
         infer(mlperf, arguments);
     } else {
         return 0;

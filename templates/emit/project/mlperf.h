@@ -7,8 +7,10 @@
 
 #include "wire.h"
 
-/* The form in which the runner sends an input: unchanged, as unsigned bytes from which 128 must be
- * subtracted, or as float32, with which the output is also compared. */
+/*
+ * The form in which the runner sends an input: unchanged, as unsigned bytes from which 128 must be
+ * subtracted, or as float32, with which the output is also compared.
+ */
 typedef enum { SMELT_DB_RAW, SMELT_DB_UNSIGNED, SMELT_DB_FLOAT } smelt_db_t;
 
 typedef struct {

@@ -61,8 +61,10 @@ typedef struct {
     smelt_region_t *region;
 } search_t;
 
-/* The program is the first object. Writable segments are skipped, because the loader changes
- * them. */
+/*
+ * The program is the first object. Writable segments are skipped, because the loader changes
+ * them.
+ */
 static int find_segment(struct dl_phdr_info *object, size_t size, void *user) {
     search_t *const search = user;
     (void)size;

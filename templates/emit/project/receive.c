@@ -16,8 +16,10 @@ void smelt_enable_interrupt(uint32_t number) {
     interrupt_on(number);
 }
 
-/* Disables the UART's interrupt while the queue is full. Without flow control, bytes that exceed
- * the UART's buffer are then lost; the receiver detects that by the CRC. */
+/*
+ * Disables the UART's interrupt while the queue is full. Without flow control, bytes that exceed
+ * the UART's buffer are then lost; the receiver detects that by the CRC.
+ */
 int smelt_receive_room(void) {
     if (queued - taken < QUEUE_BYTES) {
         return 1;
@@ -37,8 +39,10 @@ static void resume(void) {
     interrupt_again(SMELT_UART_IRQ);
 }
 
-/* Interrupts are masked, so that none can be handled between the test of the queue and WFI. A
- * pending interrupt ends WFI nevertheless. */
+/*
+ * Interrupts are masked, so that none can be handled between the test of the queue and WFI. A
+ * pending interrupt ends WFI nevertheless.
+ */
 static void sleep_while_empty(void) {
     interrupts_mask();
     if (queued == taken) {

@@ -9,9 +9,11 @@
 void smelt_uart_interrupt(void);
 void smelt_timer_interrupt(void);
 
-/* Returns whether the queue has room. The UART's handler calls this before it takes a byte. If
+/*
+ * Returns whether the queue has room. The UART's handler calls this before it takes a byte. If
  * there is no room, it leaves the byte in the UART and returns; it is called again when there is
- * room. */
+ * room.
+ */
 int smelt_receive_room(void);
 void smelt_received(uint8_t byte);
 

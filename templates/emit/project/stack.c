@@ -8,8 +8,10 @@
 
 extern uint32_t smelt_stack_bottom[]; /* from the linker script */
 
-/* The stack pointer when the stack was painted. Words just below it count as used, because
- * smelt_stack_paint may use them itself. */
+/*
+ * The stack pointer when the stack was painted. Words just below it count as used, because
+ * smelt_stack_paint may use them itself.
+ */
 static uint32_t *stack_pointer;
 
 static uint32_t *painted_end(void) {

@@ -58,14 +58,16 @@ typedef struct {
 
 __attribute__((section(".vectors"), used)) static const vectors_t vectors = {
     smelt_stack_top,
-    {Reset_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler,
-     Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler,
-     Fault_Handler, Fault_Handler, SysTick_Handler},
-    {[SMELT_UART_IRQ] = smelt_uart_interrupt,
+    { Reset_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler,
+      Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler,
+      Fault_Handler, Fault_Handler, SysTick_Handler },
+    {
+        [SMELT_UART_IRQ] = smelt_uart_interrupt,
 #ifdef SMELT_TIMER_IRQ
-     [SMELT_TIMER_IRQ] = smelt_timer_interrupt,
+        [SMELT_TIMER_IRQ] = smelt_timer_interrupt,
 #endif
-    }};
+    }
+};
 
 /* The default, used if the timer is not SysTick. */
 __attribute__((weak)) void SysTick_Handler(void) {
@@ -84,8 +86,10 @@ __attribute__((noreturn)) static void reset_chip(void) {
     }
 }
 
-/* A debugger may start this firmware without a reset while other firmware runs: disable and clear
- * its interrupts. */
+/*
+ * A debugger may start this firmware without a reset while other firmware runs: disable and clear
+ * its interrupts.
+ */
 static void end_what_ran_before(void) {
     uint32_t exception;
     __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
@@ -118,8 +122,10 @@ static void guard_stack(void) {
 #endif
 }
 
-/* Sets registers to their values after a reset: a boot loader or a debugger may start here without
- * one. */
+/*
+ * Sets registers to their values after a reset: a boot loader or a debugger may start here without
+ * one.
+ */
 __attribute__((naked, used)) void Reset_Handler(void) {
     __asm__ volatile("cpsid i\n\t"
                      "movs r0, #0\n\t"
@@ -179,8 +185,7 @@ __attribute__((naked, used)) void Fault_Handler(void) {
                      ".ltorg");
 }
 
-__attribute__((used, noreturn)) void smelt_report_fault(const uint32_t *frame,
-                                                        uint32_t exception) {
+__attribute__((used, noreturn)) void smelt_report_fault(const uint32_t *frame, uint32_t exception) {
     smelt_put_line("");
     smelt_put("e-[fault ");
     smelt_put_unsigned(exception);

@@ -27,36 +27,39 @@ int *__errno(void) {
     return &error;
 }
 
-/* If the stack begins at a multiple of 64 KB, physical memory protection forbids the 64 KB below,
+/*
+ * If the stack begins at a multiple of 64 KB, physical memory protection forbids the 64 KB below,
  * where there are no variables, so that an overflow is a fault. On a core without such protection,
- * these instructions trap, and the core continues at label 1. */
+ * these instructions trap, and the core continues at label 1.
+ */
 __attribute__((naked, used, section(".reset"))) void Reset_Handler(void) {
-    __asm__ volatile(CSR("csrw mie, zero")
-                     CSR("csrci mstatus, 8")
-                     ".option push\n\t"
-                     ".option norelax\n\t"
-                     "la gp, __global_pointer$\n\t"
-                     ".option pop\n\t"
-                     "la tp, smelt_tls\n\t"
-                     "la sp, smelt_stack_top\n\t"
-                     "la t0, 1f\n\t"
-                     CSR("csrw mtvec, t0")
-                     "la t0, smelt_stack_bottom\n\t"
-                     "slli t1, t0, 16\n\t"
-                     "bnez t1, 1f\n\t"
-                     "li t1, 0x10000\n\t"
-                     "sub t0, t0, t1\n\t"
-                     "srli t0, t0, 2\n\t"
-                     "li t1, 0x1fff\n\t" /* encodes a range of 64 KB (NAPOT) */
-                     "or t0, t0, t1\n\t"
-                     CSR("csrw pmpaddr0, t0")
-                     "li t0, 0x98\n\t" /* a NAPOT range, locked: no access, in machine mode too */
-                     CSR("csrw pmpcfg0, t0")
-                     ".balign 4\n"
-                     "1:\n\t"
-                     "la t0, smelt_trap\n\t"
-                     CSR("csrw mtvec, t0")
-                     "j smelt_start");
+    __asm__ volatile(
+        CSR("csrw mie, zero\n\t"
+            "csrci mstatus, 8\n\t"
+            ".option push\n\t"
+            ".option norelax\n\t"
+            "la gp, __global_pointer$\n\t"
+            ".option pop\n\t"
+            "la tp, smelt_tls\n\t"
+            "la sp, smelt_stack_top\n\t"
+            "la t0, 1f\n\t"
+            "csrw mtvec, t0\n\t"
+            "la t0, smelt_stack_bottom\n\t"
+            "slli t1, t0, 16\n\t"
+            "bnez t1, 1f\n\t"
+            "li t1, 0x10000\n\t"
+            "sub t0, t0, t1\n\t"
+            "srli t0, t0, 2\n\t"
+            "li t1, 0x1fff\n\t" /* encodes a range of 64 KB (NAPOT) */
+            "or t0, t0, t1\n\t"
+            "csrw pmpaddr0, t0\n\t"
+            "li t0, 0x98\n\t" /* a NAPOT range, locked: no access, in machine mode too */
+            "csrw pmpcfg0, t0\n\t"
+            ".balign 4\n"
+            "1:\n\t"
+            "la t0, smelt_trap\n\t"
+            "csrw mtvec, t0\n\t"
+            "j smelt_start"));
 }
 
 __attribute__((used, noreturn)) void smelt_start(void) {
@@ -78,18 +81,18 @@ __attribute__((used, noreturn)) void smelt_start(void) {
 
 /* Sets the stack pointer for a fault, because it may be the cause. */
 __attribute__((naked, used, aligned(4))) void smelt_trap(void) {
-    __asm__ volatile(CSR("csrw mscratch, t0")
-                     CSR("csrr t0, mcause")
-                     "bgez t0, 1f\n\t"
-                     CSR("csrr t0, mscratch")
-                     "j smelt_interrupt\n"
-                     "1:\n\t"
-                     "mv a0, sp\n\t"
-                     "mv a1, t0\n\t"
-                     CSR("csrr a2, mepc")
-                     "mv a3, ra\n\t"
-                     "la sp, smelt_stack_top\n\t"
-                     "j smelt_report_fault");
+    __asm__ volatile(CSR("csrw mscratch, t0\n\t"
+                         "csrr t0, mcause\n\t"
+                         "bgez t0, 1f\n\t"
+                         "csrr t0, mscratch\n\t"
+                         "j smelt_interrupt\n"
+                         "1:\n\t"
+                         "mv a0, sp\n\t"
+                         "mv a1, t0\n\t"
+                         "csrr a2, mepc\n\t"
+                         "mv a3, ra\n\t"
+                         "la sp, smelt_stack_top\n\t"
+                         "j smelt_report_fault"));
 }
 
 __attribute__((interrupt("machine"), used)) void smelt_interrupt(void) {
@@ -106,8 +109,8 @@ __attribute__((interrupt("machine"), used)) void smelt_interrupt(void) {
     PLIC_CLAIM = number;
 }
 
-__attribute__((used, noreturn)) void smelt_report_fault(const uint32_t *stack, uint32_t cause,
-                                                        uint32_t address, uint32_t caller) {
+__attribute__((used, noreturn)) void smelt_report_fault(
+    const uint32_t *stack, uint32_t cause, uint32_t address, uint32_t caller) {
     smelt_put_line("");
     smelt_put("e-[fault ");
     smelt_put_unsigned(cause);

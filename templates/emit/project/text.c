@@ -11,7 +11,7 @@ uint32_t smelt_crc32(uint32_t crc, const void *data, uint32_t bytes) {
     static const uint32_t table[16] = {
         0x00000000u, 0x1db71064u, 0x3b6e20c8u, 0x26d930acu, 0x76dc4190u, 0x6b6b51f4u,
         0x4db26158u, 0x5005713cu, 0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu,
-        0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu
+        0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu,
     };
     const uint8_t *byte = data;
     crc = ~crc;
@@ -64,47 +64,5 @@ void smelt_put_unsigned(uint64_t value) {
 void smelt_put_hex(uint32_t value, int digits) {
     while (digits-- > 0) {
         put_characters(&"0123456789abcdef"[(value >> (4 * digits)) & 15u], 1u);
-    }
-}
-
-/* Writes value / 1000 with three decimals. */
-static void put_thousandths(uint64_t value) {
-    smelt_put_unsigned(value / 1000u);
-    smelt_put(value % 1000u < 100u ? (value % 1000u < 10u ? ".00" : ".0") : ".");
-    smelt_put_unsigned(value % 1000u);
-}
-
-void smelt_put_decimal(float value) {
-    double magnitude = (double)value;
-    uint64_t thousandths;
-    uint32_t exponent = 0;
-    if (value != value) {
-        smelt_put("nan");
-        return;
-    }
-    if (value < 0.0f) {
-        smelt_put("-");
-        magnitude = -magnitude;
-    }
-    if (magnitude > 3.5e38) {
-        smelt_put("inf");
-        return;
-    }
-    if (magnitude >= 1e15) {
-        for (; magnitude >= 10.0; magnitude /= 10.0) {
-            exponent++;
-        }
-    }
-    /* A float times 1000 is exact in a double, so that ties are exact; they are rounded to even. */
-    magnitude *= 1000.0;
-    thousandths = (uint64_t)magnitude;
-    magnitude -= (double)thousandths;
-    if (magnitude > 0.5 || (magnitude == 0.5 && thousandths % 2u == 1u)) {
-        thousandths++;
-    }
-    put_thousandths(thousandths);
-    if (exponent != 0u) {
-        smelt_put("e+");
-        smelt_put_unsigned(exponent);
     }
 }

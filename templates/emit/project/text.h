@@ -9,9 +9,6 @@ void smelt_put(const char *text);
 void smelt_put_unsigned(uint64_t value);
 void smelt_put_hex(uint32_t value, int digits);
 
-/* Writes three decimals as "%.3f" does; from 1e15 on, four significant digits and an exponent. */
-void smelt_put_decimal(float value);
-
 /* Ends the line. */
 void smelt_put_line(const char *text);
 

@@ -24,15 +24,18 @@ void smelt_uart_init(void) {
     smelt_enable_interrupt(SMELT_UART_IRQ);
 }
 
-/* An overrun calls the handler too. Reading SR and then DR clears it; if RXNE is set, DR contains
- * the byte before the lost one. */
+/*
+ * An overrun calls the handler too. Reading SR and then DR clears it; if RXNE is set, DR contains
+ * the byte before the lost one.
+ */
 void smelt_uart_interrupt(void) {
-    uint32_t state;
-    while (((state = SR) & (SR_RXNE | SR_ORE)) != 0u && smelt_receive_room()) {
+    uint32_t state = SR;
+    while ((state & (SR_RXNE | SR_ORE)) != 0u && smelt_receive_room()) {
         const uint8_t byte = (uint8_t)DR;
         if ((state & SR_RXNE) != 0u) {
             smelt_received(byte);
         }
+        state = SR;
     }
 }
 

@@ -87,8 +87,9 @@ static void info(const session_t *session) {
     smelt_put("m-info-[version ");
     smelt_put_unsigned(SMELT_WIRE_VERSION);
     smelt_put_line("]");
-    put_number("lines", 7u + (model->gpu != NULL) + model->input_count + model->output_count +
-                            count_regions());
+    put_number(
+        "lines",
+        7u + (model->gpu != NULL) + model->input_count + model->output_count + count_regions());
     put_field("name", model->name);
     put_field("hash", model->hash);
     if (model->gpu != NULL) {
@@ -103,69 +104,109 @@ static void info(const session_t *session) {
     put_regions();
 }
 
-/* A part of a tensor, as a command specifies it; whole is the size of the tensor. */
+/* Bytes of a tensor or a region, as a command specifies them. */
 typedef struct {
     uint32_t index, offset, bytes;
-} part_t;
+} chunk_t;
 
-static int read_part(const char **arguments, part_t *part) {
-    return smelt_read_number(arguments, 10u, &part->index) &&
-           smelt_read_number(arguments, 10u, &part->offset) &&
-           smelt_read_number(arguments, 10u, &part->bytes);
+static int read_chunk(const char **arguments, chunk_t *chunk) {
+    return smelt_read_number(arguments, 10u, &chunk->index) &&
+        smelt_read_number(arguments, 10u, &chunk->offset) &&
+        smelt_read_number(arguments, 10u, &chunk->bytes);
 }
 
-static int is_within(const part_t *part, uint32_t whole) {
-    return part->offset <= whole && part->bytes <= whole - part->offset;
+static int is_within(const chunk_t *chunk, uint32_t whole) {
+    return chunk->offset <= whole && chunk->bytes <= whole - chunk->offset;
 }
 
-static void put_part(const char *key, const part_t *part) {
+/* Answers a command for an index that does not exist. */
+static void put_unknown_index(const char *kind, uint32_t index, uint32_t count) {
+    smelt_put("e-[No ");
+    smelt_put(kind);
+    put_value(index);
+    smelt_put(": there are ");
+    smelt_put_unsigned(count);
+    smelt_put_line(", numbered from 0]");
+}
+
+/* Answers a command for bytes that are not within the whole. */
+static void put_not_within(const char *kind, const chunk_t *chunk, uint32_t whole) {
+    smelt_put("e-[Offset ");
+    smelt_put_unsigned(chunk->offset);
+    smelt_put(" plus");
+    put_value(chunk->bytes);
+    smelt_put(" bytes exceed the");
+    put_value(whole);
+    smelt_put(" bytes of ");
+    smelt_put(kind);
+    put_value(chunk->index);
+    smelt_put_line("]");
+}
+
+/* Answers a command or data that was damaged on the line. */
+static void put_different_crc(const char *what, uint32_t found, uint32_t expected) {
+    smelt_put("e-[CRC of ");
+    smelt_put(what);
+    smelt_put(" is ");
+    smelt_put_hex(found, 8);
+    smelt_put(", not ");
+    smelt_put_hex(expected, 8);
+    smelt_put_line(": send it again]");
+}
+
+static void put_chunk(const char *key, const chunk_t *chunk) {
     smelt_put(key);
-    smelt_put_unsigned(part->index);
-    put_value(part->offset);
-    put_value(part->bytes);
+    smelt_put_unsigned(chunk->index);
+    put_value(chunk->offset);
+    put_value(chunk->bytes);
 }
 
-/* Writes nothing before the command's CRC is verified. Damaged data then affects only the part that
- * the command names, which the host sends again. */
+/*
+ * Writes nothing before the command's CRC is verified. Damaged data then affects only the bytes
+ * that the command names, which the host sends again.
+ */
 static void load(const smelt_model_t *model, const char *command, const char *arguments) {
-    part_t part;
-    uint32_t expected, meant, crc = 0;
-    if (!read_part(&arguments, &part) || !smelt_read_number(&arguments, 16u, &expected) ||
+    chunk_t chunk;
+    uint32_t expected, meant, found, crc = 0;
+    if (!read_chunk(&arguments, &chunk) || !smelt_read_number(&arguments, 16u, &expected) ||
         !smelt_read_number(&arguments, 16u, &meant) || *arguments != '\0') {
         smelt_put_error("Usage: smelt load INDEX OFFSET BYTES CRC CHECK");
         return;
     }
-    if (smelt_crc32(0, command, (uint32_t)(strrchr(command, ' ') - command)) != meant) {
-        smelt_put_error("Not the check of this command");
+    found = smelt_crc32(0, command, (uint32_t)(strrchr(command, ' ') - command));
+    if (found != meant) {
+        put_different_crc("the command", found, meant);
         return;
     }
-    if (part.index >= model->input_count) {
-        smelt_put_error("No such input");
+    if (chunk.index >= model->input_count) {
+        put_unknown_index("input", chunk.index, model->input_count);
         return;
     }
-    if (!is_within(&part, model->inputs[part.index].bytes)) {
-        smelt_put_error("Not within this input");
+    if (!is_within(&chunk, model->inputs[chunk.index].bytes)) {
+        put_not_within("input", &chunk, model->inputs[chunk.index].bytes);
         return;
     }
-    put_part("m-load-[", &part);
+    put_chunk("m-load-[", &chunk);
     smelt_put_check();
 
-    uint8_t *const bytes = (uint8_t *)model->input((int)part.index) + part.offset;
-    for (uint32_t i = 0; i < part.bytes; i++) {
+    uint8_t *const bytes = (uint8_t *)model->input((int)chunk.index) + chunk.offset;
+    for (uint32_t i = 0; i < chunk.bytes; i++) {
         const int byte = smelt_uart_read(SMELT_LOAD_TIMEOUT_MS);
         if (byte < 0) {
-            smelt_put("e-[Only ");
-            smelt_put_unsigned(i);
-            smelt_put_line(" bytes came]");
+            smelt_put("e-[Received");
+            put_value(i);
+            smelt_put(" of");
+            put_value(chunk.bytes);
+            smelt_put(" bytes, then none for");
+            put_value(SMELT_LOAD_TIMEOUT_MS);
+            smelt_put_line(" ms: send the command and the bytes again]");
             return;
         }
         bytes[i] = (uint8_t)byte;
         crc = smelt_crc32(crc, bytes + i, 1u);
     }
     if (crc != expected) {
-        smelt_put("e-[CRC of what came is ");
-        smelt_put_hex(crc, 8);
-        smelt_put_line("]");
+        put_different_crc("the data", crc, expected);
         return;
     }
     smelt_put_line("m-load-done");
@@ -189,19 +230,19 @@ static void check(const smelt_model_t *model, const char *arguments) {
 }
 
 static void crc_of_region(const char *arguments) {
-    part_t part;
+    chunk_t chunk;
     smelt_region_t region;
-    if (!read_part(&arguments, &part) || *arguments != '\0') {
+    if (!read_chunk(&arguments, &chunk) || *arguments != '\0') {
         smelt_put_error("Usage: smelt crc REGION OFFSET BYTES");
-    } else if (smelt_region(part.index, &region) == 0) {
-        smelt_put_error("No such region");
-    } else if (!is_within(&part, region.bytes)) {
-        smelt_put_error("Not within this region");
+    } else if (smelt_region(chunk.index, &region) == 0) {
+        put_unknown_index("region", chunk.index, count_regions());
+    } else if (!is_within(&chunk, region.bytes)) {
+        put_not_within("region", &chunk, region.bytes);
     } else {
-        const uint8_t *const bytes = (const uint8_t *)region.start + part.offset;
-        put_part("m-crc-[", &part);
+        const uint8_t *const bytes = (const uint8_t *)region.start + chunk.offset;
+        put_chunk("m-crc-[", &chunk);
         smelt_put(" ");
-        smelt_put_hex(smelt_crc32(0, bytes, part.bytes), 8);
+        smelt_put_hex(smelt_crc32(0, bytes, chunk.bytes), 8);
         smelt_put_check();
     }
 }
@@ -212,7 +253,11 @@ static void set_length(const smelt_model_t *model, const char *arguments) {
         *arguments != '\0') {
         smelt_put_error("Usage: smelt length INDEX SIZE");
     } else if (model->set_length == NULL || model->set_length(index, size) != 0) {
-        smelt_put_error("No such dimension or size");
+        smelt_put("e-[No dimension");
+        put_value(index);
+        smelt_put(", or it cannot have size");
+        put_value(size);
+        smelt_put_line("]");
     } else {
         smelt_put("m-length-[");
         smelt_put_unsigned(index);
@@ -246,27 +291,27 @@ static void invoke(session_t *session) {
     last(session);
 }
 
-static void put_raw(const smelt_model_t *model, const part_t *part, const void *whole) {
-    const uint8_t *const bytes = (const uint8_t *)whole + part->offset;
-    put_part("m-raw-[", part);
+static void put_raw(const smelt_model_t *model, const chunk_t *chunk, const void *whole) {
+    const uint8_t *const bytes = (const uint8_t *)whole + chunk->offset;
+    put_chunk("m-raw-[", chunk);
     smelt_put(" ");
-    smelt_put_hex(smelt_crc32(0, bytes, part->bytes), 8);
+    smelt_put_hex(smelt_crc32(0, bytes, chunk->bytes), 8);
     smelt_put(" ");
     smelt_put(model->hash);
     smelt_put_check();
-    smelt_uart_write(bytes, part->bytes);
+    smelt_uart_write(bytes, chunk->bytes);
 }
 
 static void out(const smelt_model_t *model, const char *arguments) {
-    part_t part;
-    if (!read_part(&arguments, &part) || *arguments != '\0') {
+    chunk_t chunk;
+    if (!read_chunk(&arguments, &chunk) || *arguments != '\0') {
         smelt_put_error("Usage: smelt out INDEX OFFSET BYTES");
-    } else if (part.index >= model->output_count) {
-        smelt_put_error("No such output");
-    } else if (!is_within(&part, model->outputs[part.index].bytes)) {
-        smelt_put_error("Not within this output");
+    } else if (chunk.index >= model->output_count) {
+        put_unknown_index("output", chunk.index, model->output_count);
+    } else if (!is_within(&chunk, model->outputs[chunk.index].bytes)) {
+        put_not_within("output", &chunk, model->outputs[chunk.index].bytes);
     } else {
-        put_raw(model, &part, model->output((int)part.index));
+        put_raw(model, &chunk, model->output((int)chunk.index));
     }
 }
 
@@ -302,16 +347,28 @@ typedef struct {
 
 typedef enum { WALK_AGAIN, WALK_ON, WALK_AWAY } walk_answer_t;
 
+/* Answers a command that does not fit the step that waits. */
+static void put_waiting(const walk_t *walk) {
+    smelt_put("e-[Step");
+    put_value(walk->count);
+    smelt_put(" waits for smelt tap");
+    put_value(walk->count);
+    smelt_put(" OFFSET BYTES, smelt last or smelt step");
+    put_value(walk->session->count);
+    put_value(walk->count);
+    smelt_put_line("; smelt info ends the inference]");
+}
+
 static void tap(const walk_t *walk, const char *arguments, const void *output, uint32_t bytes) {
-    part_t part;
-    if (!read_part(&arguments, &part) || *arguments != '\0') {
+    chunk_t chunk;
+    if (!read_chunk(&arguments, &chunk) || *arguments != '\0') {
         smelt_put_error("Usage: smelt tap STEPS OFFSET BYTES");
-    } else if (part.index != walk->count) {
-        smelt_put_error("No such step waits");
-    } else if (!is_within(&part, bytes)) {
-        smelt_put_error("Not within this output");
+    } else if (chunk.index != walk->count) {
+        put_waiting(walk);
+    } else if (!is_within(&chunk, bytes)) {
+        put_not_within("the output of step", &chunk, bytes);
     } else {
-        put_raw(walk->session->model, &part, output);
+        put_raw(walk->session->model, &chunk, output);
     }
 }
 
@@ -319,12 +376,13 @@ static void tap(const walk_t *walk, const char *arguments, const void *output, u
 static int read_step(const session_t *session, const char *arguments, uint32_t *steps) {
     uint32_t count;
     return smelt_read_number(&arguments, 10u, &count) &&
-           smelt_read_number(&arguments, 10u, steps) && *arguments == '\0' &&
-           count == session->count;
+        smelt_read_number(&arguments, 10u, steps) && *arguments == '\0' && count == session->count;
 }
 
-/* Executes commands until the host has finished with a step. Commands that begin a session end the
- * walk. */
+/*
+ * Executes commands until the host has finished with a step. Commands that begin a session end the
+ * walk.
+ */
 static walk_answer_t wait_for_host(const walk_t *walk, const void *output, uint32_t bytes) {
     session_t *const session = walk->session;
     for (;;) {
@@ -339,16 +397,17 @@ static walk_answer_t wait_for_host(const walk_t *walk, const void *output, uint3
         }
         uint32_t steps;
         const char *arguments;
-        const char *const command = smelt_skip_word(session->command, "smelt");
-        if (command == NULL) {
+        const char *command;
+        if (!smelt_take_word(session->command, "smelt", &command)) {
             put_unknown(session->command);
-        } else if ((arguments = smelt_skip_word(command, "tap")) != NULL) {
+        } else if (smelt_take_word(command, "tap", &arguments)) {
             tap(walk, arguments, output, bytes);
         } else if (strcmp(command, "last") == 0) {
             last(session);
-        } else if ((arguments = smelt_skip_word(command, "step")) == NULL ||
-                   !read_step(session, arguments, &steps) || walk->count - steps > 1u) {
-            smelt_put_error("A step waits");
+        } else if (
+            !smelt_take_word(command, "step", &arguments) ||
+            !read_step(session, arguments, &steps) || walk->count - steps > 1u) {
+            put_waiting(walk);
         } else {
             return steps == walk->count ? WALK_ON : WALK_AGAIN;
         }
@@ -357,8 +416,8 @@ static walk_answer_t wait_for_host(const walk_t *walk, const void *output, uint3
 
 static int wait_after_step(void *user, int step, const void *output, uint32_t bytes) {
     walk_t *const walk = user;
-    const uint64_t ticks =
-        smelt_timer_ticks() - (walk->count == 0u ? *walk->session->model->started : walk->start);
+    const uint64_t ticks = smelt_timer_ticks() -
+        (walk->count == 0u ? *walk->session->model->started : walk->start);
     walk_answer_t answer;
     walk->count++;
     do {
@@ -382,11 +441,13 @@ static void step(session_t *session, const char *arguments) {
     walk_t walk = { 0 };
     uint32_t steps;
     if (session->model->set_step_callback == NULL) {
-        smelt_put_error("Built without SMELT_STEP_CALLBACK");
+        smelt_put_error("Built without -DSMELT_STEP_CALLBACK: build it with TAPS=1");
         return;
     }
     if (!read_step(session, arguments, &steps) || steps != 0u) {
-        smelt_put_error("No such step waits");
+        smelt_put("e-[No step waits: start an inference with smelt step");
+        put_value(session->count);
+        smelt_put_line(" 0]");
         return;
     }
     walk.session = session;
@@ -396,16 +457,20 @@ static void step(session_t *session, const char *arguments) {
 }
 
 static void reset(session_t *session) {
-    if (session->model->reset() == 0) {
+    const int status = session->model->reset();
+    if (status == 0) {
         smelt_put_line("m-reset-done");
     } else {
-        smelt_put_error("The network refused its memory");
+        smelt_put("e-[The network's init function returned status");
+        put_value((uint32_t)status);
+        smelt_put_line("]");
     }
 }
 
 void smelt_put_help(void) {
-    smelt_put_line("smelt info, smelt load I O N CRC CHECK, smelt length I N, smelt invoke, "
-                   "smelt last, smelt out I O N, smelt step K S, smelt tap S O N, smelt reset");
+    smelt_put_line("smelt info, smelt crc R O N, smelt load I O N CRC CHECK, smelt check N, "
+                   "smelt length I N, smelt invoke, smelt last, smelt out I O N, "
+                   "smelt step K S, smelt tap S O N, smelt reset, help");
 }
 
 /* Executes a command. Returns 0 if it is not one of Smelt's. */
@@ -416,29 +481,28 @@ static int obey(session_t *session, const char *command) {
         smelt_put_help();
         return 1;
     }
-    command = smelt_skip_word(command, "smelt");
-    if (command == NULL) {
+    if (!smelt_take_word(command, "smelt", &command)) {
         return 0;
     }
     if (strcmp(command, "info") == 0) {
         info(session);
-    } else if ((arguments = smelt_skip_word(command, "load")) != NULL) {
+    } else if (smelt_take_word(command, "load", &arguments)) {
         load(model, session->command, arguments);
-    } else if ((arguments = smelt_skip_word(command, "check")) != NULL) {
+    } else if (smelt_take_word(command, "check", &arguments)) {
         check(model, arguments);
-    } else if ((arguments = smelt_skip_word(command, "crc")) != NULL) {
+    } else if (smelt_take_word(command, "crc", &arguments)) {
         crc_of_region(arguments);
-    } else if ((arguments = smelt_skip_word(command, "length")) != NULL) {
+    } else if (smelt_take_word(command, "length", &arguments)) {
         set_length(model, arguments);
     } else if (strcmp(command, "invoke") == 0) {
         invoke(session);
     } else if (strcmp(command, "last") == 0) {
         last(session);
-    } else if ((arguments = smelt_skip_word(command, "out")) != NULL) {
+    } else if (smelt_take_word(command, "out", &arguments)) {
         out(model, arguments);
     } else if (strcmp(command, "reset") == 0) {
         reset(session);
-    } else if ((arguments = smelt_skip_word(command, "step")) != NULL) {
+    } else if (smelt_take_word(command, "step", &arguments)) {
         step(session, arguments);
     } else {
         return 0;
@@ -460,7 +524,7 @@ void smelt_wire_run(const smelt_model_t *model, smelt_command_t other, void *con
     while (session.pending || read_command(&session)) {
         session.pending = 0;
         if (session.length == COMMAND_CHARS) {
-            smelt_put_error("Command too long");
+            smelt_put_error("A command has at most 80 characters");
         } else if (!obey_other(&session) && !obey(&session, session.command)) {
             put_unknown(session.command);
         }

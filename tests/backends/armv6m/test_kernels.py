@@ -8,6 +8,7 @@ fault.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smelt.api.options import Options
-from smelt.codegen.lower.kernel import KernelCall, Request
+from smelt.codegen.lower.function_table import TableBody
+from smelt.codegen.lower.kernel import KernelCall, Request, SharedBody
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.requantization_32bit import short_scaling
 from smelt.codegen.lower.tap_groups import LARGEST_GROUP, grouped
@@ -92,6 +94,12 @@ def cases() -> tuple[Case, ...]:
         convolution((1, 2, 6, 210), 130, (1, 3), (1, 1), ((0, 0), (1, 1)), largest=40),
         convolution((1, 4, 4, 24), 6, extreme=True),
         convolution((1, 4, 4, 24), 6, (3, 3), extreme=True, optimize="size"),
+        *(convolution((1, 5, w, k), n, (3, 3), (1, 1), SAME, optimize="size", points=(3, -128))
+          for w, k, n in ((3, 16, 9), (4, 32, 8), (9, 8, 3))),
+        *(convolution((1, 5, 9, 16), 9, kernel, (2, 2), NONE, FREE, points=(3, z), optimize="size")
+          for kernel, z in (((3, 3), -8), ((1, 1), 5), ((3, 1), 7))),
+        convolution((1, 5, 6, 80), 9, (3, 3), (1, 1), SAME, FREE, points=(3, 7), optimize="size"),
+        convolution((1, 4, 5, 8), 4, (2, 7), (1, 1), ((0, 1), (3, 3)), optimize="size"),
         convolution((1, 4, 4, 12), 6, steep=40.0, activation=FREE, points=(0, 9)),
         convolution((1, 4, 4, 12), 6, steep=0.01),
         convolution((1, 4, 4, 12), 6, rounding=Rounding.ONNX, activation=FREE, points=(0, 9)),
@@ -114,6 +122,8 @@ def cases() -> tuple[Case, ...]:
         dense(7, 33, 6, FREE, points=(4, -9)),
         binary("add", 101, (0.02, 0.03, 0.04), (-128, 4, -128), RELU),
         binary("add", 33, (0.0513, 0.0117, 0.0231), (3, -100, 17)),
+        binary("add", 35, (0.0513, 0.0117, 0.0231), (3, -100, 17), optimize="size"),
+        binary("sub", 37, (0.02, 0.03, 0.04), (-128, 4, -128), RELU, optimize="size"),
         binary("sub", 34, (0.0513, 0.0117, 0.0331), (3, -100, 17), NARROW),
     )  # fmt: skip
 
@@ -124,7 +134,22 @@ def entries(target: str) -> tuple[tuple[Case, Entry], ...]:
     calls = ((case, case.call(target)) for case in cases())
     own = [(case, call) for case, call in calls if call is not None]
     shared = [(case, call.shared.call) for case, call in own if call.shared is not None]
-    return tuple((case, Entry(case.node, call)) for case, call in (*own, *shared))
+    joined = joint_calls([(case, call.shared) for case, call in own if call.shared is not None])
+    return tuple((case, Entry(case.node, call)) for case, call in (*own, *shared, *joined))
+
+
+def joint_calls(bodies: list[tuple[Case, SharedBody]]) -> list[tuple[Case, KernelCall]]:
+    """Return the calls of layers that share a body with a table of functions."""
+    groups: dict[Hashable, list[tuple[Case, SharedBody]]] = {}
+    for case, body in bodies:
+        if isinstance(body, TableBody):
+            groups.setdefault(body.key, []).append((case, body))
+    found: list[tuple[Case, KernelCall]] = []
+    for group in groups.values():
+        some, members = zip(*group, strict=True)
+        if len(some) > 1:
+            found += zip(some, members[0].joined(members).calls, strict=True)
+    return found
 
 
 def runs_of(target: str) -> list[Run]:
@@ -159,6 +184,20 @@ def test_layers_of_different_sizes_share_a_body(optimize: Optimize, largest: int
     bodies = [call.shared for call in offers if call is not None]
     assert len(bodies) == len(shapes)
     assert len({body.key for body in bodies if body is not None}) == 1
+
+
+def test_windows_of_different_sizes_share_a_body_and_their_sums() -> None:
+    cases = [
+        convolution((1, 6, w, k), n, (3, 3), (1, 1), SAME, optimize="size", largest=60)
+        for w, k, n in ((6, 16, 13), (9, 32, 8), (5, 8, 20))
+    ]
+    calls = [case.call("cortex-m0") for case in cases]
+    bodies = [call.shared for call in calls if call is not None and call.shared is not None]
+    assert len({body.key for body in bodies}) == 1
+    joint = bodies[0].joined(bodies)
+    assert len(joint.calls) == len(cases)
+    assert len({tuple(inner.key for inner in call.inner) for call in joint.calls}) == 1
+    assert len(joint.calls[0].inner) <= len(cases)
 
 
 @pytest.mark.parametrize("channels", [(8, 9), (12, 30)])
@@ -345,8 +384,8 @@ def test_groups_contain_each_tap_once_and_are_small(
     taps = grouped(weights, optimize)
     assert sorted(taps.order) == list(range(length))
     begin = 0
-    for stretch in taps.stretches:
-        for size in stretch.groups * stretch.turns:
+    for group_loop in taps.group_loops:
+        for size in group_loop.groups * group_loop.iterations:
             group = np.abs(weights[:, list(taps.order[begin : begin + size])])
             assert group.sum(axis=1).max() <= LARGEST_GROUP
             begin += size

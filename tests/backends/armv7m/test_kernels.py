@@ -108,6 +108,8 @@ def cases() -> tuple[Case, ...]:
         depthwise((1, 6, 8, 3), (3, 3), (1, 1), NONE, FREE, points=(1, -3)),
         depthwise((1, 3, 4, 2), (3, 3), (1, 1), ((4, 5), (5, 4)), FREE, points=(-9, 3)),
         depthwise((1, 4, 5, 300)),
+        *(depthwise((1, 5, w, 3), optimize="size") for w in (2, 6, 8, 9, 14)),
+        *(depthwise((1, 5, w, 4), extreme=True, optimize="size") for w in (7, 10)),
         depthwise((1, 6, 6, 4), extreme=True),
         depthwise((1, 6, 6, 5), largest=50),
         depthwise((1, 6, 6, 4), extreme=True, activation=FREE, points=(2, 4)),
@@ -141,6 +143,11 @@ def three_columns() -> tuple[tuple[Case, int], ...]:
         (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, steep=0.01), 4096),
         (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, FREE, rounding=Rounding.ONNX), 4096),
         (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, optimize="size"), 1 << 16),
+        *((convolution((1, 9, w, k), 5, (3, 3), (s, s), padding, FREE, points=(z, 9),
+                       optimize="size", extreme=k == 4), 6000)
+          for w, k, s, padding, z in ((8, 8, 1, SAME, -7), (12, 16, 1, SAME, 5),
+                                      (10, 4, 1, NONE, 3),
+                                      (16, 8, 2, AFTER, 9), (17, 12, 2, NONE, -128))),
         (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, optimize="ram"), 1 << 16),
     )  # fmt: skip
 
@@ -168,13 +175,20 @@ def entries() -> tuple[tuple[Case, Entry], ...]:
     """Return the cases that are served."""
     calls = ((case, call_of(case)) for case in cases())
     own = [(case, call) for case, call in calls if call is not None]
-    found = [(case, Entry(case.node, call)) for case, call in (*own, *shared(own))]
+    some = (*own, *shared(own), *rows_calls(), *shared(rows_calls()))
+    return tuple((case, Entry(case.node, call)) for case, call in some)
+
+
+@cache
+def rows_calls() -> tuple[tuple[Case, KernelCall], ...]:
+    """Return the calls of convolutions over widened rows."""
     rows = Backend("armv7m", armv7m_convolution_rows.KERNELS)
+    found: list[tuple[Case, KernelCall]] = []
     for case, scratch_limit in three_columns():
         call = rows.find(case.node, Request(M3, case.optimize, scratch_limit=scratch_limit))
         assert not isinstance(call, Refusal), call
         assert call.scratch_bytes <= max(scratch_limit, SCRATCH_LIMIT)
-        found.append((case, Entry(case.node, call)))
+        found.append((case, call))
     return tuple(found)
 
 
@@ -190,7 +204,10 @@ def test_most_cases_are_served() -> None:
 
 
 def test_working_memory_is_small() -> None:
-    for case, entry in entries()[: -len(three_columns())]:
+    wide = {call.template for _, call in (*rows_calls(), *shared(rows_calls()))}
+    for case, entry in entries():
+        if entry.call.template in wide:
+            continue
         assert entry.call.scratch_bytes <= SCRATCH_LIMIT, case.name
 
 
@@ -215,8 +232,19 @@ def test_layers_of_different_sizes_share_a_body(optimize: Optimize, bodies: int)
     assert len(set(keys)) == bodies
 
 
-def test_lines_of_equal_length_share_their_functions() -> None:
-    cases = [depthwise((1, 6, 6, k), (3, 3), (1, 1), SAME, largest=60) for k in (19, 31)]
+def test_widened_rows_of_any_size_share_a_body_for_size() -> None:
+    bodies = [call.shared for _, call in rows_calls() if call.shared is not None]
+    assert len(bodies) > 5
+    assert len({body.key for body in bodies}) == 1
+
+
+@pytest.mark.parametrize(("optimize", "width", "depth"), [("speed", 6, 31), ("size", 9, 20)])
+def test_lines_share_their_functions(optimize: Optimize, width: int, depth: int) -> None:
+    """Lines of equal length do and, for size, all of at least three outputs with equal rests."""
+    cases = [
+        depthwise((1, 6, w, k), (3, 3), (1, 1), SAME, largest=60, optimize=optimize)
+        for w, k in ((6, 19), (width, depth))
+    ]
     calls = [call for call in map(call_of, cases) if call is not None]
     assert len({tuple(inner.key for inner in call.inner) for call in calls}) == len(calls)
     assert len({call.shared.key for call in calls if call.shared is not None}) == 1

@@ -1,1 +1,1 @@
-"""Tests of int8 divisions by a division instruction."""
+"""Tests of int8 division with the division instruction of Cortex-M23."""

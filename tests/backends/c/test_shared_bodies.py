@@ -56,7 +56,7 @@ FAMILIES = {
     "fully_connected": [dense(rows, 8 * rows, 21 + rows) for rows in range(2, 7)]
     + [dense(1, 8 * i, 4 * i + 8, None) for i in range(2, 7)],
 }
-"""Cases whose functions have one name, by that name."""
+"""Cases whose functions have the same name, by that name."""
 
 
 def members() -> list[Member]:

@@ -7,8 +7,9 @@ accesses beyond fault.
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,7 +26,7 @@ from smelt.codegen.backends.helium.convolution_plan import SCRATCH_LIMIT
 from smelt.codegen.backends.helium.instruction_schedule import scheduled
 from smelt.codegen.backends.helium.linear import linear
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Optimize, Refusal, Request, SharedBody
 from smelt.ir import (
     Array,
     DType,
@@ -76,12 +77,12 @@ class Case:
     def node(self) -> Node:
         return self.graph.nodes[0]
 
-    def call(self) -> KernelCall:
+    def call(self, optimize: Optimize = "speed") -> KernelCall:
         """Return the call of the first Helium kernel that serves the node."""
         reasons: list[str] = []
         for kernel in KERNELS:
             if isinstance(self.node.op, kernel.op):
-                answer = kernel.offer(self.node, Request(M55))
+                answer = kernel.offer(self.node, Request(M55, optimize))
                 if not isinstance(answer, Refusal):
                     return answer
                 reasons.append(answer.reason)
@@ -276,9 +277,25 @@ def cases() -> tuple[Case, ...]:
     )  # fmt: skip
 
 
+@cache
+def served() -> tuple[tuple[Case, KernelCall], ...]:
+    """Return the cases with their calls, and with those of bodies that several of them share."""
+    groups: dict[Hashable, list[tuple[Case, SharedBody]]] = {}
+    for case in cases():
+        body = case.call("size").shared
+        if body is not None:
+            groups.setdefault(body.key, []).append((case, body))
+    found = [(case, case.call()) for case in cases()]
+    for group in groups.values():
+        some, bodies = zip(*group, strict=True)
+        found += zip(some, bodies[0].joined(bodies).calls, strict=True)
+    return tuple(found)
+
+
 def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
-    entries = [Entry(case.node, case.call()) for case in cases()]
-    for case, program in zip(cases(), build_programs(entries, tmp_path), strict=True):
+    entries = [Entry(case.node, call) for case, call in served()]
+    programs = build_programs(entries, tmp_path)
+    for (case, _), program in zip(served(), programs, strict=True):
         for sample in case.inputs:
             for index, x in enumerate(sample):
                 program.write(index, 0, x)
@@ -286,6 +303,22 @@ def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
             program.read(OUTPUT, 0, case.node.output.type.size)
         for found, expected in zip(program.run(), case.expected(), strict=True):
             np.testing.assert_array_equal(found, expected.ravel(), case.name)
+
+
+def test_comments_have_the_window_and_the_formula_of_the_code() -> None:
+    pool, window, strips = (
+        source_of([Entry(case.node, case.call())])
+        for case in (
+            average((2, 3, 5, 8)),
+            conv((1, 12, 10, 1), 24, (10, 4), (2, 2), ((4, 5), (1, 1))),
+            depthwise((1, 6, 7, 16), stride=(2, 2), padding=((0, 1), (0, 1))),
+        )
+    )
+    formula = re.search(r"Results: \(sum( .*), proved", pool)
+    assert formula
+    assert f"result = (result{formula[1]};" in pool
+    assert "10x4, stride 2x2, padding 4+5 rows, 1+1 columns" in window
+    assert "3x3, stride 2x2, padding 0+1 rows, 0+1 columns" in strips
 
 
 @pytest.mark.thorough
@@ -405,8 +438,8 @@ def test_depthwise_convolutions_of_different_sizes_share_functions() -> None:
 @pytest.mark.qemu
 def test_assembly_equals_the_reference(tmp_path: Path) -> None:
     runs = [
-        Run(case.name, Entry(case.node, case.call()), case.inputs, case.expected())
-        for case in cases()
+        Run(case.name, Entry(case.node, call), case.inputs, case.expected())
+        for case, call in served()
     ]
     assert said_on(CORES["m55"], runs, tmp_path) == "passed"
 

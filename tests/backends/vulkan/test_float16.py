@@ -23,7 +23,7 @@ from smelt.ops.core.binary import Binary
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.softmax import Softmax
 from smelt.proof.run import run
-from smelt.proof.tolerances import FLOAT16_TOLERANCE, inexact
+from smelt.proof.tolerances import FLOAT16_TOLERANCE, tolerances_of
 from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
 from tests.backends.test_cases import member_of, pairs, serves
@@ -350,7 +350,7 @@ def test_classes_stored_as_float16_must_be_right(what: str, part: float) -> None
     proto = model(onnx_graph(nodes, inputs, [tensor_info("y", None, "f")], constants), 21)
     compiled = compile_model(proto.SerializeToString(), HALVES).graph
     assert any(v.type.dtype is DType.FLOAT16 for v in compiled.values())
-    assert inexact(compiled).get(compiled.outputs[0], 0.0) == part
+    assert tolerances_of(compiled).get(compiled.outputs[0], 0.0) == part
 
 
 def test_errors() -> None:

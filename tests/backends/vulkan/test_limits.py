@@ -19,7 +19,7 @@ from smelt.api.artifact import Artifact
 from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
 from smelt.codegen.backends.vulkan import dispatches, shaders
-from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.calls import MAX_CONSTANTS, ShaderCall
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram, program
 from smelt.codegen.backends.vulkan.elementwise import MAX_LOOPS
 from smelt.codegen.backends.vulkan.shaders import Module, Pipeline, Shaders
@@ -124,9 +124,9 @@ def test_constants_of_a_module(artifact: Artifact) -> None:
     """As many as the C array can contain."""
     call = artifact.schedule.calls[0].call
     assert isinstance(call, ShaderCall)
-    most = shaders.MAX_CONSTANTS
+    most = MAX_CONSTANTS
     runtime = artifact.project.files["smelt_vulkan.c"]
-    assert re.findall(r"#define MAX_CONSTANTS (\d+)", str(runtime)) == [str(most)]
+    assert re.findall(r"#define MAX_CONSTANTS \((\d+)\)", str(runtime)) == [str(most)]
     constants = {f"C{i}": i for i in range(most + 1)}
     shaders.Shaders().add("here", replace(call, constants=dict(list(constants.items())[:-1])))
     with pytest.raises(ValueError, match=f"more than {most} specialization constants"):

@@ -86,7 +86,7 @@ TRANSPOSED = (
 
 
 def calls_of(cases: Sequence[Case]) -> list[ShaderCall]:
-    """Return the calls of each case, by kind; fail unless a shader computes it, correctly."""
+    """Return the calls of each case, by kind; fail unless shaders compute all cases correctly."""
     chosen = [
         (replace(case, rounding=rounding), dtype) for case in cases for dtype, rounding in KINDS
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -165,9 +166,9 @@ def test_gpu_assisted_validation(artifact: Artifact, tmp_path: Path) -> None:
     validation = Validation(tmp_path, ("GPU_ASSISTED",))
     check(artifact, tmp_path, validation, "-O0")
     tables = tmp_path / "project" / f"{artifact.network.name}_gpu.c"
-    text = tables.read_text()
-    assert "pushed_1[] = { " in text
-    tables.write_text(text.replace("pushed_1[] = { ", "pushed_1[] = { 1000000 + "))
+    wrong, count = re.subn(r"pushed_1\[\] = \{\s*", r"\g<0>1000000 + ", tables.read_text())
+    assert count == 1
+    tables.write_text(wrong)
     elf = compile_project(tmp_path / "project", artifact.platform, extra_cflags="-O0")
     samples = random_samples(artifact.graph, 1, 0)
     Built(artifact, elf, tmp_path).run(samples, validation.environment)

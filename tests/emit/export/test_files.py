@@ -70,7 +70,10 @@ def test_readmes_are_complete(format_: str, tmp_path: Path) -> None:
         exported = project(digits(options), format_)
         text = exported.files["README.md"]
         assert "MIT-0" in text
-        assert f"| {digits(options).network.arena_bytes:,} (proved optimal) |" in text
+        assert (
+            f"| {digits(options).network.arena_bytes:,} (proved smallest for this schedule) |"
+            in text
+        )
         assert re.search("## What was checked\n\n.*Smelt's tests .*not\\s+built", text, re.DOTALL)
         assert not re.search(r"[{}]{2}|\{%|%\}|@[A-Z]+@|\n\n\n", text)
 
@@ -152,7 +155,7 @@ def test_formats_without_binary_files_refuse_large_weights(
     format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "BINARY_FROM", 0)
-    message = "large and therefore a separate file.*--format arduino, cmake, make, plat"
+    message = "so large that they are in a binary file.*--format arduino, cmake, make, plat"
     with pytest.raises(ConfigError, match=message):
         project(digits(), format_)
 

@@ -69,7 +69,7 @@ def test_platformio_metadata_follows_the_specification() -> None:
     assert manifest["name"] == "digits_int8"
     assert len(manifest["description"]) <= 255
     assert manifest["license"] == "MIT-0"
-    assert manifest["build"]["flags"] == ["-O2", "-ffp-contract=off"]
+    assert manifest["build"]["flags"] == ["-O2", "-ffp-contract=off", "-fno-strict-aliasing"]
     (example,) = manifest["examples"]
     assert all(f"{example['base']}/{name}" in exported.files for name in example["files"])
     assert "nucleo_f446re" in exported.files["examples/digits_int8/platformio.ini"]

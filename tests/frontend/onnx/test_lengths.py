@@ -487,5 +487,5 @@ def test_dimensions_with_equal_names_in_c_are_refused() -> None:
     proto = model(graph(relu, {"x": ["a.b", 2], "z": ["a_b", 2]}, "y w"))
     dims = {"a.b": (1, 3), "a_b": (1, 4)}
     found = load(proto.SerializeToString(), None, InputOptions(dims=dims)).graph
-    with pytest.raises(UnsupportedError, match=r"'a\.b' and 'a_b' would have one name in C"):
+    with pytest.raises(UnsupportedError, match=r"'a\.b' and 'a_b' would have the same name in C"):
         compile_graph(found)

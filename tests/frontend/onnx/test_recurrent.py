@@ -33,7 +33,7 @@ NAMES = {
     "thresholdedrelu": "ThresholdedRelu",
 }
 NO_COMMON_DEFAULT = ("affine", "scaledtanh", "thresholdedrelu")
-"""Activations for which the standard has no default constants, or ONNX Runtime has other ones."""
+"""Activations for which the standard and ONNX Runtime have no common default constants."""
 
 
 @dataclass(frozen=True)
@@ -80,18 +80,18 @@ def network(
         attributes: other ONNX attributes.
     """
     rng = np.random.default_rng(number)
-    ways, gates = 2 if direction == "bidirectional" else 1, GATES[kind]
+    directions, gates = 2 if direction == "bidirectional" else 1, GATES[kind]
     batch_first = bool(attributes.get("layout"))
-    state = (batch, ways, units) if batch_first else (ways, batch, units)
+    state = (batch, directions, units) if batch_first else (directions, batch, units)
     shapes: dict[str, tuple[int, ...]] = {
         "X": (batch, steps, inputs) if batch_first else (steps, batch, inputs),
-        "W": (ways, gates * units, inputs),
-        "R": (ways, gates * units, units),
-        "B": (ways, 2 * gates * units),
+        "W": (directions, gates * units, inputs),
+        "R": (directions, gates * units, units),
+        "B": (directions, 2 * gates * units),
         "L": (batch,),
         "H": state,
         "C": state,
-        "P": (ways, 3 * units),
+        "P": (directions, 3 * units),
     }
     present = ["X", "W", "R", *given.split(), *computed.split(), *(["L"] if lengths else [])]
     arrays: dict[str, Array] = {
@@ -121,10 +121,10 @@ def network(
     return Network(label, model(built, 22), {n: a for n, a in arrays.items() if n in fed})
 
 
-def some_activations(kind: str, number: int, ways: int) -> dict[str, Any]:
+def some_activations(kind: str, number: int, directions: int) -> dict[str, Any]:
     """Return activations for all gates, with alpha and beta for each (ignored by most)."""
     names = sorted(GATE_DEFAULTS)
-    chosen = [names[(number * 5 + i * 3) % len(names)] for i in range(FUNCTIONS[kind] * ways)]
+    chosen = [names[(number * 5 + i * 3) % len(names)] for i in range(FUNCTIONS[kind] * directions)]
     count = len(chosen)
     return {
         "activations": [NAMES[n] for n in chosen],
@@ -154,9 +154,10 @@ def configurations() -> list[Network]:
         add(given=states, clip=0.3)
         add(outputs="Y_h")
         add(outputs="Y")
-        for ways in ("forward", "bidirectional"):
-            settings: dict[str, Any] = some_activations(kind, len(found), 1 + (ways != "forward"))
-            add(direction=ways, given=states, **settings)
+        for direction in ("forward", "bidirectional"):
+            directions = 2 if direction == "bidirectional" else 1
+            settings = some_activations(kind, len(found), directions)
+            add(direction=direction, given=states, **settings)
     for after in (0, 1):
         common: dict[str, Any] = {"linear_before_reset": after, "given": "B H"}
         found.append(network("GRU", len(found), direction="bidirectional", **common))

@@ -1,8 +1,8 @@
 /*
  * Plain implementations of the CMSIS-NN functions that generated code calls, by its documentation.
  *
- * If the library is absent, tests find arguments in a wrong position, of a wrong sign or in a wrong
- * unit with it. It does not use working memory, so only the library can test that.
+ * Where the library is absent, tests use them to find arguments in a wrong position, of a wrong sign
+ * or in a wrong unit. They use no working memory: only the library can test that it is large enough.
  */
 #include "arm_nnfunctions.h"
 
