@@ -146,7 +146,7 @@ def halfword_convolution(
         stem=product.stem,
         details={**scaling.details, **weights.details},
         parameters=parameters,
-        in_place=product.in_place(at_once),
+        in_place=product.in_place(at_once=at_once),
         operands=(
             Input(0, "input"),
             *product.padding(window.kernel[1] + neighbors - 1),

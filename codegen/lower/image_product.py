@@ -58,11 +58,12 @@ class ImageProduct:
         """Whether a window has several columns and each of its rows can be contiguous."""
         return self.contiguous and 1 < self.window.kernel[1] <= self.window.size[1]
 
-    def in_place(self, at_once: int) -> tuple[tuple[int, int], ...]:
+    def in_place(self, *, at_once: int = 1) -> tuple[tuple[int, int], ...]:
         """Return `KernelCall.in_place` of a kernel that computes all channels of a block of pixels.
 
-        The kernel reads a block's inputs before it writes its outputs. But a last block of fewer
-        than `at_once` pixels begins with pixels of the block before, whose inputs are overwritten.
+        The kernel reads a block's inputs before it writes its outputs. But if a last block of fewer
+        than `at_once` pixels begins with pixels of the block before, their inputs are overwritten;
+        `at_once` is 1 if the kernel reads the last block's inputs in time.
         """
         window, frame = self.window, self.frame
         single = frame.batch == 1 and frame.pixels <= at_once

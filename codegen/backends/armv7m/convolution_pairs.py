@@ -146,12 +146,12 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
         parameters=PairsOfTapsParameters(
             product.window.title(product.node), product.frame.images, sums.outputs, False, packing
         ),
-        in_place=product.in_place(PIXELS),
+        in_place=product.in_place(),
         operands=(
             Input(0, "input"),
             *product.padding(product.window.kernel[1] if product.has_runs else 1),
             Packed("constants", constants),
-            Scratch("patch", DType.INT32, steps * PIXELS),
+            Scratch("patch", DType.INT32, steps * PIXELS + packing.ahead),
             *packing.copies(product),
             Output(0, "output"),
         ),

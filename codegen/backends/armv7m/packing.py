@@ -130,14 +130,19 @@ class PairsPacking:
         depth: channels of an input pixel, and of two pixels.
         run: inputs that are packed at once; 0 if rows are never packed as a whole.
         pixels: number of output pixels.
+        whole: number of those in blocks that do not overlap.
         last: first pixel of the last block; None if a block's outputs are not contiguous.
+        ahead: words of a block's packed inputs, if the last block is packed ahead of the others:
+            it overlaps the one before, whose outputs may be in place of its inputs. Otherwise 0.
         gathering: how inputs are found; None if they are contiguous too.
     """
 
     depth: tuple[int, int]
     run: int
     pixels: int
+    whole: int
     last: int | None
+    ahead: int
     gathering: PairsGathering | None
 
     @staticmethod
@@ -147,12 +152,15 @@ class PairsPacking:
         together, run = pixels >= PIXELS, product.run
         neighbors = together and product.window.pointwise
         gathering = None if neighbors else PairsGathering.of(product)
+        ahead = gathering is None and pixels % PIXELS > 0
         in_runs = gathering is None or gathering.copies or gathering.row in ("whole", "inside")
         return PairsPacking(
             depth=(depth, 2 * depth),
             run=run if in_runs else 0,
             pixels=pixels,
+            whole=pixels - pixels % PIXELS,
             last=pixels - PIXELS if together else None,
+            ahead=len(pairs_of(run)) * PIXELS if ahead else 0,
             gathering=gathering,
         )
 

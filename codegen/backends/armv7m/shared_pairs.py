@@ -144,13 +144,13 @@ class SharedPairs:
 
     def call(self, joint: JointSums) -> KernelCall:
         """Return the call of a body with these sums."""
-        window, frame = self.product.window, self.product.frame
+        window = self.product.window
         numbers = {
             "outputs": window.outputs,
             "entry": joint.entry(self.sums.steps),
             "tail": joint.tail(self.tail),
             "inputs": 4 * PIXELS * self.sums.steps,
-            "pixels": frame.pixels * frame.batch,
+            "pixels": self._pixels,
             "depth": window.depth,
         }
         layer = LayerStruct("layer", _KIND, numbers)
@@ -163,7 +163,7 @@ class SharedPairs:
                     Input(0, "input"),
                     Packed("constants", self.constants),
                     layer,
-                    Scratch("patch", DType.INT32, self.sums.steps * PIXELS),
+                    self._patch,
                     Output(0, "output"),
                 ),
                 inner=(PACK, _block(joint)),
@@ -175,6 +175,17 @@ class SharedPairs:
             operands=(*self.own_call.operands[:-1], layer, self.own_call.operands[-1]),
             inner=(_block(joint), self.own_call.inner[1]),
         )
+
+    @property
+    def _patch(self) -> Scratch:
+        """The packed inputs of a block, and of the last block if it overlaps the one before."""
+        blocks = 1 + (self._pixels % PIXELS > 0)
+        return Scratch("patch", DType.INT32, blocks * self.sums.steps * PIXELS)
+
+    @property
+    def _pixels(self) -> int:
+        """Pixels of all images."""
+        return self.product.frame.pixels * self.product.frame.batch
 
     @property
     def pointwise(self) -> bool:
@@ -203,7 +214,7 @@ class SharedPairs:
     @property
     def _blocks(self) -> int:
         """Blocks of pixels."""
-        return -(-self.product.frame.pixels * self.product.frame.batch // PIXELS)
+        return -(-self._pixels // PIXELS)
 
 
 @dataclass(frozen=True, kw_only=True)

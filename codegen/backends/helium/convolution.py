@@ -5,7 +5,7 @@ place. Otherwise scratch holds the image rows under the window, padded. If the d
 of 16 and the window is small, chunks of 16 channels are read from these rows; otherwise each window
 is first copied into one contiguous run. To limit scratch, wide images are cut into strips of
 columns, and output channels into blocks. If strips or blocks do not divide evenly, the last one
-overlaps the one before.
+overlaps the one before; so does the last group of pixels, unless inputs are read in place.
 """
 
 from __future__ import annotations
@@ -143,6 +143,7 @@ def _call(
         template=f"backends/helium/{'windows' if plan.padded else 'rows'}.j2",
         stem=stem,
         details=scaling.details,
+        in_place=((0, 0),) if plan.in_place else (),
         parameters=(windows_parameters if plan.padded else rows_parameters)(node, plan, scaling),
         operands=(
             Input(0, "input"),

@@ -47,6 +47,7 @@ class HeliumRowsParameters(Parameters):
         blocks: blocks of output channels; None if there is one block.
         size: elements of the input tensor, if its last inputs are copied because vector loads
             would read beyond its end; else None.
+        depth: elements of a pixel's inputs, if `size` is given; else None.
         rows: the loops over rows of outputs; None if there is one row.
         calls: calls of the tile function for the groups of a row.
     """
@@ -55,6 +56,7 @@ class HeliumRowsParameters(Parameters):
     sizes: tuple[tuple[str, int], ...]
     blocks: TileBlocks | None
     size: int | None
+    depth: int | None
     rows: OutputRows | None
     calls: tuple[TileCall, ...]
 
@@ -77,6 +79,7 @@ def rows_parameters(
         sizes=tile_sizes(t, scaling),
         blocks=TileBlocks.of(plan, scaling),
         size=node.input(0).type.size if t.copies else None,
+        depth=t.length if t.copies else None,
         rows=rows if several else None,
         calls=plan.calls("in" if several else "input", "output"),
     )

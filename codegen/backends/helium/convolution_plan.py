@@ -117,11 +117,13 @@ class TileCall:
         inputs: the inputs.
         outputs: the outputs.
         groups: number of groups.
+        sizes: the struct of sizes: `sizes`, or `last` for a group that consists of the last pixel.
     """
 
     inputs: str
     outputs: str
     groups: str
+    sizes: str = "sizes"
 
 
 @dataclass(frozen=True)
@@ -184,9 +186,23 @@ class TilePlan:
         return self.columns // self.tiles.pixels
 
     @property
-    def last_overlaps(self) -> bool:
-        """Whether a row ends with one more group, which overlaps the whole ones."""
+    def has_last_group(self) -> bool:
+        """Whether a row ends with one more group, for the last pixel.
+
+        If inputs are in scratch, that group overlaps the whole ones. Otherwise it computes the last
+        pixel twice, because the inputs of the pixel before may be overwritten.
+        """
         return self.columns % self.tiles.pixels > 0
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the output of a 1x1 convolution or dense layer may have the address of its input.
+
+        The sums of all channels of a group are computed before its first output is stored.
+        """
+        g = self.geometry
+        pointwise = g.kernel == (1, 1) == g.stride and self.form == "row"
+        return pointwise and len(self.blocks) == 1 and g.channels <= g.depth
 
     @property
     def last_input(self) -> int:
@@ -219,9 +235,15 @@ class TilePlan:
         elif self.padded:
             found = TileCall("in", "out", whole), TileCall(f"in + {offset}", last_out, "1")
         else:
-            last = TileCall(f"{inputs} + {offset}", f"{outputs} + {self.last_output}", "1")
+            pixel = self.columns - 1
+            last = TileCall(
+                f"{inputs} + {pixel * t.pitch}",
+                f"{outputs} + {pixel * t.output_pitch}",
+                "1",
+                "last",
+            )
             found = TileCall(inputs, outputs, whole), last
-        return found if self.last_overlaps else found[:1]
+        return found if self.has_last_group else found[:1]
 
     @property
     def copied_row_bytes(self) -> int:
@@ -230,7 +252,7 @@ class TilePlan:
 
     @property
     def groups(self) -> int:
-        """Number of groups of pixels in a row of a strip, the overlapping one included."""
+        """Number of groups of pixels in a row of a strip, the last one included."""
         return -(-self.columns // self.tiles.pixels)
 
     @property

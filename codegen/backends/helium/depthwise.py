@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.helium.convolution import refuse, scaling_of
-from smelt.codegen.backends.helium.convolution_plan import Geometry
+from smelt.codegen.backends.helium.convolution_plan import SCRATCH_LIMIT, Geometry
 from smelt.codegen.backends.helium.depthwise_functions import (
     STRIP,
     StripLanes,
@@ -26,7 +26,13 @@ from smelt.codegen.backends.helium.depthwise_functions import (
     sums_function,
 )
 from smelt.codegen.backends.helium.depthwise_layers import shared_body
-from smelt.codegen.backends.helium.depthwise_plan import LANES, PATCH, ROW, Patches, patches_of
+from smelt.codegen.backends.helium.depthwise_plan import (
+    LANES,
+    PATCH,
+    Patches,
+    patches_in_place,
+    patches_of,
+)
 from smelt.codegen.backends.helium.scaling import HeliumScaling, groups
 from smelt.codegen.lower.kernel import (
     InnerFunction,
@@ -144,29 +150,49 @@ class DepthwiseKernel(Kernel[DepthwiseConv2D]):
 
     @override
     def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
-        refusal = refuse(node, request.target, channel_axis=3)
-        if refusal is not None:
-            return refusal
-        op, name = node.op, node.op.name
-        if node.input(0).type.shape[3] != node.output.type.shape[3]:
-            return Refusal(f"{name} has a Helium kernel only for a depth multiplier of 1.")
-        if op.dilation != (1, 1):
-            return Refusal(f"{name} has no Helium kernel for dilation.")
-        scaling = scaling_of(node, 3)
-        if isinstance(scaling, Refusal):
-            return scaling
-        g = Geometry.of(node)
-        p = patches_of(g)
-        if p is None:
-            height, width = node.input(1).type.shape[1:3]
-            return Refusal(
-                f"{name} has no Helium kernel for a {height}x{width} window with this stride."
-            )
-        call = _call(node, g, p, scaling)
-        if request.optimize != "size":
-            return call
-        padding = node.input(0).type.zero_point
-        return replace(call, shared=shared_body(call, g, p, scaling, padding))
+        return _offer(node, request, patches_of(Geometry.of(node)))
+
+
+class DepthwiseInPlaceKernel(Kernel[DepthwiseConv2D]):
+    """The same, but the rows of a strip are copied first, so that outputs may overwrite them."""
+
+    op = DepthwiseConv2D
+    uses_scratch_limit = True
+
+    @override
+    def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
+        limit = SCRATCH_LIMIT
+        if request.limited:
+            limit = min(limit, request.scratch_limit)
+        return _offer(node, request, patches_in_place(Geometry.of(node), limit))
+
+
+def _offer(
+    node: Node[DepthwiseConv2D], request: Request, p: Patches | None
+) -> KernelCall | Refusal:
+    """Return the call that computes a node in patches, or why there is none."""
+    refusal = refuse(node, request.target, channel_axis=3)
+    if refusal is not None:
+        return refusal
+    name = node.op.name
+    if node.input(0).type.shape[3] != node.output.type.shape[3]:
+        return Refusal(f"{name} has a Helium kernel only for a depth multiplier of 1.")
+    if node.op.dilation != (1, 1):
+        return Refusal(f"{name} has no Helium kernel for dilation.")
+    scaling = scaling_of(node, 3)
+    if isinstance(scaling, Refusal):
+        return scaling
+    if p is None:
+        height, width = node.input(1).type.shape[1:3]
+        return Refusal(
+            f"{name} has no Helium kernel for a {height}x{width} window with this stride."
+        )
+    g = Geometry.of(node)
+    call = _call(node, g, p, scaling)
+    if request.optimize != "size":
+        return call
+    padding = node.input(0).type.zero_point
+    return replace(call, shared=shared_body(call, g, p, scaling, padding))
 
 
 def _call(
@@ -176,29 +202,33 @@ def _call(
     weights = np.moveaxis(node.input(1).array[0], 2, 0).reshape(g.channels, *g.kernel)
     parameters, functions = _parameters(node, g, p, scaling)
     strips = -(-g.output[1] // p.across) if not p.line else 1
+    passes = g.images * len(p.starts) * -(-g.channels // LANES)
     outputs = g.images * len(p.starts) * strips * g.channels * p.sums
+    copies = {"strips": passes, "pixels": passes * p.rows * p.copied} if p.copied else {}
     return KernelCall(
         template="backends/helium/depthwise.j2",
         stem="depthwise_{}x{}".format(*node.input(1).type.shape[1:3]),
-        details=scaling.details,
+        details={**scaling.details, **({"rows": "copied"} if p.copied else {})},
+        in_place=((0, 0),) if p.copied else (),
         parameters=parameters,
         operands=(
             Input(0, "input"),
             Packed("padding", np.full(LANES, x.zero_point, np.int8)),
             Packed("weights", _packed(p, weights)),
             Packed("channels", scaling.constants(groups(g.channels))),
-            Scratch("strip", DType.INT8, p.rows * ROW),
+            Scratch("strip", DType.INT8, p.strip_bytes),
             Scratch("sums", DType.INT32, LANES * p.sums),
             Output(0, "output"),
         ),
         summary=p.summary,
-        form="helium_patches",
+        form="helium_patches_in_place" if p.copied else "helium_patches",
         inner=functions,
         work={
             "patches": outputs // p.outputs,
             "outputs": outputs,
-            "calls": g.images * len(p.starts) * strips * -(-g.channels // LANES),
-            "rows": g.images * len(p.starts) * strips * -(-g.channels // LANES) * p.rows,
+            "calls": passes * strips,
+            "rows": passes * strips * p.rows,
+            **copies,
         },
     )
 
@@ -216,4 +246,4 @@ def _packed(p: Patches, weights: Array) -> Array:
     return rows.view(np.int32)
 
 
-KERNELS = (DepthwiseKernel(),)
+KERNELS = (DepthwiseKernel(), DepthwiseInPlaceKernel())

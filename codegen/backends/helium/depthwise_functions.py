@@ -12,11 +12,12 @@ from smelt.codegen.backends.helium.depthwise_assembly import (
     sums_assembly,
 )
 from smelt.codegen.backends.helium.depthwise_plan import LANES, ROW, Patches
-from smelt.codegen.backends.helium.memory import FILL
+from smelt.codegen.backends.helium.memory import COPY_PIXELS, FILL
 from smelt.codegen.backends.helium.rescale import rescale
 from smelt.codegen.backends.helium.scaling import HeliumScaling, LaneGroup, groups, span
 from smelt.codegen.lower.kernel import InnerFunction, Parameters
 from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.helpers import when
 from smelt.codegen.text.parameters import NoParameters
 
 STRIP = InnerFunction("backends/helium/strip.j2", "depthwise", NoParameters())
@@ -138,6 +139,17 @@ class StripPartParameters(Parameters):
 
 
 @dataclass(frozen=True)
+class StripsParameters(Parameters):
+    """Variables of `backends/helium/strips.j2`.
+
+    Attributes:
+        copies: whether rows of the image are copied first, so that outputs may overwrite them.
+    """
+
+    copies: bool
+
+
+@dataclass(frozen=True)
 class StopParameters(Parameters):
     """Variables of `backends/helium/stop.j2`.
 
@@ -220,9 +232,13 @@ def outputs_function(p: Patches, scaling: HeliumScaling, lanes: StripLanes) -> I
 def driver_function(p: Patches) -> InnerFunction:
     """Return the function that goes over the strips of a layer."""
     if not p.line:
-        inner = STRIP, FILL
+        copies = p.copied > 0
         return InnerFunction(
-            "backends/helium/strips.j2", "depthwise_rows", NoParameters(), inner=inner
+            "backends/helium/strips.j2",
+            "depthwise_in_place" if copies else "depthwise_rows",
+            StripsParameters(copies),
+            when(copies, "string.h"),
+            (STRIP, FILL, *((COPY_PIXELS,) if copies else ())),
         )
     stop = InnerFunction(
         "backends/helium/stop.j2",

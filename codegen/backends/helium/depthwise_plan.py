@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from smelt.codegen.backends.helium.assembly import ACCUMULATORS
@@ -28,6 +29,8 @@ class Patches:
         lead: zero bytes before the weights of a channel.
         strip_outputs: output rows of a strip; for a line, its outputs.
         starts: the first output row (for a line: the first output) of each strip.
+        copied: pixels of a row of the image, if the rows of a strip are first copied to scratch, so
+            that outputs may overwrite them; otherwise 0.
         even: whether the loop over patches leaves none after it if it can, so that functions for
             different numbers of patches are equal.
     """
@@ -40,6 +43,7 @@ class Patches:
     lead: int
     strip_outputs: int
     starts: tuple[int, ...]
+    copied: int = 0
     even: bool = False
 
     @property
@@ -91,9 +95,14 @@ class Patches:
         return self.patches * self.outputs
 
     @property
+    def strip_bytes(self) -> int:
+        """Bytes of a strip, and of the rows that it is made from if they are copied."""
+        return self.rows * (ROW + LANES * self.copied)
+
+    @property
     def scratch(self) -> int:
         """Bytes of scratch: one strip and its sums."""
-        return self.rows * ROW + LANES * self.sums * 4
+        return self.strip_bytes + LANES * self.sums * 4
 
     @property
     def last(self) -> Patches:
@@ -118,15 +127,47 @@ def patches_of(g: Geometry) -> Patches | None:
 
     Return None if a window does not fit into a patch, or if no split fits.
     """
+    return next((p for p in _splits(g, 0) if p.scratch <= SCRATCH_LIMIT), None)
+
+
+def patches_in_place(g: Geometry, limit: int) -> Patches | None:
+    """Return the split for an output that overwrites the input, with copied rows.
+
+    It has the fewest strips within `limit` bytes of scratch, or takes the least scratch if none
+    fits. Return None if a window does not fit into a patch, if the image is one row, or if an
+    output would overwrite inputs that have not been copied yet.
+    """
+    if g.padding[0][0] >= g.kernel[0]:
+        return None
+    found = [p for p in _splits(g, g.size[1]) if not p.line and _in_time(g, p)]
+    return next((p for p in found if p.scratch <= limit), min(found, key=_scratch, default=None))
+
+
+def _scratch(p: Patches) -> int:
+    return p.scratch
+
+
+def _in_time(g: Geometry, p: Patches) -> bool:
+    """Return whether the rows under each strip are copied before outputs overwrite them."""
+    ends = ((y * g.stride[0] - g.padding[0][0] + p.rows, y + p.strip_outputs) for y in p.starts)
+    return all(min(copied, g.size[0]) * g.size[1] >= done * g.output[1] for copied, done in ends)
+
+
+def _splits(g: Geometry, copied: int) -> Iterator[Patches]:
+    """Yield the splits into one strip, two strips and so on; none if no window fits a patch.
+
+    Args:
+        g: the sizes of the convolution.
+        copied: see `Patches`.
+    """
     shape = _shape(g)
     if shape is None:
-        return None
+        return
     line, down, across, advance, shifts = shape
     size = g.output[1] if line else g.output[0]
     for count in range(1, size + 1):
         block = -(-size // count)
-        starts = tuple(min(i * block, size - block) for i in range(-(-size // block)))
-        found = Patches(
+        yield Patches(
             line=line,
             down=down,
             across=across,
@@ -134,11 +175,9 @@ def patches_of(g: Geometry) -> Patches | None:
             shifts=shifts,
             lead=max(shifts),
             strip_outputs=block,
-            starts=starts,
+            starts=tuple(min(i * block, size - block) for i in range(-(-size // block))),
+            copied=copied,
         )
-        if found.scratch <= SCRATCH_LIMIT:
-            return found
-    return None
 
 
 def _shape(g: Geometry) -> tuple[bool, int, int, int, tuple[int, ...]] | None:

@@ -48,7 +48,7 @@ from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.pool import Pool2D
 from smelt.targets import get
 from tests.support.guarded import CORES, Run, said_on
-from tests.support.kernels_host import OUTPUT, Entry, build_programs, compile_c, source_of
+from tests.support.kernels_host import Entry, check_on_host, compile_c, source_of
 from tests.support.library_nodes import random_graph
 from tests.support.random_runs import runs_of
 
@@ -289,20 +289,40 @@ def served() -> tuple[tuple[Case, KernelCall], ...]:
     for group in groups.values():
         some, bodies = zip(*group, strict=True)
         found += zip(some, bodies[0].joined(bodies).calls, strict=True)
+    found += [(case, call) for case in cases() for call in in_place(case)]
     return tuple(found)
 
 
+def runs_served() -> list[Run]:
+    """Return the runs of all cases."""
+    return [
+        Run(case.name, Entry(case.node, call), case.inputs, case.expected())
+        for case, call in served()
+    ]
+
+
+def in_place(case: Case) -> Iterator[KernelCall]:
+    """Yield the calls of a depthwise convolution for outputs in place of inputs.
+
+    They copy many rows at once or few, and one of them has a body that layers share.
+    """
+    if not isinstance(case.node.op, DepthwiseConv2D):
+        return
+    limits: tuple[tuple[int, Optimize], ...] = (
+        (SCRATCH_LIMIT, "speed"),
+        (1400, "size"),
+        (0, "speed"),
+    )
+    for limit, optimize in limits:
+        request = Request(M55, optimize, scratch_limit=limit, limited=True)
+        call = helium_depthwise.DepthwiseInPlaceKernel().offer(case.node, request)
+        if not isinstance(call, Refusal):
+            assert call.in_place
+            yield call if call.shared is None else call.shared.call
+
+
 def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
-    entries = [Entry(case.node, call) for case, call in served()]
-    programs = build_programs(entries, tmp_path)
-    for (case, _), program in zip(served(), programs, strict=True):
-        for sample in case.inputs:
-            for index, x in enumerate(sample):
-                program.write(index, 0, x)
-            program.call()
-            program.read(OUTPUT, 0, case.node.output.type.size)
-        for found, expected in zip(program.run(), case.expected(), strict=True):
-            np.testing.assert_array_equal(found, expected.ravel(), case.name)
+    check_on_host(runs_served(), tmp_path)
 
 
 def test_comments_have_the_window_and_the_formula_of_the_code() -> None:
@@ -437,11 +457,7 @@ def test_depthwise_convolutions_of_different_sizes_share_functions() -> None:
 
 @pytest.mark.qemu
 def test_assembly_equals_the_reference(tmp_path: Path) -> None:
-    runs = [
-        Run(case.name, Entry(case.node, call), case.inputs, case.expected())
-        for case, call in served()
-    ]
-    assert said_on(CORES["m55"], runs, tmp_path) == "passed"
+    assert said_on(CORES["m55"], runs_served(), tmp_path) == "passed"
 
 
 @pytest.mark.thorough
