@@ -22,6 +22,7 @@ from smelt.codegen.backends.helium.convolution_plan import (
     TilePlan,
     plan_of,
     scratch_limit,
+    smallest_plan,
 )
 from smelt.codegen.backends.helium.memory import COPY, FILL
 from smelt.codegen.backends.helium.scaling import HeliumScaling
@@ -87,6 +88,7 @@ class HeliumProducts(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
     """
 
     op = Conv2D | FullyConnected | DepthwiseConv2D
+    uses_scratch_limit = True
 
     @override
     def offer(
@@ -107,10 +109,11 @@ class HeliumProducts(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
         scaling = scaling_of(node, axis)
         if isinstance(scaling, Refusal):
             return scaling
-        limit = scratch_limit(node)
-        plan = plan_of(Geometry.of(node), limit)
-        if plan is None:
-            return Refusal(f"{name} would need more than {limit} bytes of scratch on Helium.")
+        most, g = scratch_limit(node), Geometry.of(node)
+        limit = min(most, request.scratch_limit) if request.limited else most
+        plan = plan_of(g, limit) or smallest_plan(g)
+        if plan is None or plan.scratch_bytes > most:
+            return Refusal(f"{name} would need more than {most} bytes of scratch on Helium.")
         call = _call(node, plan, scaling, axis)
         if request.optimize != "size":
             return call

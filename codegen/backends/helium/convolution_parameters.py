@@ -126,6 +126,9 @@ class HeliumWindowsParameters(Parameters):
         output_rows: rows of an output image.
         output_row: elements of a row of outputs.
         zero: value of the padding (the input's zero point).
+        above: rows of padding above the image.
+        reach: bytes that are read for a strip, from its first input on, if windows are copied and
+            strips can be within the image: then their rows are not copied. Otherwise 0.
         strips: the first output column of each strip; None if there is one.
         columns: output columns of a strip; None if windows are not copied.
         width: input columns of a strip.
@@ -153,6 +156,8 @@ class HeliumWindowsParameters(Parameters):
     output_rows: int
     output_row: int
     zero: int
+    above: int
+    reach: int
     strips: tuple[int, ...] | None
     columns: int | None
     width: int
@@ -192,6 +197,8 @@ def windows_parameters(
         output_rows=g.output[0],
         output_row=g.output[1] * g.channels,
         zero=node.input(0).type.zero_point,
+        above=g.padding[0][0],
+        reach=plan.reach,
         strips=plan.strips if several else None,
         columns=plan.columns if plan.copied_rows else None,
         width=g.width(plan.columns),

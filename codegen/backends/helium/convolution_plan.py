@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from smelt.codegen.backends.helium.tiles import CHUNK, Tiles
@@ -10,6 +11,9 @@ from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Node
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
+
+_MOST_BLOCKS = 4
+"""Most blocks into which output channels are cut, if rows can be cut into strips instead."""
 
 SCRATCH_LIMIT = 4096
 """Upper limit of a call's scratch in bytes, unless its tensors are much larger."""
@@ -163,6 +167,20 @@ class TilePlan:
         return -(-g.width(self.columns) * g.depth // CHUNK) * CHUNK + CHUNK
 
     @property
+    def reach(self) -> int:
+        """Bytes that are read for the windows of a strip, from its first input in the image on.
+
+        They end with a whole vector, which may lie beyond the strip. The result is 0 if windows are
+        not copied row by row, or if no strip lies within the image.
+        """
+        g = self.geometry
+        if self.copied_rows != 1 or (len(self.strips) == 1 and any(g.padding[1])):
+            return 0
+        segment = -(-g.segment // CHUNK) * CHUNK
+        last = (g.kernel[0] - 1) * g.size[1] * g.depth + (self.columns - 1) * g.pitch
+        return last + segment
+
+    @property
     def scratch(self) -> tuple[Scratch, ...]:
         """The call's scratch."""
         found: list[Scratch] = []
@@ -275,6 +293,24 @@ class TilePlan:
 
 def plan_of(g: Geometry, limit: int) -> TilePlan | None:
     """Return the cheapest plan with at most `limit` bytes of scratch; None if there is none."""
+    return next((plan for plan in _plans(g) if plan.scratch_bytes <= limit), None)
+
+
+def smallest_plan(g: Geometry) -> TilePlan | None:
+    """Return the plan with the least scratch; None if there is no plan."""
+    return min(_plans(g), key=_scratch_bytes, default=None)
+
+
+def _scratch_bytes(plan: TilePlan) -> int:
+    return plan.scratch_bytes
+
+
+def _plans(g: Geometry) -> Iterator[TilePlan]:
+    """Yield all plans, the cheapest first.
+
+    Channels are cut into more and more blocks. If inputs are copied, so are rows into strips; for
+    each number of strips there are at most `_MOST_BLOCKS` blocks.
+    """
     pixels = 1 if g.output[1] == 1 else 2
     if g.kernel[0] == 1 and not any(map(any, g.padding)):
         tiles = Tiles(
@@ -286,7 +322,8 @@ def plan_of(g: Geometry, limit: int) -> TilePlan | None:
             channels=g.channels,
             output_pitch=g.channels,
         )
-        return _in_blocks(TilePlan(g, tiles, (0,), (0,), g.output[1]), limit)
+        yield from _in_blocks(TilePlan(g, tiles, (0,), (0,), g.output[1]), -(-g.channels // CHUNK))
+        return
     length = -(-g.kernel[0] * g.segment // CHUNK) * CHUNK
     image = Tiles(
         source="image",
@@ -309,6 +346,8 @@ def plan_of(g: Geometry, limit: int) -> TilePlan | None:
     # If a row has an odd number of pixels, the pixels of two rows are still divided evenly.
     copied = 1 if g.output[1] % pixels == 0 or g.output[0] == 1 else 2
     for tiles, rows in ((image, 0), (window, copied)):
+        if not tiles.fits():
+            continue
         for strips in range(1, -(-g.output[1] // pixels) + 1):
             columns = -(-g.output[1] // strips)
             if columns < g.output[1]:
@@ -316,22 +355,14 @@ def plan_of(g: Geometry, limit: int) -> TilePlan | None:
                 rows = min(rows, 1)
             starts = range(0, g.output[1], columns)
             first = tuple(min(x, g.output[1] - columns) for x in starts)
-            plan = _in_blocks(TilePlan(g, tiles, (0,), first, columns, rows), limit)
-            if plan is not None and tiles.fits():
-                return plan
-    return None
+            plan = TilePlan(g, tiles, (0,), first, columns, rows)
+            yield from _in_blocks(plan, _MOST_BLOCKS)
 
 
-def _in_blocks(plan: TilePlan, limit: int) -> TilePlan | None:
-    """Return the plan with as few blocks of output channels as `limit` allows.
-
-    Return None if four blocks do not suffice.
-    """
+def _in_blocks(plan: TilePlan, most: int) -> Iterator[TilePlan]:
+    """Yield the plan with all output channels in one block, in two and so on, up to `most`."""
     channels = plan.geometry.channels
-    for count in range(1, 5):
+    for count in range(1, most + 1):
         size = min(-(-channels // (CHUNK * count)) * CHUNK, channels)
         starts = tuple(min(o, channels - size) for o in range(0, channels, size))
-        found = replace(plan, tiles=replace(plan.tiles, channels=size), blocks=starts)
-        if found.scratch_bytes <= limit:
-            return found
-    return None
+        yield replace(plan, tiles=replace(plan.tiles, channels=size), blocks=starts)

@@ -12,12 +12,11 @@ from smelt.codegen.backends.helium.depthwise_assembly import (
     sums_assembly,
 )
 from smelt.codegen.backends.helium.depthwise_plan import LANES, ROW, Patches
-from smelt.codegen.backends.helium.memory import COPY_PIXELS, FILL
+from smelt.codegen.backends.helium.memory import COPY, COPY_PIXELS, FILL
 from smelt.codegen.backends.helium.rescale import rescale
 from smelt.codegen.backends.helium.scaling import HeliumScaling, LaneGroup, groups, span
 from smelt.codegen.lower.kernel import InnerFunction, Parameters
 from smelt.codegen.text.expressions import offset
-from smelt.codegen.text.helpers import when
 from smelt.codegen.text.parameters import NoParameters
 
 STRIP = InnerFunction("backends/helium/strip.j2", "depthwise", NoParameters())
@@ -237,8 +236,7 @@ def driver_function(p: Patches) -> InnerFunction:
             "backends/helium/strips.j2",
             "depthwise_in_place" if copies else "depthwise_rows",
             StripsParameters(copies),
-            when(copies, "string.h"),
-            (STRIP, FILL, *((COPY_PIXELS,) if copies else ())),
+            inner=(STRIP, FILL, *((COPY, COPY_PIXELS) if copies else ())),
         )
     stop = InnerFunction(
         "backends/helium/stop.j2",

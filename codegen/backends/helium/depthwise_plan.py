@@ -72,12 +72,13 @@ class Patches:
     @property
     def iterations(self) -> int:
         """Iterations of the loop over patches; 0 if there is no loop."""
-        return self.patches // self.unrolled
+        once = self.patches == self.unrolled and not self.even
+        return 0 if once else self.patches // self.unrolled
 
     @property
     def left(self) -> int:
         """Patches after the loop."""
-        return self.patches % self.unrolled
+        return self.patches - self.iterations * self.unrolled
 
     @property
     def next(self) -> int:

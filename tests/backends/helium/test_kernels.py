@@ -306,7 +306,8 @@ def in_place(case: Case) -> Iterator[KernelCall]:
 
     They copy many rows at once or few, and one of them has a body that layers share.
     """
-    if not isinstance(case.node.op, DepthwiseConv2D):
+    node = case.node
+    if not isinstance(node.op, DepthwiseConv2D):
         return
     limits: tuple[tuple[int, Optimize], ...] = (
         (SCRATCH_LIMIT, "speed"),
