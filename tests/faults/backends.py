@@ -83,8 +83,22 @@ FAULTS = (
     _of(
         "pointers to columns outside the image advance with the rows, beyond the padding",
         "templates/backends/helium/strips.j2",
-        "t->pitches[{{ i }}] = inside ? width * channels : 0;",
-        "t->pitches[{{ i }}] = width * channels;",
+        "t->pitches[{{ i }}] = inside ? pitch : 0;",
+        "t->pitches[{{ i }}] = pitch;",
+        _kernels("helium", _HOST),
+    ),
+    _of(
+        "rows that the next strip needs are read again after outputs have overwritten them",
+        "templates/backends/helium/strips.j2",
+        "const int32_t kept = copied[1] > row ? copied[1] - row : 0;",
+        "const int32_t kept = 0;",
+        _kernels("helium", _HOST),
+    ),
+    _of(
+        "windows are read in place although some are above the image",
+        "templates/backends/helium/windows.j2",
+        """{{ "first >= 0 && " if above }}""",
+        "",
         _kernels("helium", _HOST),
     ),
     _of(

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -289,7 +290,7 @@ def served() -> tuple[tuple[Case, KernelCall], ...]:
     for group in groups.values():
         some, bodies = zip(*group, strict=True)
         found += zip(some, bodies[0].joined(bodies).calls, strict=True)
-    found += [(case, call) for case in cases() for call in in_place(case)]
+    found += [(case, call) for case in cases() for call in with_less_scratch(case)]
     return tuple(found)
 
 
@@ -301,25 +302,22 @@ def runs_served() -> list[Run]:
     ]
 
 
-def in_place(case: Case) -> Iterator[KernelCall]:
-    """Yield the calls of a depthwise convolution for outputs in place of inputs.
+def with_less_scratch(case: Case) -> Iterator[KernelCall]:
+    """Yield calls with much scratch, little and the least, of kernels that can do with less.
 
-    They copy many rows at once or few, and one of them has a body that layers share.
+    One of them has a body that layers share.
     """
-    node = case.node
-    if not isinstance(node.op, DepthwiseConv2D):
-        return
     limits: tuple[tuple[int, Optimize], ...] = (
         (SCRATCH_LIMIT, "speed"),
         (1400, "size"),
         (0, "speed"),
     )
-    for limit, optimize in limits:
-        request = Request(M55, optimize, scratch_limit=limit, limited=True)
-        call = helium_depthwise.DepthwiseInPlaceKernel().offer(case.node, request)
-        if not isinstance(call, Refusal):
-            assert call.in_place
-            yield call if call.shared is None else call.shared.call
+    for kernel, (limit, optimize) in product(KERNELS, limits):
+        if kernel.uses_scratch_limit and isinstance(case.node.op, kernel.op):
+            request = Request(M55, optimize, scratch_limit=limit, limited=True)
+            call = kernel.offer(case.node, request)
+            if not isinstance(call, Refusal):
+                yield call if call.shared is None else call.shared.call
 
 
 def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
@@ -417,6 +415,8 @@ def test_refusals_are_sentences() -> None:
 
 def test_working_memory_is_small() -> None:
     assert all(case.call().scratch_bytes <= SCRATCH_LIMIT for case in cases())
+    for case in (conv((1, 6, 48, 3), 8, (3, 3), (2, 2), ((0, 1), (0, 1))), dense(1, 128, 640)):
+        assert min(call.scratch_bytes for call in with_less_scratch(case)) <= 256
 
 
 def test_convolutions_of_different_sizes_share_functions() -> None:
