@@ -6,7 +6,8 @@ Placeholders in braces are replaced:
 - `{script}`: a file with the lines of `script`;
 - `{target}`, `{config}`, `{offset}`: the chip's name, OpenOCD's configuration files, and the
   image's offset in flash, from the board file;
-- `{port}` and `{port_name}`: the serial port with and without its folder; `{server}`: GDB server.
+- `{port}` and `{port_name}`: the serial port with and without its folder;
+- `{server}`: the GDB server; `{resets}`: GDB's arguments that reset its chip.
 """
 
 from __future__ import annotations
@@ -56,17 +57,20 @@ _GDB_START = (
     *("set tcp connect-timeout 5", "set remotetimeout 30"),
     *(f"echo {_GDB_WAITS} at {{server}}\\n", "target extended-remote {server}"),
 )
-# OpenOCD and pyOCD understand the first command, QEMU the second. An unknown monitor command ends
-# a script but not a sequence of -ex arguments. If neither resets the chip, the firmware's startup
-# code does.
-_GDB_RESETS = ("monitor reset halt", "monitor system_reset")
+QEMU_RESET = "monitor system_reset"
+GDB_RESETS = ("monitor reset halt", QEMU_RESET)
+"""Commands that reset the chip of an unknown GDB server: OpenOCD and pyOCD understand the first.
+
+An unknown monitor command ends a script but not a sequence of -ex arguments. If neither resets the
+chip, the firmware's startup code does.
+"""
 _GDB_HINT = "no GDB server listens at {server}, or another program is connected to it"
 _GDB_LOAD = ("load", "compare-sections")
 _GDB_COMMAND = ("-nx", "-batch", "-x", "{script}", "{image}")
 _GDB_RESET_COMMAND = (
     *("-nx", "-batch"),
-    *(word for line in (*_GDB_START, *_GDB_RESETS) for word in ("-ex", line)),
-    *("-x", "{script}", "{image}"),
+    *(word for line in _GDB_START for word in ("-ex", line)),
+    *("{resets}", "-x", "{script}", "{image}"),
 )
 
 PROGRAMS: dict[str, Program] = {

@@ -13,7 +13,7 @@ from smelt.boards.board import Board
 from smelt.boards.flash.drives import MARKS, Drive, check_drive, copy, find_drive
 from smelt.boards.flash.image import Image
 from smelt.boards.flash.process import AwaitedPeer, execute
-from smelt.boards.flash.programs import PROGRAMS, Program
+from smelt.boards.flash.programs import GDB_RESETS, PROGRAMS, QEMU_RESET, Program
 from smelt.boards.flash.uf2 import uf2
 from smelt.boards.ports import find_port
 from smelt.boards.schema import FlashTable
@@ -62,6 +62,7 @@ class FlashOptions:
         server: HOST:PORT of a GDB server, or the serial port of a probe with a built-in server.
         drive: mount point of the board's USB drive.
         timeout_s: timeout of each program in seconds.
+        simulated: whether the GDB server is known to be QEMU's.
     """
 
     runner: str | None = None
@@ -69,6 +70,7 @@ class FlashOptions:
     server: str | None = None
     drive: Path | None = None
     timeout_s: float = 120
+    simulated: bool = False
 
     def steps(self, elf: Path, board: Board, lack: Lack = refuse) -> list[FlashStep]:
         """Return the steps that flash `elf`; see `choose`, `plan` and `find_port` for errors."""
@@ -80,7 +82,16 @@ class FlashOptions:
             except (ConfigError, DeviceError) as error:
                 lack(error)
                 port = "PORT"
-        return plan(elf, board, table, port=port, server=self.server, drive=self.drive, lack=lack)
+        return plan(
+            elf,
+            board,
+            table,
+            port=port,
+            server=self.server,
+            simulated=self.simulated,
+            drive=self.drive,
+            lack=lack,
+        )
 
     def flash(self, elf: Path, board: Board, say: Callable[[str], None]) -> None:
         """Flash `elf`. Call `say` with each command and each line of its output."""
@@ -140,6 +151,7 @@ def plan(
     *,
     port: str | None = None,
     server: str | None = None,
+    simulated: bool = False,
     drive: Path | None = None,
     lack: Lack = refuse,
 ) -> list[FlashStep]:
@@ -151,6 +163,7 @@ def plan(
         table: table of the runner; see `choose`.
         port: serial port of the board's boot loader, for runners that use one.
         server: see `choose`.
+        simulated: whether the GDB server is known to be QEMU's.
         drive: mount point of the board's drive; None selects the only one that is mounted.
         lack: called if the program is not installed, or no drive is mounted.
 
@@ -178,6 +191,7 @@ def plan(
         "port": port,
         "port_name": port and PurePath(port).name,
         "server": server,
+        "resets": (QEMU_RESET,) if simulated else GDB_RESETS,
         "interface": "JTAG" if board.startup == "riscv" else "SWD",
     }
     if program.script:
@@ -252,6 +266,8 @@ def _arguments(
     for word in command:
         if word == "{config}":
             arguments += [part for file in table.config for part in ("-f", file)]
+        elif word == "{resets}":
+            arguments += [part for line in words["resets"] for part in ("-ex", line)]
         else:
             arguments.append(_filled(word, words, board, table))
     return arguments

@@ -55,7 +55,7 @@ class VirtualRig(Rig):
             built(artifact, taps=taps) as elf,
             Simulator(board, None, pty=self.pty) as simulator,
         ):
-            FlashOptions(server=simulator.gdb, timeout_s=self.timeout_s).flash(
+            FlashOptions(server=simulator.gdb, simulated=True, timeout_s=self.timeout_s).flash(
                 elf.path, board, self.say
             )
             with connected(elf, artifact, simulator.port, simulated=True) as device:

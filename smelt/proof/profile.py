@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,7 +199,8 @@ def profiled(
             "wait_states_assumed": WAIT_STATES_ASSUMED,
             "unknown_mnemonics": list(profile.unknown),
         }
-    return {**complete(report, profile.measured), "layers": layers, "profile": summary}
+    measured = replace(profile.measured, instructions=total)  # the timer counts whole ticks only
+    return {**complete(report, measured), "layers": layers, "profile": summary}
 
 
 def _calls(artifact: Artifact, elf: ElfInfo, code: Code) -> list[tuple[int, int]]:

@@ -93,11 +93,11 @@ def test_networks_of_a_project_are_profiled_and_deployed(smelt: Smelt) -> None:
     alone = smelt("profile", FLOAT, *board, "--json")
     counts = [one["inference"]["instructions"] for one in ran.json["networks"]]
     assert ran.json["inference"]["instructions"] == max(counts)
-    # The total is not compared: interrupts of the timer, counted outside of layers, are part of it.
-    layers = [one["layers"] for one in (ran.json["networks"][1], alone.json)]
-    assert [layer["instructions"] for layer in layers[0]] == [
-        layer["instructions"] for layer in layers[1]
-    ]
+    together, separately = (
+        [one["profile"]["instructions"], *(layer["instructions"] for layer in one["layers"])]
+        for one in (ran.json["networks"][1], alone.json)
+    )
+    assert together == separately
     assert smelt("profile", *two, *board).out.count("instructions") >= 2
     deployed = smelt("deploy", *two, *board, "--simulate", "--samples", "1")
     assert deployed.out.endswith("; taking turns: the same outputs in 2 inferences\n")

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from smelt import boards
 from smelt.boards import Board
-from smelt.boards.flash import GDB, Image, choose, drives, plan, takes_port
+from smelt.boards.flash import GDB, FlashOptions, Image, choose, drives, plan, takes_port
 from smelt.boards.flash.process import AwaitedPeer, execute
 from smelt.boards.flash.programs import PROGRAMS
 from smelt.boards.flash.uf2 import uf2
@@ -262,6 +262,10 @@ def test_gdb_resets_a_chip_before_it_loads(name: str, tmp_path: Path, fakes: Fak
     assert [called[at - 1] for at in resets] == ["-ex", "-ex"]  # an error here must not end GDB
     assert target < min(resets) < max(resets) < called.index("-x")
     assert elf.with_suffix(".gdb").read_text().startswith("load\ncompare-sections\n")
+    options = FlashOptions(server="a:1", simulated=True)
+    options.flash(elf, board, quiet)
+    *_, called = fakes.calls()
+    assert [word for word in called if "monitor" in word] == ["monitor system_reset"]
 
 
 def test_the_first_runner_that_is_installed_is_chosen(fakes: Fakes) -> None:

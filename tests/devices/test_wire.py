@@ -77,6 +77,13 @@ def test_instructions_are_counted(build: Build, name: str) -> None:
             assert abs(counted - idle - 2 * turns) <= 2 * resolution + 1
 
 
+@pytest.mark.quick(name=("mps2-an386", "microbit"))
+@pytest.mark.parametrize("name", QEMU)
+def test_equal_inferences_take_equal_ticks(build: Build, name: str) -> None:
+    with build(name, taps=True).open() as device:
+        assert len({device.run(inputs(turns=1000))[1].ticks for _ in range(10)}) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.qemu
 def test_instructions_are_counted_across_wraps_of_the_timer(build: Build) -> None:

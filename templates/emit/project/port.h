@@ -31,6 +31,12 @@ uint64_t smelt_timer_ticks(void);
 uint32_t smelt_timer_hz(void);
 
 /*
+ * Begins a tick now, if the timer can. In QEMU a tick is many instructions: this way, an inference
+ * always takes the same number of ticks. smelt_timer_ticks may miss a tick for each call.
+ */
+void smelt_timer_align(void);
+
+/*
  * smelt_stack_paint fills the free stack with a pattern. smelt_stack_used returns how many bytes
  * below the caller of smelt_stack_paint have been written since; always 0 if an operating system
  * provides the stack.

@@ -28,6 +28,10 @@ uint64_t smelt_timer_ticks(void) {
     return ((uint64_t)high << 32) | low;
 }
 
+void smelt_timer_align(void) {
+    /* a tick is an instruction, or a cycle */
+}
+
 uint32_t smelt_timer_hz(void) {
     return SMELT_CPU_CLOCK;
 }

@@ -11,6 +11,7 @@
 
 #define REGISTER(offset) (*(volatile uint32_t *)(0x40008000u + (offset)))
 #define TASKS_START REGISTER(0x000u)
+#define TASKS_CLEAR REGISTER(0x00cu)
 #define TASKS_CAPTURE0 REGISTER(0x040u)
 #define EVENTS_COMPARE1 REGISTER(0x144u)
 #define INTENSET REGISTER(0x304u)
@@ -30,6 +31,7 @@
 #define INT_COMPARE1 (1u << 17)
 
 static uint32_t wraps, last;
+static uint64_t earlier; /* ticks before smelt_timer_align cleared the counter */
 
 void smelt_timer_init(void) {
     TASKS_HFCLKSTART = 1u; /* use the crystal: the internal oscillator's error is up to 6 % */
@@ -49,7 +51,14 @@ uint64_t smelt_timer_ticks(void) {
         wraps++;
     }
     last = now;
-    return ((uint64_t)wraps << 32) | now;
+    return earlier + (((uint64_t)wraps << 32) | now);
+}
+
+void smelt_timer_align(void) {
+    earlier = smelt_timer_ticks();
+    TASKS_CLEAR = 1u;
+    wraps = 0u;
+    last = 0u;
 }
 
 uint32_t smelt_timer_hz(void) {

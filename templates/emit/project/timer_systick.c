@@ -16,10 +16,12 @@
 #define ICSR (*(volatile uint32_t *)0xe000ed04u)
 
 #define CSR_ENABLE_INTERRUPT_CORE_CLOCK (7u)
+#define ICSR_PENDSTCLR (1u << 25)
 #define ICSR_PENDSTSET (1u << 26)
 #define COUNTER_MASK (0xffffffu)
 
 static volatile uint32_t wraps;
+static uint64_t earlier; /* ticks before smelt_timer_align began a round */
 
 void SysTick_Handler(void);
 
@@ -43,7 +45,15 @@ uint64_t smelt_timer_ticks(void) {
         rounds = wraps;
         ticks = (0u - SYST_CVR) & COUNTER_MASK;
     } while ((ICSR & ICSR_PENDSTSET) != 0u || rounds != wraps);
-    return ((uint64_t)rounds << 24) | ticks;
+    return earlier + (((uint64_t)rounds << 24) | ticks);
+}
+
+/* Begins a round too: no interrupt occurs in the next 2^24 ticks. */
+void smelt_timer_align(void) {
+    earlier = smelt_timer_ticks();
+    SYST_CVR = 0u;
+    ICSR = ICSR_PENDSTCLR; /* in case that the counter has just wrapped */
+    wraps = 0u;
 }
 
 uint32_t smelt_timer_hz(void) {

@@ -286,6 +286,7 @@ static void put_begin(void) {
 
 static void invoke(session_t *session) {
     put_begin();
+    smelt_timer_align();
     session->last = session->model->invoke();
     session->count++;
     last(session);
