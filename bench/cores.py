@@ -16,7 +16,7 @@ def _board_of(target: Target) -> str | None:
     boards = [load(name) for name in available() if name.startswith("mps")]
     able = [board for board in boards if board.own_target.runs(target)]
     least = min(able, key=lambda board: order.index(board.target), default=None)
-    return least and least.name
+    return None if least is None else least.name
 
 
 CORES = {

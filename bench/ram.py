@@ -1,4 +1,4 @@
-"""What less RAM costs: instructions and flash of networks in less than whole tensors need."""
+"""Instructions and flash of networks in less RAM than their whole tensors need."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class PageParameters:
         tables: Tables by name, as `bench.tables.every` returns them.
         cores: Name and table of each core.
         summary: The table of ratios, in Markdown.
-        bounds: Smallest possible bytes of the arena, by network.
+        bounds: Bytes that the arena needs at least if no layer writes over its input, by network.
         cmsis_nn_check: For each core, the ratio of instructions of Smelt's code with CMSIS-NN's
             kernels to TFLite Micro's, for the network with random weights.
     """
