@@ -75,6 +75,9 @@ class SegmentLinearizer:
         self._lifetimes = lifetimes
         self._places = places
         self._calls = turns.band_nodes()
+        self._first_rows: dict[Node, int] = {}
+        for layer in (layer for turn in turns.all for layer in turn):
+            self._first_rows.setdefault(layer.band_node, layer.made.start)
         self._choices = {
             band_node: choose(band_node) for calls in self._calls.values() for band_node in calls
         }
@@ -283,9 +286,10 @@ class SegmentLinearizer:
         scratch: Mapping[tuple[Node, str], str],
     ) -> BandCall:
         node, choice = layer.node, self._choices[layer.band_node]
-        index, band_nodes = self._indices[node], list(self._calls[node])
-        number = band_nodes.index(layer.band_node)
-        owner = f"step{index}" if number == 0 else f"step{index}_variant{number}"
+        index = self._indices[node]
+        owner = f"step{index}"
+        if layer.band_node is not next(iter(self._calls[node])):
+            owner += f"_row{self._first_rows[layer.band_node]}"
         views = self._views(layer, turns, seen)
         arguments: list[Argument] = []
         for operand in choice.taken.call.operands:
