@@ -48,7 +48,7 @@ class Options:
         inputs: shapes, sizes and values of inputs that the file leaves open.
         backends: backends in order of preference, with the target's last one as fallback; None
             selects all of the target's, and the cheapest for each layer.
-        place: backend for certain layers, by name or pattern (`conv*`); a variant of a kernel is
+        place: backend for certain layers, by name or pattern (`conv*`); a form of a kernel is
             written as `dsp:dsp_dot_3x2`.
         fallback: whether the last backend may run layers that the preferred ones do not support.
         expand_weights: whether weights may take several times their bytes where that is faster.

@@ -302,7 +302,7 @@ def _memories(stored: Distribution) -> list[Report]:
 def _certificate(use: MemoryUse, searched: Sequence[int]) -> str:
     """Return how an arena compares with the bound of its schedule and with other schedules."""
     if len(searched) == 1:
-        return f"{use.certificate}, the only one searched"
+        return f"{use.certificate}; no other was searched"
     if use.bytes == min(searched):
         return f"{use.certificate}, the smallest of {len(searched)} searched"
     smallest = f"the smallest of {len(searched)} searched needs {min(searched):,} bytes"

@@ -164,7 +164,7 @@ PlaceOption = Annotated[
     typer.Option(
         "--place",
         help="Backend for a layer or for all that match, as `conv1=c` or `conv*=c`; with a "
-        "variant of a kernel, as `conv1=dsp:dsp_dot_3x2`.",
+        "form of a kernel, as `conv1=dsp:dsp_dot_3x2`.",
     ),
 ]
 PlaceTensorOption = Annotated[

@@ -47,7 +47,7 @@ class ComparedMemory:
     def __str__(self) -> str:
         if self.why_not:
             return self.why_not
-        return f"{self.bytes:,} bytes of code and constants as built"
+        return f"{self.bytes:,} bytes of code and constants equal the build"
 
 
 def compare_memory(

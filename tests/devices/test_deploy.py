@@ -92,7 +92,7 @@ def test_digits_is_bit_exact_on_every_simulated_board(name: str, pty: bool) -> N
     artifact = artifact_for(name)
     rig, samples = VirtualRig(pty=pty), random_samples(artifact.graph, 2, 0)
     verdict = verify_model(artifact, samples, rig)
-    assert re.fullmatch("bit-exact, 2 samples; [0-9,]+ bytes of .* as built", str(verdict))
+    assert re.fullmatch("bit-exact, 2 samples; [0-9,]+ bytes of .* equal the build", str(verdict))
     assert verdict.result.measured.instructions
     assert verdict.result.measured.ram
     assert verdict.result.measured.latency is None  # simulated time says nothing about latency

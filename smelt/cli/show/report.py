@@ -97,7 +97,7 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
                 ("", "", f"not {c['backend']}", *_lost(c, beside), "") for c in layer["candidates"]
             ]
     costs = ("us on GPU", "us on CPU") if beside else ("cycles (estimate)",)
-    columns = ("", "layer", "backend", "kernel variant", *costs, "note")
+    columns = ("", "layer", "backend", "form", *costs, "note")
     TextTable(columns, tuple(rows)).print(console)
     for sentence, number in notes.items():
         say(console, f"{number}: {sentence}")
