@@ -88,7 +88,7 @@ def _compile(folder: Path) -> Path:
     # Not $CC: users set it to the cross compiler for a project's `make`.
     compiler = find_tool("cc")
     source, plugin = folder / "instruction_counts.c", folder / "instruction_counts.so"
-    template = files("smelt.templates").joinpath("trace/instruction_counts.c")
+    template = files("smelt.templates").joinpath("simulator/instruction_counts.c")
     source.write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
     command = [compiler, "-std=c11", "-O2", "-fPIC", "-shared"]
     # QEMU itself defines the interface's functions, so macOS must allow undefined symbols.

@@ -16,7 +16,7 @@ from smelt.ir import Array, Graph, TensorType, Value
 from smelt.ir.npy import DAMAGED_ZIP, read_array, require_valid_sizes
 from smelt.ops.arithmetic.fixed_point import round_half_away
 from smelt.ops.case import random_array
-from smelt.ops.run_time_lengths import sizes_of, trace
+from smelt.ops.run_time_lengths import find_marks, sizes_of
 
 _MEMORY_BYTES, _ARRAY_BYTES = 2 * 1024**3, 160
 """Memory limit for samples, and estimated overhead of an array besides its elements, in bytes."""
@@ -144,7 +144,7 @@ def bind_expected(graph: Graph, arrays: Mapping[str, Array]) -> list[Sample]:
     Raises:
         ConfigError: an output is missing, or an array's shape or type does not fit it.
     """
-    marks = trace(graph)
+    marks = find_marks(graph)
     open_ = {v: {marks[v].axis} for v in graph.outputs if v in marks}
     return _bind("output", graph.outputs, _arrays("output", arrays), open_)[0]
 

@@ -16,7 +16,7 @@ from smelt.codegen.passes.run_time_lengths import with_length_operand
 from smelt.ir import Graph, Length, Node, Rewrite, Value
 from smelt.ops.control.run_time_length import LengthOf, TransposeLength
 from smelt.ops.core.fully_connected import FullyConnected
-from smelt.ops.run_time_lengths import Mark, Marks, node_at, picks_rows, refuse, trace, type_at
+from smelt.ops.run_time_lengths import Mark, Marks, find_marks, node_at, picks_rows, refuse, type_at
 from smelt.ops.tensor.gather import Gather
 
 _BLOCK = 4
@@ -60,9 +60,9 @@ def bind_lengths(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """
     if not graph.lengths:
         return graph
-    marks = trace(graph)
+    marks = find_marks(graph)
     bound = _shared(graph.rewrite(lambda node: with_length_operand(node, marks)))
-    marks = trace(bound)
+    marks = find_marks(bound)
     from_lengths: set[Value] = set()
     for node in bound.nodes:
         computed = [v for v in node.inputs if v is not None and not v.is_constant]
@@ -87,7 +87,7 @@ def _shared(graph: Graph) -> Graph:
 
 def rows_of(graph: Graph) -> Callable[[Node], Rows | None]:
     """Return a function that gives the `Rows` of a node, or None if it is computed in one call."""
-    marks = trace(graph)
+    marks = find_marks(graph)
 
     def find(node: Node) -> Rows | None:
         mark = next((marks[v] for v in node.outputs if v in marks), None)

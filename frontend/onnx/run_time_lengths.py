@@ -12,7 +12,7 @@ from smelt.ir import Graph, Node, TensorType, evaluate
 from smelt.ir.budget import unlimited
 from smelt.ir.text import print_graph
 from smelt.ops.case import random_array
-from smelt.ops.run_time_lengths import at_sizes, remedy, trace
+from smelt.ops.run_time_lengths import at_sizes, find_marks, remedy
 
 _MOST_EFFORT, _MOST_HELD = 1 << 30, 1 << 28
 """Largest elementary operations, and bytes of values, of a network that is evaluated here."""
@@ -33,7 +33,7 @@ def checked(graph: Graph, at: Import) -> Graph:
     """
     if not graph.lengths:
         return graph
-    trace(graph)
+    find_marks(graph)
     for sizes in _probes(graph):
         try:
             probe = at(sizes)

@@ -221,12 +221,12 @@ def observe(
     seen: dict[Value, list[tuple[Array, Array, float]]] = {v: [] for v in values}
     for number, sample in zip(numbers or range(len(samples)), samples, strict=True):
         found = evaluated(graph, sample, f"calibration sample {number}").values
-        traces = [
-            op.trace(node, [None if v is None else found[v] for v in node.inputs])
+        histories = [
+            op.states_by_step(node, [None if v is None else found[v] for v in node.inputs])
             for node, op in layers
         ]
-        for (node, _), trace in zip(layers, traces, strict=True):
-            found |= zip(node.outputs[-2:], trace, strict=True)
+        for (node, _), states in zip(layers, histories, strict=True):
+            found |= zip(node.outputs[-2:], states, strict=True)
         for value in values:
             array = finite(found[value])
             flat = array.reshape(-1, value.type.shape[-1] if value.type.shape else 1)

@@ -64,7 +64,7 @@ def cell_quant(observations: Sequence[Observation]) -> Quant:
 
 def hidden_before(op: Lstm, node: Node, operands: Sequence[Array | None]) -> Array:
     """Return the hidden state before each step, `[T, B, H]`, given float32 operands."""
-    after, _ = op.trace(node, operands)
+    after, _ = op.states_by_step(node, operands)
     initial = np.zeros_like(after[0]) if operands[4] is None else operands[4]
     if op.reverse:
         return np.stack([*after[1:], initial])

@@ -1,9 +1,9 @@
 """Propagates run-time lengths through a graph, and makes the graph for given sizes.
 
 A length is a dimension with a size that is known only at run time. A graph's types have the
-largest sizes. `trace` finds the axes that each length has in every value, using only the operators'
-shape inference. `at_sizes` makes the graph for other sizes. Which of these graphs can be compiled
-is decided in `smelt.codegen.passes.run_time_rows`.
+largest sizes. `find_marks` finds the axes that each length has in every value, using only the
+operators' shape inference. `at_sizes` makes the graph for other sizes. Which of these graphs can be
+compiled is decided in `smelt.codegen.passes.run_time_rows`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Marks = Mapping[Value, Mark]
 """The values with an axis that depends on a length."""
 
 
-def trace(graph: Graph) -> Marks:
+def find_marks(graph: Graph) -> Marks:
     """Return a mark for every value with a shape that depends on one of the graph's lengths.
 
     Raises:
@@ -254,7 +254,7 @@ def at_sizes(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, Mapping[Val
                 f"dimension '{length.name}' of '{graph.name}' is from {length.minimum} to "
                 f"{length.maximum}; got {size}"
             )
-    marks = trace(graph)
+    marks = find_marks(graph)
     values = {v: Value(v.name, type_at(v, marks, sizes)) for v in marks}
     nodes = tuple(node_at(node, values, sizes) for node in graph.nodes)
     made = Graph(

@@ -19,7 +19,7 @@ from smelt.boards.stack_bound import StackBound, stack_bound
 from smelt.errors import DoesNotFit, ToolError
 from smelt.files import temporary_folder
 from smelt.ir import Array, Graph, Value
-from smelt.ops.run_time_lengths import cut, padded, sizes_of, trace
+from smelt.ops.run_time_lengths import cut, find_marks, padded, sizes_of
 from smelt.proof.rig import Rig, built, connected, require_libraries, require_tools
 from smelt.samples import Sample, random_samples
 
@@ -223,7 +223,7 @@ def infer(
     device: Device, graph: Graph, sample: Sample, meter: Meter | None = None
 ) -> tuple[tuple[Array, ...], Invocation]:
     """Run one inference on a device; return its outputs, of the sample's sizes, and its figures."""
-    sizes, marks = set_sizes(device, graph, sample), trace(graph)
+    sizes, marks = set_sizes(device, graph, sample), find_marks(graph)
     device.load_all(device_inputs(graph, sample))
     with metered(meter):
         invocation = device.invoke()

@@ -22,7 +22,7 @@ from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError
 from smelt.formatting import counted
 from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
 from smelt.ops.core.cast import Cast
-from smelt.ops.run_time_lengths import cut, evaluate_at_size, trace
+from smelt.ops.run_time_lengths import cut, evaluate_at_size, find_marks
 from smelt.proof.memory import ComparedMemory, MemoryProgress, compare_memory
 from smelt.proof.rig import Rig
 from smelt.proof.run import Progress, Result, device_inputs, run, set_sizes, step_sizes
@@ -243,7 +243,7 @@ def find_first_difference(
                 set_sizes(device, artifact.graph, sample)
                 device.run(device_inputs(artifact.graph, sample))
         tolerances = tolerances_of(artifact.graph)
-        sizes, marks = set_sizes(device, artifact.graph, samples[-1]), trace(artifact.graph)
+        sizes, marks = set_sizes(device, artifact.graph, samples[-1]), find_marks(artifact.graph)
         device.load_all(device_inputs(artifact.graph, samples[-1]))
         taps = _TappedValues(artifact)
         for tap in device.taps(step_sizes(artifact)):

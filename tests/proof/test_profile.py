@@ -170,7 +170,7 @@ def test_counts_of_a_known_program(tmp_path: Path) -> None:
 def test_the_plugin_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler}")
-    source = ROOT / "templates/trace/instruction_counts.c"
+    source = ROOT / "templates/simulator/instruction_counts.c"
     flags = "-std=c11 -O2 -fPIC -shared -Wall -Wextra -Wpedantic -Wconversion -Werror"
     command = [compiler, *flags.split(), str(source), "-o", str(tmp_path / "plugin.so")]
     subprocess.run(command, check=True)

@@ -22,7 +22,7 @@ from smelt.ir import Array, Graph, Length, evaluate, verify
 from smelt.ir.literal import digest
 from smelt.ir.text import parse_graph, print_graph
 from smelt.ops.case import random_array
-from smelt.ops.run_time_lengths import at_sizes, evaluate_at_size, sizes_of, trace
+from smelt.ops.run_time_lengths import at_sizes, evaluate_at_size, find_marks, sizes_of
 from smelt.proof.run import device_inputs, run, set_sizes
 from smelt.proof.verify import verify_model
 from smelt.samples import Sample, bind_samples, random_samples
@@ -43,7 +43,7 @@ W, RECURRENT, LAST = STORE
 def with_length(graph: Graph, length: Length) -> Graph:
     """Return the graph with a dimension of its inputs that is known at run time only."""
     found = verify(replace(graph, lengths=(length,)), "naming lengths")
-    trace(found)
+    find_marks(found)
     return found
 
 
@@ -291,7 +291,7 @@ def test_code_without_lengths_does_not_mention_them() -> None:
 def test_at_sizes_returns_the_graph_of_one_size() -> None:
     graph = parse(DENSE)
     made, values = at_sizes(graph, {"T": 5})
-    shapes = {v.name: values[v].type.shape for v in trace(graph)}
+    shapes = {v.name: values[v].type.shape for v in find_marks(graph)}
     assert shapes == {
         "x": (1, 5, 4),
         "r": (5, 4),

@@ -17,7 +17,7 @@ import numpy as np
 from smelt.api.artifact import Artifact
 from smelt.boards.simulate import EMULATORS
 from smelt.ir import Array
-from smelt.ops.run_time_lengths import cut, sizes_of, trace
+from smelt.ops.run_time_lengths import cut, find_marks, sizes_of
 from smelt.proof.rig import built
 from smelt.proof.run import device_inputs, run
 from smelt.samples import Sample
@@ -55,7 +55,7 @@ def outputs_of(artifact: Artifact, samples: Sequence[Sample]) -> list[tuple[Arra
         )  # fmt: skip
         written = Path(folder) / "out.bin"
         data = written.read_bytes() if written.exists() else b""
-    marks = trace(graph)
+    marks = find_marks(graph)
     types = [value.type for value in graph.outputs]
     bytes_each = sum(type_.bytes for type_ in types)
     assert len(data) == bytes_each * len(samples), ran.stdout + ran.stderr

@@ -31,7 +31,7 @@ from smelt.codegen.passes.layout.min_cut import UNCUTTABLE, CutProblem
 from smelt.codegen.passes.layout.relayout import relay_out
 from smelt.codegen.passes.run_time_rows import is_in_place
 from smelt.ir import Graph, Node, Value
-from smelt.ops.run_time_lengths import Marks, trace
+from smelt.ops.run_time_lengths import Marks, find_marks
 from smelt.ops.tensor.transpose import Transpose
 
 Use = tuple[Node | None, int]
@@ -56,7 +56,7 @@ def cancel_transposes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
 
 def _cost(graph: Graph) -> tuple[int, int]:
     """Return how many nodes lack contiguous rows, and the bytes that transpositions move."""
-    marks = trace(graph)
+    marks = find_marks(graph)
     wrong = 0
     for node in graph.nodes:
         found = [marks[v] for v in (*node.inputs, *node.outputs) if v is not None and v in marks]
@@ -98,7 +98,7 @@ class _LayoutSearch:
                     self._uses.setdefault(operand, []).append((node, i))
         for value in graph.results:
             self._uses.setdefault(value, []).append((None, 0))
-        self._marks = trace(graph)
+        self._marks = find_marks(graph)
         self._wrong = 1 + sum(value.type.bytes for value in self._uses) * len(graph.nodes)
 
     def run(self) -> None:

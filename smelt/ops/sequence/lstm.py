@@ -161,7 +161,7 @@ class Lstm(Op):
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         if node.outputs[-1].type.is_quantized:
             return self._integer(node, inputs)
-        hidden, cell = self.trace(node, inputs)
+        hidden, cell = self.states_by_step(node, inputs)
         last = 0 if self.reverse else -1
         results = (hidden[last], cell[last])
         return (hidden, *results) if self.sequence else results
@@ -183,7 +183,7 @@ class Lstm(Op):
             clip,
         )
 
-    def trace(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, Array]:
+    def states_by_step(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, Array]:
         """Return hidden and cell state of every step, each `[T, B, H]`, for float32 operands."""
         x, weights, recurrent, bias = arrays(node, inputs, 4)
         wide = GATES * weights.shape[1]
