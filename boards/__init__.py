@@ -8,7 +8,7 @@ from smelt.boards.board import Board, available, computers, load
 from smelt.boards.build import ElfInfo, compile_library, compile_project
 from smelt.boards.computer import Computer, find_computer
 from smelt.boards.session import open_device
-from smelt.boards.wire import Device, Invocation, Tap
+from smelt.boards.wire import Device, Invocation, TracedOutput
 
 __all__ = [
     "Board",
@@ -16,7 +16,7 @@ __all__ = [
     "Device",
     "ElfInfo",
     "Invocation",
-    "Tap",
+    "TracedOutput",
     "available",
     "compile_library",
     "compile_project",

@@ -23,7 +23,7 @@ def compile_project(
     directory: Path,
     platform: Platform,
     *,
-    taps: bool = False,
+    trace: bool = False,
     extra_cflags: str = "",
     extra_ldflags: str = "",
     libraries: Mapping[str, Path] | None = None,
@@ -34,7 +34,7 @@ def compile_project(
     Args:
         directory: folder of the project.
         platform: platform that the project was written for; it must have firmware.
-        taps: compile the callback that sends each step's output.
+        trace: compile the callback that sends each step's output.
         extra_cflags: additional flags for the compiler.
         extra_ldflags: additional flags for the linker.
         libraries: folders of external libraries by backend; environment variables give the others.
@@ -44,7 +44,7 @@ def compile_project(
         ToolError: make or the compiler is missing, or the build failed.
         DoesNotFit: the firmware is too large for a memory.
     """
-    settings = [f"TAPS={int(taps)}", f"EXTRA_CFLAGS={extra_cflags}"]
+    settings = [f"TRACE={int(trace)}", f"EXTRA_CFLAGS={extra_cflags}"]
     settings.append(f"EXTRA_LDFLAGS={extra_ldflags}")
     _make(directory, platform, settings, libraries or {})
     return _measure(directory, measured_sources)

@@ -11,7 +11,7 @@ from smelt.boards.transport import Line, Lost, checked
 from smelt.errors import DeviceError
 from smelt.terminal import plain
 
-VERSION = 4
+VERSION = 5
 """Version of the wire protocol."""
 
 
@@ -39,7 +39,7 @@ class DeviceInfo:
         name, hash: name and hash of the network.
         arena_bytes: size of the network's arena.
         timer_hz: frequency of the timer that measures inferences.
-        taps: whether the firmware can send each step's output, and time each step.
+        trace: whether the firmware can send each step's output, and time each step.
         count: number of inferences since the start.
         inputs, outputs: inputs and outputs of the network, in order.
         accelerator: name of the accelerator in use, or empty if none was found; None if the network
@@ -51,7 +51,7 @@ class DeviceInfo:
     hash: str
     arena_bytes: int
     timer_hz: int
-    taps: bool
+    trace: bool
     count: int
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
@@ -142,7 +142,7 @@ def _read_info(lines: Sequence[str]) -> DeviceInfo:
             hash=fields["hash"],
             arena_bytes=int(fields["arena"]),
             timer_hz=int(fields["timer"]),
-            taps=fields["taps"] == "1",
+            trace=fields["trace"] == "1",
             count=int(fields["count"]),
             inputs=tuple(tensors["input"][i] for i in range(len(tensors["input"]))),
             outputs=tuple(tensors["output"][i] for i in range(len(tensors["output"]))),

@@ -45,7 +45,7 @@ class Invocation:
 
 
 @dataclass(frozen=True)
-class Tap:
+class TracedOutput:
     """An output of a step, read just after that step."""
 
     step: int
@@ -267,7 +267,9 @@ class Device:
             "out", index, size, self.info.hash, f"output {index} cannot be read"
         )
 
-    def taps(self, sizes: Sequence[int] | None = None, timeout_s: float = 600) -> Iterator[Tap]:
+    def trace(
+        self, sizes: Sequence[int] | None = None, timeout_s: float = 600
+    ) -> Iterator[TracedOutput]:
         """Run one inference, and yield each output of each step when it is computed.
 
         Args:
@@ -275,8 +277,8 @@ class Device:
             timeout_s: seconds to wait for each step.
 
         Raises:
-            DeviceError: the firmware was built without taps, the inference failed, the line fails
-                too often, or the device reports a step that the network does not have.
+            DeviceError: the firmware was built without TRACE=1, the inference failed, the line
+                fails too often, or the device reports a step that the network does not have.
         """
         for step in self._steps(timeout_s):
             if sizes is not None and not 0 <= step.bytes <= _most(sizes, step.index):
@@ -285,8 +287,8 @@ class Device:
                     " which the network does not have: build and flash it again"
                 )
             failure = f"the output of step {step.index} cannot be read"
-            data = self._pieces.fetch("tap", step.number, step.bytes, self.info.hash, failure)
-            yield Tap(step.index, data)
+            data = self._pieces.fetch("trace", step.number, step.bytes, self.info.hash, failure)
+            yield TracedOutput(step.index, data)
 
     def step_ticks(self, timeout_s: float = 600) -> Mapping[int, int]:
         """Run one inference, and return the timer ticks of each step by its index.
@@ -297,7 +299,7 @@ class Device:
             timeout_s: seconds to wait for each step.
 
         Raises:
-            DeviceError: see `taps`.
+            DeviceError: see `trace`.
         """
         found: Counter[int] = Counter()
         for step in self._steps(timeout_s):
@@ -306,7 +308,7 @@ class Device:
 
     def _steps(self, timeout_s: float) -> Iterator[_FinishedStep]:
         """Run one inference that waits after each step, and yield the finished steps."""
-        self._require_taps()
+        self._require_trace()
         number = 0
         while step := self._line.retry(
             partial(self._next_step, number, timeout_s), "a step cannot be started"
@@ -412,11 +414,11 @@ class Device:
             stack_bytes=last["stack"] or None,
         )
 
-    def _require_taps(self) -> None:
-        if not self.info.taps:
+    def _require_trace(self) -> None:
+        if not self.info.trace:
             raise DeviceError(
                 "the firmware on the device cannot report single steps: build it with "
-                "`make TAPS=1`, or use `smelt deploy --layers`"
+                "`make TRACE=1`, or use `smelt deploy --layers`"
             )
 
 

@@ -120,7 +120,7 @@ class _Writer:
 
     def _step(self, step: Step, pad: str) -> list[str]:
         """Return the lines of a step, without its comment."""
-        taps = [(self._addresses.of(a), str(v.type.bytes)) for a, v in _results(step)]
+        results = [(self._addresses.of(a), str(v.type.bytes)) for a, v in _results(step)]
         last: list[str] = []
         match step:
             case Call() if self._device is not None and isinstance(step.call, DeviceCall):
@@ -131,7 +131,8 @@ class _Writer:
                 lines = self._call(step, pad)
                 if step.rows is not None:
                     limit, most = _length(step.rows.length), step.rows.most
-                    taps = [(a, _times(f"(uint32_t){limit}", int(n) // most)) for a, n in taps]
+                    scale = f"(uint32_t){limit}"
+                    results = [(a, _times(scale, int(n) // most)) for a, n in results]
             case SetLength():
                 pointer, name = self._pointer(step.target), _length(step.op.length)
                 lines = [
@@ -141,7 +142,7 @@ class _Writer:
                 lines = self._branch(step, pad)
             case Repeat():
                 lines = self._repeat(step, pad)
-        done = [f"{pad}STEP_DONE({step.index}, {address}, {size});" for address, size in taps]
+        done = [f"{pad}STEP_DONE({step.index}, {address}, {size});" for address, size in results]
         return [*lines, *done, *last]
 
     def _dispatched(self, step: Call, device: DeviceProgram, pad: str) -> list[str]:

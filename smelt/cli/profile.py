@@ -137,9 +137,9 @@ def _measured(
 
 
 def _timed(artifact: Artifact, sample: Sample, rig: Rig, *, built: bool) -> Report:
-    """Run one inference and return its report, with layer times if the firmware has taps."""
+    """Run one inference and return its report, with layer times if the firmware traces."""
     ran = run_model(artifact, [sample], rig)
-    timed = time_layers(artifact, sample, rig) if built or ran.taps else {}
+    timed = time_layers(artifact, sample, rig) if built or ran.trace else {}
     return {**ran.report, **timed}
 
 

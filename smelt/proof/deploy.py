@@ -48,11 +48,11 @@ class VirtualRig(Rig):
         return True
 
     @contextmanager
-    def open(self, artifact: Artifact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
+    def open(self, artifact: Artifact, *, trace: bool = False) -> Generator[tuple[ElfInfo, Device]]:
         """Build the firmware, start the simulator, flash it and connect to it."""
         board = board_of(artifact)
         with (
-            built(artifact, taps=taps) as elf,
+            built(artifact, trace=trace) as elf,
             Simulator(board, None, pty=self.pty) as simulator,
         ):
             FlashOptions(server=simulator.gdb, simulated=True, timeout_s=self.timeout_s).flash(
@@ -105,9 +105,9 @@ def time_layers(artifact: Artifact, sample: Sample, rig: Rig) -> Report:
     that only control other layers have no time (None).
 
     Raises:
-        DeviceError: the firmware was built without `TAPS=1`, or does not respond.
+        DeviceError: the firmware was built without `TRACE=1`, or does not respond.
     """
-    with rig.open(artifact, taps=True) as (_, device):
+    with rig.open(artifact, trace=True) as (_, device):
         warm_up(device, artifact, sample)
         set_sizes(device, artifact.graph, sample)
         device.load_all(device_inputs(artifact.graph, sample))

@@ -54,7 +54,7 @@ def require_tools(artifact: Artifact) -> None:
 
 @contextmanager
 def built(
-    artifact: Artifact, *, taps: bool = False, extra_cflags: str = "", keep: bool = False
+    artifact: Artifact, *, trace: bool = False, extra_cflags: str = "", keep: bool = False
 ) -> Generator[ElfInfo]:
     """Yield the linked ELF in a temporary folder, which is deleted afterwards unless `keep`."""
     require_tools(artifact)
@@ -65,7 +65,7 @@ def built(
             yield compile_project(
                 directory,
                 artifact.platform,
-                taps=taps,
+                trace=trace,
                 extra_cflags=extra_cflags,
                 libraries=artifact.options.library_folders,
             )
@@ -195,10 +195,10 @@ class Rig:
             )
 
     @contextmanager
-    def open(self, artifact: Artifact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
+    def open(self, artifact: Artifact, *, trace: bool = False) -> Generator[tuple[ElfInfo, Device]]:
         """Build the firmware, flash it if necessary, and connect to the device."""
         self.check(artifact)
-        with built(artifact, taps=taps) as elf:
+        with built(artifact, trace=trace) as elf:
             if self.flash is not None:
                 self.flash(elf)
             with connected(

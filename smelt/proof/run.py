@@ -40,14 +40,14 @@ class Result:
         measured: the measurements.
         report: the completed report.
         seconds: duration on this computer, including the build.
-        taps: whether the firmware can report single steps.
+        trace: whether the firmware can report single steps.
     """
 
     outputs: tuple[tuple[Array, ...], ...]
     measured: Measured
     report: Report
     seconds: float
-    taps: bool
+    trace: bool
 
 
 def write_project(
@@ -116,7 +116,7 @@ def compiled(
 
 
 def bound_of(
-    artifact: Artifact, elf: Path, build: Path | None = None, *, taps: bool = False
+    artifact: Artifact, elf: Path, build: Path | None = None, *, trace: bool = False
 ) -> StackBound | None:
     """Return the most stack that an inference can use, or None for this computer's code.
 
@@ -124,13 +124,13 @@ def bound_of(
         artifact: the compiled network.
         elf: the program that it is linked into.
         build: folder with the program's object files; None if it is the ELF's own.
-        taps: whether the firmware is called back after each step, so that there is no bound.
+        trace: whether the firmware is called back after each step, so that there is no bound.
     """
     target = artifact.platform.target
     if not target.cross:
         return None
-    if taps:
-        return StackBound(None, reason="it calls the firmware after each step (TAPS=1)")
+    if trace:
+        return StackBound(None, reason="it calls the firmware after each step (TRACE=1)")
     objects = network_objects(build or elf.parent)
     return stack_bound(elf, objects, target, f"{artifact.network.name}_invoke")
 
@@ -214,9 +214,9 @@ def run(
             if progress is not None:
                 progress(index + 1)
         measured = _measured(artifact, elf, device, invocations, rig.meter)
-        taps = device.info.taps
+        trace = device.info.trace
     seconds = time.monotonic() - start
-    return Result(tuple(outputs), measured, complete(artifact.report, measured), seconds, taps)
+    return Result(tuple(outputs), measured, complete(artifact.report, measured), seconds, trace)
 
 
 def infer(
@@ -253,7 +253,7 @@ def _measured(
         flash_elf=elf.flash_elf,
         instructions=last.instructions,
         stack=max(depths, default=None),
-        stack_bound=bound_of(artifact, elf.path, taps=device.info.taps),
+        stack_bound=bound_of(artifact, elf.path, trace=device.info.trace),
         ram=elf.ram if artifact.board is not None else None,
         latency=latency,
         energy_j=None if meter is None else meter.joules / len(invocations),

@@ -273,7 +273,7 @@ def _times(artifacts: Sequence[Artifact], rounds: int, device: int | None) -> Tu
         # A program for the CPU alone refuses a device number.
         rigs = [Rig(device_number=None if a.network.device is None else device) for a in artifacts]
         opened = zip(rigs, artifacts, strict=True)
-        boards = [stack.enter_context(rig.open(a, taps=True))[1] for rig, a in opened]
+        boards = [stack.enter_context(rig.open(a, trace=True))[1] for rig, a in opened]
         (sample,) = random_samples(artifacts[0].graph, 1, seed=0)
         for artifact, board in zip(artifacts, boards, strict=True):
             set_sizes(board, artifact.graph, sample)

@@ -14,7 +14,7 @@ import numpy as np
 
 from smelt.api.artifact import Artifact
 from smelt.api.report import Report
-from smelt.boards import Device, ElfInfo, Tap
+from smelt.boards import Device, ElfInfo, TracedOutput
 from smelt.codegen.passes.quantized.integer_arithmetic import use_integer_arithmetic
 from smelt.codegen.passes.subgraphs import everywhere
 from smelt.codegen.schedule.steps import Call
@@ -80,7 +80,7 @@ def verify_model(
        file, integer arithmetic in place of the file's real numbers counts as imported.
     2. The device's memory contains the constants and code of the build; see `smelt.proof.memory`.
     3. The device's outputs equal the reference of the optimized graph. If they differ, a second
-       build with taps finds the first step that differs.
+       build with TRACE=1 finds the first step that differs.
     4. If `expected` is given, the device's outputs equal it.
 
     `smelt.proof.tolerances` defines when outputs are equal. With `any_build`, firmware that was
@@ -178,7 +178,7 @@ def failed(report: Mapping[str, Any], error: SmeltError, seconds: float) -> Repo
     return {**report, "verification": judged}
 
 
-class _TappedValues:
+class _TracedValues:
     """Finds which elements of which tensors a device reports.
 
     A step reports each of its results once. A layer of a segment reports a few rows at a time.
@@ -189,28 +189,28 @@ class _TappedValues:
         self._outputs: Counter[int] = Counter()
         self._bytes: Counter[int] = Counter()
 
-    def find(self, tap: Tap) -> tuple[Value, slice]:
-        """Return the tensor of a tap, and which elements of it the tap has.
+    def find(self, traced: TracedOutput) -> tuple[Value, slice]:
+        """Return the tensor of a traced output, and which of its elements the output has.
 
         Raises:
             DeviceError: The step reports too much, or has no output of this size.
         """
-        step, count = self._steps[tap.step], len(tap.data)
-        made = self._outputs[tap.step]
+        step, count = self._steps[traced.step], len(traced.data)
+        made = self._outputs[traced.step]
         if made >= len(step.node.outputs):
-            raise DeviceError(f"the device reports step {tap.step} more than once")
+            raise DeviceError(f"the device reports step {traced.step} more than once")
         value = step.node.outputs[made]
         whole, size = value.type.bytes, value.type.dtype.size
         bands = step.bands if isinstance(step, Call) else None
-        done = self._bytes[tap.step]
+        done = self._bytes[traced.step]
         if count != whole if bands is None else done + count > whole:
             raise DeviceError(
-                f"the device reports {count} bytes for step {tap.step}, not {whole - done}"
+                f"the device reports {count} bytes for step {traced.step}, not {whole - done}"
             )
-        self._bytes[tap.step] = done + count
+        self._bytes[traced.step] = done + count
         if done + count == whole:
-            self._outputs[tap.step] += 1
-            self._bytes[tap.step] = 0
+            self._outputs[traced.step] += 1
+            self._bytes[traced.step] = 0
         first = whole - done - count if bands is not None and bands.reverse else done
         return value, slice(first // size, (first + count) // size)
 
@@ -223,7 +223,7 @@ def find_first_difference(
 ) -> str:
     """Return one sentence that names the first step whose output differs on the device.
 
-    The network is built again with taps. The plan and the kernels are the same, and the device
+    The network is built again with TRACE=1. The plan and the kernels are the same, and the device
     sends each step's output when it is computed.
 
     Args:
@@ -232,8 +232,8 @@ def find_first_difference(
         reference: all values of the last sample.
         rig: device to run on; see `run`.
     """
-    with (rig or Rig()).open(artifact, taps=True) as (_, device):
-        if not device.info.taps:
+    with (rig or Rig()).open(artifact, trace=True) as (_, device):
+        if not device.info.trace:
             return (
                 "The firmware on the device cannot report which layer differs first; "
                 "`smelt deploy` flashes firmware that can."
@@ -245,13 +245,13 @@ def find_first_difference(
         tolerances = tolerances_of(artifact.graph)
         sizes, marks = set_sizes(device, artifact.graph, samples[-1]), find_marks(artifact.graph)
         device.load_all(device_inputs(artifact.graph, samples[-1]))
-        taps = _TappedValues(artifact)
-        for tap in device.taps(step_sizes(artifact)):
-            step = artifact.schedule.steps[tap.step]
+        values = _TracedValues(artifact)
+        for traced in device.trace(step_sizes(artifact)):
+            step = artifact.schedule.steps[traced.step]
             if step.inside is not None:  # may run many times; only the enclosing step is compared
                 continue
-            value, elements = taps.find(tap)
-            found = np.frombuffer(tap.data, value.type.dtype.numpy)
+            value, elements = values.find(traced)
+            found = np.frombuffer(traced.data, value.type.dtype.numpy)
             if len(found) < value.type.size:
                 rows, found = found, reference[value].copy()
                 found.reshape(-1)[elements] = rows
@@ -261,10 +261,10 @@ def find_first_difference(
             if difference is not None:
                 kernel = f", kernel {step.function}" if isinstance(step, Call) else ""
                 return (
-                    f"First layer that differs: step {tap.step}, {step.node.op.name} of "
+                    f"First layer that differs: step {traced.step}, {step.node.op.name} of "
                     f"{step.node.origin}{kernel}: {difference}."
                 )
-    return "With taps, every step is equal: the fault is in what happens after a step."
+    return "With TRACE=1, every step is equal: the fault is in what happens after a step."
 
 
 def _evaluations(graph: Graph, samples: Sequence[Sample]) -> Iterator[Evaluation]:

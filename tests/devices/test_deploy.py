@@ -74,10 +74,10 @@ def artifact_for(name: str) -> Artifact:
 
 
 @contextmanager
-def running(artifact: Artifact, *, pty: bool = False, taps: bool = False) -> Generator[Simulator]:
+def running(artifact: Artifact, *, pty: bool = False, trace: bool = False) -> Generator[Simulator]:
     """Start a simulated board that executes the firmware."""
     assert artifact.board is not None
-    with built(artifact, taps=taps) as elf, Simulator(artifact.board, elf.path, pty=pty) as board:
+    with built(artifact, trace=trace) as elf, Simulator(artifact.board, elf.path, pty=pty) as board:
         yield board
 
 
@@ -268,7 +268,7 @@ def test_verify_and_profile_work_over_a_port(smelt: Smelt, pty: bool) -> None:
     assert latency["inferences"] == 3
     assert latency["cycles"] > 1000
     assert latency["per_second"] == pytest.approx(1 / latency["seconds"]["mean"])
-    with running(artifact, pty=pty, taps=True) as simulator:
+    with running(artifact, pty=pty, trace=True) as simulator:
         options = ("--board", BOARD, "--on", simulator.port)
         layers = smelt("profile", MODEL, *options, "--json").json["layers"]
     assert all(layer["seconds"] > 0 for layer in layers)
@@ -288,7 +288,7 @@ def test_a_wrong_layer_is_not_named_by_firmware_without_step_reports() -> None:
 
 @dataclass(frozen=True)
 class SpoilingRig(Rig):
-    """A rig that damages every 20th byte received from firmware with taps.
+    """A rig that damages every 20th byte received from firmware with TRACE=1.
 
     Attributes:
         limit: largest number of damaged bytes.
@@ -299,15 +299,15 @@ class SpoilingRig(Rig):
     damaged: list[int] = field(default_factory=list[int])
 
     @contextmanager
-    def open(self, artifact: Artifact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
+    def open(self, artifact: Artifact, *, trace: bool = False) -> Generator[tuple[ElfInfo, Device]]:
         def spoil(number: int, data: bytes) -> bytes:
             if number < 1500 or number % 20 or len(self.damaged) == self.limit:
                 return data
             self.damaged.append(number)
             return flip_a_bit(data, 0)
 
-        with super().open(artifact, taps=taps) as (elf, device):
-            if taps:
+        with super().open(artifact, trace=trace) as (elf, device):
+            if trace:
                 FaultyStream(device, came=spoil)
             yield elf, device
 

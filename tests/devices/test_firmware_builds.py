@@ -31,9 +31,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 @pytest.mark.quick(every=6)
 @pytest.mark.parametrize("name", QEMU)
 def test_flash_of_the_network_excludes_the_firmware(build: Build, name: str) -> None:
-    place = build(name, taps=False)
+    place = build(name, trace=False)
     full = place.elf
-    larger = build(name, MLPERF, taps=False).elf
+    larger = build(name, MLPERF, trace=False).elf
     assert larger.sections[".bss"] > full.sections[".bss"]
     # RISC-V's linker shortens calls of near functions, so the size depends on the distance.
     relaxed = 128 if place.platform.target.is_riscv else 0
@@ -148,7 +148,7 @@ def test_clang_compiles_without_warnings(tmp_path: Path, monkeypatch: pytest.Mon
         pytest.skip("not on PATH: clang")
     monkeypatch.setenv("CC", "clang")
     write_project(tmp_path, HOST)
-    boards.compile_project(tmp_path, HOST, taps=True)
+    boards.compile_project(tmp_path, HOST, trace=True)
 
 
 def test_invalid_devices_are_refused(build: Build, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_errors_of_qemu_are_shown(tmp_path: Path) -> None:
 
 @pytest.mark.qemu
 def test_the_uart_is_a_socket_that_pyserial_opens(build: Build) -> None:
-    place = build("mps2-an386", MLPERF, taps=True)
+    place = build("mps2-an386", MLPERF, trace=True)
     assert place.board is not None
     with (
         Simulator(place.board, place.elf.path) as simulator,
@@ -200,7 +200,7 @@ def test_the_uart_is_a_socket_that_pyserial_opens(build: Build) -> None:
 def test_a_second_client_of_a_socket_is_told_that_it_is_in_use(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = build("mps2-an386", MLPERF, taps=True)
+    place = build("mps2-an386", MLPERF, trace=True)
     assert place.board is not None
     with (
         Simulator(place.board, place.elf.path) as simulator,
@@ -217,7 +217,7 @@ def test_a_second_client_of_a_socket_is_told_that_it_is_in_use(
 
 @pytest.mark.qemu
 def test_qemu_ends_with_the_process_that_started_it(build: Build, tmp_path: Path) -> None:
-    place = build("mps2-an386", taps=True)
+    place = build("mps2-an386", trace=True)
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"

@@ -251,7 +251,7 @@ def test_progress_reaches_the_end() -> None:
 def test_another_build_is_refused_without_any_build() -> None:
     artifact = digits()
     with (
-        built(artifact, taps=True) as other,
+        built(artifact, trace=True) as other,
         built(artifact) as elf,
         running(artifact, other.path) as device,
     ):

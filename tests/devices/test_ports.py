@@ -52,7 +52,7 @@ def running(artifact: Artifact) -> Generator[Simulator]:
     """Start a simulated board with firmware that reports single steps."""
     assert artifact.board is not None
     simulable(artifact.board)
-    with built(artifact, taps=True) as elf, Simulator(artifact.board, elf.path) as board:
+    with built(artifact, trace=True) as elf, Simulator(artifact.board, elf.path) as board:
         yield board
 
 

@@ -36,7 +36,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 @pytest.fixture(params=["host", *QEMU])
 def place(request: pytest.FixtureRequest, build: Build) -> Place:
-    return build(request.param, taps=True)
+    return build(request.param, trace=True)
 
 
 @pytest.mark.quick(place=("host", "mps2-an386", "sifive_e"))
@@ -54,19 +54,19 @@ def test_inferences_return_the_outputs_of_the_network(place: Place) -> None:
         assert struct.unpack("<i", device.run(inputs(SAMPLE))[0][2]) == (1,)
 
 
-def test_taps_stream_every_step(place: Place) -> None:
+def test_every_step_is_traced(place: Place) -> None:
     with place.open() as device:
         for index, data in enumerate(inputs(SAMPLE)):
             device.load(index, data)
-        taps = list(device.taps())
-        assert [tap.step for tap in taps] == [0, 1]
-        assert [tap.data for tap in taps] == [device.output(0), device.output(1)]
+        traced = list(device.trace())
+        assert [output.step for output in traced] == [0, 1]
+        assert [output.data for output in traced] == [device.output(0), device.output(1)]
 
 
 @pytest.mark.quick(name=("mps2-an386", "sifive_e"))
 @pytest.mark.parametrize("name", QEMU)
 def test_instructions_are_counted(build: Build, name: str) -> None:
-    with build(name, taps=True).open() as device:
+    with build(name, trace=True).open() as device:
         resolution = 1e9 / device.info.timer_hz
         idle = device.run(inputs())[1].instructions
         assert idle is not None
@@ -80,7 +80,7 @@ def test_instructions_are_counted(build: Build, name: str) -> None:
 @pytest.mark.quick(name=("mps2-an386", "microbit"))
 @pytest.mark.parametrize("name", QEMU)
 def test_equal_inferences_take_equal_ticks(build: Build, name: str) -> None:
-    with build(name, taps=True).open() as device:
+    with build(name, trace=True).open() as device:
         assert len({device.run(inputs(turns=1000))[1].ticks for _ in range(10)}) == 1
 
 
@@ -88,7 +88,7 @@ def test_equal_inferences_take_equal_ticks(build: Build, name: str) -> None:
 @pytest.mark.qemu
 def test_instructions_are_counted_across_wraps_of_the_timer(build: Build) -> None:
     turns = 400_000_000  # SysTick wraps after 671 million instructions
-    with build("mps2-an386", taps=True).open() as device:
+    with build("mps2-an386", trace=True).open() as device:
         counted = device.run(inputs(turns=turns))[1].instructions
     assert counted is not None
     assert abs(counted - 2 * turns) < 1000
@@ -97,7 +97,7 @@ def test_instructions_are_counted_across_wraps_of_the_timer(build: Build) -> Non
 @pytest.mark.quick(name=("mps2-an386", "sifive_e"))
 @pytest.mark.parametrize("name", QEMU)
 def test_the_used_stack_is_measured(build: Build, name: str) -> None:
-    with build(name, taps=True).open() as device:
+    with build(name, trace=True).open() as device:
         shallow = device.run(inputs())[1].stack_bytes
         deep = device.run(inputs(mishap=DEEP_STACK))[1].stack_bytes
     assert shallow is not None
@@ -113,13 +113,13 @@ def test_the_used_stack_is_measured(build: Build, name: str) -> None:
     [(UNDEFINED_INSTRUCTION, "faulted: fault 3 at 0x"), (ENDLESS_RECURSION, "stack overflow")],
 )
 def test_a_fault_is_reported(build: Build, name: str, mishap: int, message: str) -> None:
-    with build(name, taps=True).open() as device, pytest.raises(DeviceError, match=message):
+    with build(name, trace=True).open() as device, pytest.raises(DeviceError, match=message):
         device.run(inputs(mishap=mishap))
 
 
 def test_a_crash_on_the_host_is_reported(build: Build) -> None:
     with (
-        build("host", taps=True).open() as device,
+        build("host", trace=True).open() as device,
         pytest.raises(DeviceError, match=f"fake.elf ended with signal {signal.SIGILL.value}"),
     ):
         device.run(inputs(mishap=UNDEFINED_INSTRUCTION))
@@ -151,7 +151,7 @@ def test_a_failed_inference_is_reported(place: Place) -> None:
 
 
 def test_another_network_is_refused(build: Build) -> None:
-    place = build("host", taps=True)
+    place = build("host", trace=True)
     with (
         pytest.raises(DeviceError, match="hash 0123456789abcdef, not fedcba9876543210"),
         boards.open_device(place.elf.path, "host", expected_hash="fedcba9876543210"),
@@ -160,7 +160,7 @@ def test_another_network_is_refused(build: Build) -> None:
 
 
 def test_steps_are_timed(build: Build) -> None:
-    with build("host", taps=True).open() as device:
+    with build("host", trace=True).open() as device:
         for index, data in enumerate(inputs(SAMPLE, turns=100_000)):
             device.load(index, data)
         ticks = device.step_ticks()
@@ -168,7 +168,7 @@ def test_steps_are_timed(build: Build) -> None:
         assert sum(ticks.values()) > 0
         assert struct.unpack("<i", device.run(inputs(SAMPLE))[0][2]) == (2,)
     with (
-        build("host", taps=False).open() as device,
+        build("host", trace=False).open() as device,
         pytest.raises(DeviceError, match="cannot report single steps"),
     ):
         device.step_ticks()
@@ -218,7 +218,7 @@ def test_the_device_greets_at_start(build: Build) -> None:
 
 
 def test_firmware_without_benchmark_has_no_benchmark_commands(build: Build) -> None:
-    with build("host", taps=True).open() as device:
+    with build("host", trace=True).open() as device:
         for command in ("name", "db load 16", "infer 1"):
             assert device.command(command) == [f"e-[Unknown command: {command}]"]
     with build("host", MLPERF).open() as device:
@@ -228,7 +228,7 @@ def test_firmware_without_benchmark_has_no_benchmark_commands(build: Build) -> N
 
 
 def test_help_lists_the_commands_that_the_header_describes(build: Build) -> None:
-    with build("host", taps=True).open() as device:
+    with build("host", trace=True).open() as device:
         (commands,) = device.command("help")
     header = text_of("emit/project/wire.h")
     described = set(re.findall(r"^ \*   ((?:smelt )?\w+).*%", header, re.MULTILINE))

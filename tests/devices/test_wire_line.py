@@ -35,7 +35,7 @@ def beyond(offset: int, count: int, whole: str) -> str:
 
 LOAD_CRC = f"{crc32(b'smelt load 0 0 16 0'):08x}"
 WAITING = (
-    "e-[Step 1 waits for smelt tap 1 OFFSET BYTES, smelt last or smelt step 0 1; "
+    "e-[Step 1 waits for smelt trace 1 OFFSET BYTES, smelt last or smelt step 0 1; "
     "smelt info ends the inference]"
 )
 LOAD_USAGE = "Usage: smelt load INDEX OFFSET BYTES CRC CHECK"
@@ -78,8 +78,8 @@ LOAD_USAGE = "Usage: smelt load INDEX OFFSET BYTES CRC CHECK"
         ("smelt crc 0 0", "e-[Usage: smelt crc REGION OFFSET BYTES]"),
         ("smelt out", "e-[Usage: smelt out INDEX OFFSET BYTES]"),
         ("smelt out 0", "e-[Usage: smelt out INDEX OFFSET BYTES]"),
-        ("smelt step 0 0", "e-[Built without -DSMELT_STEP_CALLBACK: build it with TAPS=1]"),
-        ("smelt tap 1 0 1", "e-[Unknown command: smelt tap 1 0 1]"),
+        ("smelt step 0 0", "e-[Built without -DSMELT_STEP_CALLBACK: build it with TRACE=1]"),
+        ("smelt trace 1 0 1", "e-[Unknown command: smelt trace 1 0 1]"),
         ("results", "e-[Nothing inferred yet]"),
         ("db", "e-[Odd number of digits]"),
         ("db load", "e-[Usage: db load BYTES]"),
@@ -127,14 +127,14 @@ def sanitized(sanitized_place: Place) -> Iterator[ProcessStream]:
 
 
 @pytest.fixture(scope="module")
-def sanitized_taps(build: Build) -> Place:
-    return build("host", MLPERF, taps=True, extra_cflags=SANITIZED, extra_ldflags=SANITIZED)
+def sanitized_trace(build: Build) -> Place:
+    return build("host", MLPERF, trace=True, extra_cflags=SANITIZED, extra_ldflags=SANITIZED)
 
 
 @pytest.fixture
-def waiting(sanitized_taps: Place) -> Iterator[ProcessStream]:
-    """Yield a process of the firmware with taps, which waits after the first step."""
-    stream = ProcessStream(sanitized_taps.elf.path)
+def waiting(sanitized_trace: Place) -> Iterator[ProcessStream]:
+    """Yield a process of the firmware with TRACE=1, which waits after the first step."""
+    stream = ProcessStream(sanitized_trace.elf.path)
     assert ask(stream, b"")[-1] == "m-init-done"
     assert ask(stream, b"smelt step 0 0%")[1].startswith("m-step-[1 0 16 ")
     yield stream
@@ -155,10 +155,10 @@ def ask(stream: Stream, data: bytes, answers: int = 1) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "answer"),
     [
-        ("smelt tap 1 0 17", beyond(0, 17, "the output of step 1")),
-        ("smelt tap 1 17 0", beyond(17, 0, "the output of step 1")),
-        ("smelt tap 2 0 1", WAITING),
-        ("smelt tap", "e-[Usage: smelt tap STEPS OFFSET BYTES]"),
+        ("smelt trace 1 0 17", beyond(0, 17, "the output of step 1")),
+        ("smelt trace 1 17 0", beyond(17, 0, "the output of step 1")),
+        ("smelt trace 2 0 1", WAITING),
+        ("smelt trace", "e-[Usage: smelt trace STEPS OFFSET BYTES]"),
         ("smelt step 0 2", WAITING),
         ("smelt step 1 1", WAITING),
         ("smelt step", WAITING),
@@ -177,7 +177,7 @@ def test_wrong_commands_while_a_step_waits_are_answered_by_an_error(
 def test_a_new_session_ends_the_wait_after_a_step(waiting: ProcessStream) -> None:
     last, ready, *info = ask(waiting, b"smelt info%", answers=2)
     assert re.fullmatch(r"m-invoke-\[ticks \d+ stack \d+ status 3 count 1 [0-9a-f]{8}\]", last)
-    assert (ready, info[0]) == ("m-ready", "m-info-[version 4]")
+    assert (ready, info[0]) == ("m-ready", "m-info-[version 5]")
     assert ask(waiting, b"smelt step 0 0%") == [
         "e-[No step waits: start an inference with smelt step 1 0]"
     ]
@@ -193,16 +193,16 @@ def test_a_repeated_step_command_is_answered_again_but_executed_once(
 
 
 WORDS = st.sampled_from(
-    b"smelt,load,length,out,invoke,last,step,tap,reset,info,db,infer,print,results, ,%,0,1,16,00,"
-    b"smelt step 0 0%,smelt tap 1 0 16%,smelt step 0 1%,\r\n,4294967296".split(b",")
+    b"smelt,load,length,out,invoke,last,step,trace,reset,info,db,infer,print,results, ,%,0,1,16,00,"
+    b"smelt step 0 0%,smelt trace 1 0 16%,smelt step 0 1%,\r\n,4294967296".split(b",")
 )
 
 
 @settings(max_examples=100)
 @given(st.lists(st.one_of(WORDS, st.binary(max_size=20)), max_size=30).map(b"".join))
-def test_noise_neither_hangs_nor_overruns(sanitized_taps: Place, noise: bytes) -> None:
+def test_noise_neither_hangs_nor_overruns(sanitized_trace: Place, noise: bytes) -> None:
     # If the noise contains a valid "smelt load", it reads up to 16 bytes: send as many.
-    stream = ProcessStream(sanitized_taps.elf.path)
+    stream = ProcessStream(sanitized_trace.elf.path)
     try:
         stream.send(noise + b"%" + bytes(16) + b"%" + bytes(16) + b"%smelt info%")
         text = b""
@@ -356,7 +356,7 @@ def test_a_damaged_byte_of_an_output_is_read_again(build: Build) -> None:
         done.append(number)
         return flip_a_bit(data, 0)
 
-    with build("host", taps=False).open() as device:
+    with build("host", trace=False).open() as device:
         FaultyStream(device, came=spoil_first)
         assert_computes(device, 1)
         assert device.retries == 1
@@ -396,7 +396,7 @@ def test_a_late_error_during_a_load_does_not_desynchronize(build: Build) -> None
 
 
 def test_a_device_that_falls_silent_times_out(build: Build) -> None:
-    with build("host", taps=False).open() as device:
+    with build("host", trace=False).open() as device:
         FaultyStream(device, came=lambda number, data: data if number < 60 else b"")
         device._line.timeout_s = 1  # pyright: ignore[reportPrivateUsage]
         with pytest.raises(DeviceError, match="the device fell silent") as error:
@@ -410,14 +410,14 @@ def test_a_greeting_during_a_run_means_a_restart(build: Build) -> None:
     def interrupt(number: int, data: bytes) -> bytes:
         return greeting + data if number == 40 else data
 
-    with build("host", taps=False).open() as device:
+    with build("host", trace=False).open() as device:
         FaultyStream(device, came=interrupt)
         with pytest.raises(DeviceError, match="device restarted"):
             device.run(inputs(SAMPLE))
 
 
 def test_an_unexpected_count_of_inferences_means_a_restart(build: Build) -> None:
-    with build("host", taps=False).open() as device:
+    with build("host", trace=False).open() as device:
         device.run(inputs(SAMPLE))
         device._count = 7  # pyright: ignore[reportPrivateUsage]
         with pytest.raises(DeviceError, match="device restarted"):
@@ -428,7 +428,7 @@ def test_a_message_that_is_always_damaged_is_an_error(build: Build) -> None:
     def spoil(_: int, data: bytes) -> bytes:
         return flip_a_bit(data, 0) if data.startswith(SAMPLE[:1]) else data
 
-    with build("host", taps=True).open() as device:
+    with build("host", trace=True).open() as device:
         FaultyStream(device, spoil)
         with pytest.raises(
             DeviceError, match="input 0, 16 bytes, cannot be loaded: CRC of the data"
@@ -437,7 +437,7 @@ def test_a_message_that_is_always_damaged_is_an_error(build: Build) -> None:
 
 
 def test_wrong_sizes_are_refused_before_sending(build: Build) -> None:
-    with build("host", taps=True).open() as device:
+    with build("host", trace=True).open() as device:
         with pytest.raises(DeviceError, match="input 0 has 16 bytes, not 3"):
             device.load(0, bytes(3))
         with pytest.raises(DeviceError, match="the network has no output 7; it has 3"):

@@ -136,17 +136,17 @@ def test_a_large_input_is_transferred_over_a_bad_line(on: str, tmp_path: Path) -
 def test_outputs_of_layers_are_transferred_over_a_bad_line(tmp_path: Path) -> None:
     artifact = compile_model(DIGITS / "digits_int8.tflite", Options(board="host"))
     artifact.write(tmp_path)
-    elf = compile_project(tmp_path, artifact.platform, taps=True).path
+    elf = compile_project(tmp_path, artifact.platform, trace=True).path
     data = image(artifact.graph.inputs[0].type.size)
     with open_device(elf, "host") as device:
         device.load(0, data)
-        expected = list(device.taps())
-        assert sum(len(tap.data) for tap in expected) > 3000
+        expected = list(device.trace())
+        assert sum(len(traced.data) for traced in expected) > 3000
         stream = spoiling(device)
         device.load(0, data)
-        assert list(device.taps()) == expected
+        assert list(device.trace()) == expected
         device.load(0, data)
-        assert set(device.step_ticks()) == {tap.step for tap in expected}
+        assert set(device.step_ticks()) == {traced.step for traced in expected}
     assert stream.damaged > 20
     assert device.retries > 10
 

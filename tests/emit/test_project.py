@@ -149,7 +149,7 @@ def test_make_builds_a_library_without_a_board(tmp_path: Path) -> None:
 def test_network_has_no_heap_and_no_writable_data(model: str, tmp_path: Path) -> None:
     artifact = compile_graph(counter()) if model == "counter" else digits(model=model)
     artifact.with_firmware().write(tmp_path / "project")
-    compile_project(tmp_path / "project", artifact.platform, taps=True)
+    compile_project(tmp_path / "project", artifact.platform, trace=True)
     symbols: dict[str, set[str]] = {}
     for source in artifact.network.sources:
         command = ["nm", "-P", str(tmp_path / "project/build" / Path(source).with_suffix(".o"))]

@@ -17,7 +17,7 @@ class FakeDevice:
     Attributes:
         name, hash: of the network.
         inputs, outputs: element type and bytes of each tensor.
-        taps: whether the firmware was built with taps.
+        trace: whether the firmware was built with TRACE=1.
         steps: bytes of the result of each step.
         count: number of inferences.
         loading: bytes of input data that the host has still to send.
@@ -30,7 +30,7 @@ class FakeDevice:
     hash: str
     inputs: list[tuple[str, int]]
     outputs: list[tuple[str, int]]
-    taps: bool
+    trace: bool
     steps: list[int]
     count: int = 0
     loading: int = 0
@@ -39,13 +39,13 @@ class FakeDevice:
     load_position: tuple[int, int] = (0, 0)
 
     @classmethod
-    def of(cls, artifact: Artifact, *, taps: bool) -> FakeDevice:
+    def of(cls, artifact: Artifact, *, trace: bool) -> FakeDevice:
         """Return a device that runs this network."""
         values = artifact.graph.inputs, artifact.graph.outputs
         inputs, outputs = ([(v.type.dtype.value, v.type.bytes) for v in side] for side in values)
         steps = [step.node.outputs[0].type.bytes for step in artifact.schedule.steps]
         network = artifact.network
-        made = cls(network.name, network.hash, inputs, outputs, taps, steps)
+        made = cls(network.name, network.hash, inputs, outputs, trace, steps)
         made.memory = [bytearray(size) for _, size in inputs]
         return made
 
@@ -96,7 +96,7 @@ class FakeDevice:
                 return ["m-invoke-begin", self._last()], b""
             case "last":
                 return [self._last()], b""
-            case "out" | "tap":
+            case "out" | "trace":
                 piece = bytes(numbers[2])
                 part = f"m-raw-[{numbers[0]} {numbers[1]} {numbers[2]} {crc32(piece):08x}"
                 return [with_checksum(f"{part} {self.hash}")], piece
@@ -110,7 +110,7 @@ class FakeDevice:
     def _info(self) -> list[str]:
         facts = [
             *(f"name {self.name}", f"hash {self.hash}", "arena 1000", "timer 1000000"),
-            *(f"taps {int(self.taps)}", f"count {self.count}"),
+            *(f"trace {int(self.trace)}", f"count {self.count}"),
             *(f"input {i} {kind} {size}" for i, (kind, size) in enumerate(self.inputs)),
             *(f"output {i} {kind} {size}" for i, (kind, size) in enumerate(self.outputs)),
         ]

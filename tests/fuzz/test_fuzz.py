@@ -254,7 +254,7 @@ def test_the_same_seed_gives_the_same_files() -> None:
 )
 def test_a_device_with_false_sizes_is_refused(field: str, lie: Any, message: str) -> None:
     network = artifact(lengths=False)
-    device = FakeDevice.of(network, taps=field == "steps")
+    device = FakeDevice.of(network, trace=field == "steps")
     setattr(device, field, lie)
     with pytest.raises(DeviceError, match=message):
         converse(network, device)
@@ -264,10 +264,10 @@ def test_a_version_with_too_many_digits_is_a_damaged_line(monkeypatch: pytest.Mo
     """Python does not convert numbers of more than 4,300 digits: the line counts as damaged."""
     monkeypatch.setattr(fake_device, "VERSION", "9" * 5000)
     network = artifact(lengths=False)
-    converse(network, FakeDevice.of(network, taps=False))
+    converse(network, FakeDevice.of(network, trace=False))
     monkeypatch.setattr(fake_device, "VERSION", "99")
     with pytest.raises(DeviceError, match="version 99 of the wire protocol"):
-        converse(network, FakeDevice.of(network, taps=False))
+        converse(network, FakeDevice.of(network, trace=False))
 
 
 def test_pages_escape_messages() -> None:

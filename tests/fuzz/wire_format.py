@@ -192,7 +192,7 @@ class _FakeRig(Rig):
     stream: _Damaged
 
     @contextmanager
-    def open(self, artifact: Artifact, *, taps: bool = False) -> Generator[tuple[Any, Device]]:
+    def open(self, artifact: Artifact, *, trace: bool = False) -> Generator[tuple[Any, Device]]:
         """Connect."""
         elf = SimpleNamespace(
             path=Path("fake.elf"), flash_network=SimpleNamespace(total=0), flash_elf=0, ram=0
@@ -245,7 +245,7 @@ def _faults(text: str) -> Mapping[int, list[tuple[str, int]]]:
 def check(path: Path, variant: int) -> None:
     """Run a network, or time its layers, on the device, over a slow line or a fast one."""
     network = artifact(lengths=variant % 2 == 1)
-    device = FakeDevice.of(network, taps=variant // 2 % 2 == 1)
+    device = FakeDevice.of(network, trace=variant // 2 % 2 == 1)
     faults = _faults(path.read_text(errors="replace"))
     converse(network, device, faults, 11_520.0 if variant < 4 else 1e6)
 
@@ -256,13 +256,13 @@ def converse(
     faults: Mapping[int, list[tuple[str, int]]] = NONE,
     bytes_per_s: float = 11_520.0,
 ) -> None:
-    """Use the device as Smelt does: time and compare layers if it has taps, or run."""
+    """Use the device as Smelt does: time and compare layers if it traces, or run."""
     clock = _Clock()
     rig = _FakeRig()
     object.__setattr__(rig, "stream", _Damaged(faults, clock, device, bytes_per_s))
     (sample,) = random_samples(network.graph, 1, 0)
     with patch.object(transport, "time", clock):
-        if device.taps:
+        if device.trace:
             time_layers(network, sample, rig)
             reference = dict(evaluate(network.graph, sample).values)
             find_first_difference(network, [sample], reference, rig)

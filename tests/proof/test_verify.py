@@ -134,7 +134,7 @@ def test_a_fault_after_the_last_step_is_reported() -> None:
     assert wrong != source[start:]
     files = {**artifact.project.files, name: source[:start] + wrong}
     broken = replace(artifact, project=replace(artifact.project, files=files))
-    with pytest.raises(VerifyError, match="With taps, every step is equal"):
+    with pytest.raises(VerifyError, match="With TRACE=1, every step is equal"):
         verify_model(broken, random_samples(artifact.graph, 1, 0))
 
 

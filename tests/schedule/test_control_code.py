@@ -268,7 +268,7 @@ def parse(text: str) -> Graph:
 
 
 def invocation(graph: Graph) -> str:
-    """Return the body of the network's `invoke`, without the calls of taps."""
+    """Return the body of the network's `invoke`, without the calls that trace."""
     text = compile_graph(graph).project.files["g_net.c"]
     lines = text[text.index("g_net_invoke(g_net_t *ctx) {") :].splitlines()
     start = lines.index("    uint8_t *const arena = ctx->arena;") + 1
@@ -400,7 +400,7 @@ def test_steps_inside_control_flow_are_not_compared() -> None:
     assert any(step.inside is not None for step in artifact.schedule.steps)
     samples = samples_of_few_iterations(graph, 3, 0)
     values = evaluate(artifact.graph, samples[-1]).values
-    assert find_first_difference(artifact, samples, values).startswith("With taps, every step")
+    assert find_first_difference(artifact, samples, values).startswith("With TRACE=1, every step")
     wrong = {v: a if a.dtype.kind != "f" else a + 1 for v, a in values.items()}
     assert "First layer that differs: step" in find_first_difference(artifact, samples, wrong)
 

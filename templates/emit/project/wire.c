@@ -97,7 +97,7 @@ static void info(const session_t *session) {
     }
     put_number("arena", model->arena_bytes);
     put_number("timer", smelt_timer_hz());
-    put_number("taps", model->set_step_callback != NULL);
+    put_number("trace", model->set_step_callback != NULL);
     put_number("count", session->count);
     put_tensors("input", model->inputs, model->input_count);
     put_tensors("output", model->outputs, model->output_count);
@@ -352,7 +352,7 @@ typedef enum { WALK_AGAIN, WALK_ON, WALK_AWAY } walk_answer_t;
 static void put_waiting(const walk_t *walk) {
     smelt_put("e-[Step");
     put_value(walk->count);
-    smelt_put(" waits for smelt tap");
+    smelt_put(" waits for smelt trace");
     put_value(walk->count);
     smelt_put(" OFFSET BYTES, smelt last or smelt step");
     put_value(walk->session->count);
@@ -360,10 +360,10 @@ static void put_waiting(const walk_t *walk) {
     smelt_put_line("; smelt info ends the inference]");
 }
 
-static void tap(const walk_t *walk, const char *arguments, const void *output, uint32_t bytes) {
+static void trace(const walk_t *walk, const char *arguments, const void *output, uint32_t bytes) {
     chunk_t chunk;
     if (!read_chunk(&arguments, &chunk) || *arguments != '\0') {
-        smelt_put_error("Usage: smelt tap STEPS OFFSET BYTES");
+        smelt_put_error("Usage: smelt trace STEPS OFFSET BYTES");
     } else if (chunk.index != walk->count) {
         put_waiting(walk);
     } else if (!is_within(&chunk, bytes)) {
@@ -401,8 +401,8 @@ static walk_answer_t wait_for_host(const walk_t *walk, const void *output, uint3
         const char *command;
         if (!smelt_take_word(session->command, "smelt", &command)) {
             put_unknown(session->command);
-        } else if (smelt_take_word(command, "tap", &arguments)) {
-            tap(walk, arguments, output, bytes);
+        } else if (smelt_take_word(command, "trace", &arguments)) {
+            trace(walk, arguments, output, bytes);
         } else if (strcmp(command, "last") == 0) {
             last(session);
         } else if (
@@ -442,7 +442,7 @@ static void step(session_t *session, const char *arguments) {
     walk_t walk = { 0 };
     uint32_t steps;
     if (session->model->set_step_callback == NULL) {
-        smelt_put_error("Built without -DSMELT_STEP_CALLBACK: build it with TAPS=1");
+        smelt_put_error("Built without -DSMELT_STEP_CALLBACK: build it with TRACE=1");
         return;
     }
     if (!read_step(session, arguments, &steps) || steps != 0u) {
@@ -471,7 +471,7 @@ static void reset(session_t *session) {
 void smelt_put_help(void) {
     smelt_put_line("smelt info, smelt crc R O N, smelt load I O N CRC CHECK, smelt check N, "
                    "smelt length I N, smelt invoke, smelt last, smelt out I O N, "
-                   "smelt step K S, smelt tap S O N, smelt reset, help");
+                   "smelt step K S, smelt trace S O N, smelt reset, help");
 }
 
 /* Executes a command. Returns 0 if it is not one of Smelt's. */

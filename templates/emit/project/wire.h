@@ -33,14 +33,14 @@
  *                        last one was INDEX, its output has N bytes, and it took T ticks. The
  *                        command with this S and the same K starts the next step; with S - 1, it
  *                        repeats the line. The last line is that of "smelt invoke".
- *   smelt tap S O N%     while a step waits: m-raw-[S O N D HASH C], then bytes of its output
+ *   smelt trace S O N%   while a step waits: m-raw-[S O N D HASH C], then bytes of its output
  *   smelt reset%         m-reset-done: resets the context and the state
  *   smelt network HASH%  m-network-[HASH C]: if main.c has several networks, the next commands are
  *                        for the one with this hash
  *   help%                a line with these commands, and one with those of another protocol
  *
- * While a step waits, the firmware accepts only "smelt step", "smelt tap" and "smelt last". "smelt
- * info" and "name", which begin a session, first end the inference with an error.
+ * While a step waits, the firmware accepts only "smelt step", "smelt trace" and "smelt last".
+ * "smelt info" and "name", which begin a session, first end the inference with an error.
  *
  * Every command may be repeated if its answer was lost; "smelt invoke" only after "smelt last".
  * Load the inputs before every inference, because it may overwrite them.
@@ -50,7 +50,7 @@
 
 #include <stdint.h>
 
-#define SMELT_WIRE_VERSION (4)
+#define SMELT_WIRE_VERSION (5)
 #define SMELT_OVERRUN (100) /* status of an inference that wrote beyond its arena */
 
 #ifndef SMELT_LOAD_TIMEOUT_MS

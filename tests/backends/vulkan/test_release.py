@@ -133,19 +133,19 @@ def test_equal_layers_share_a_pipeline(dtype: DType) -> None:
         assert one == same
 
 
-def test_steps_run_one_by_one_with_taps(artifact: Artifact, tmp_path: Path) -> None:
-    """With taps, each dispatch is submitted separately, and its result can be read."""
+def test_steps_run_one_by_one_with_trace(artifact: Artifact, tmp_path: Path) -> None:
+    """With TRACE=1, each dispatch is submitted separately, and its result can be read."""
     built, validation = build(artifact, tmp_path), Validation(tmp_path)
-    elf = compile_project(tmp_path / "project", artifact.platform, taps=True)
+    elf = compile_project(tmp_path / "project", artifact.platform, trace=True)
     (sample,) = random_samples(artifact.graph, 1, 0)
     values = evaluate(artifact.graph, sample).values
     found = 0
     with open_device(elf.path, "host", environment=validation.environment) as device:
         device.load_all([array.tobytes() for array in sample])
-        for tap in device.taps():
-            node = artifact.schedule.steps[tap.step].node
+        for traced in device.trace():
+            node = artifact.schedule.steps[traced.step].node
             expected = values[node.output]
-            ours = np.frombuffer(tap.data, expected.dtype).reshape(expected.shape)
+            ours = np.frombuffer(traced.data, expected.dtype).reshape(expected.shape)
             np.testing.assert_allclose(ours, expected, atol=1e-5 * float(np.ptp(expected)))
             found += 1
     assert found == len(artifact.schedule.steps)
@@ -396,17 +396,17 @@ def test_the_report_names_the_compiler(artifact: Artifact) -> None:
     ],
 )
 def test_portability(network: str, options: Options, tmp_path: Path) -> None:
-    """gcc and clang, C99 and C++17, with taps and without."""
+    """gcc and clang, C99 and C++17, with TRACE=1 and without."""
     artifact = compile_model(shared(f"models/mlperf_tiny/{network}.tflite"), options)
     project = tmp_path / "project"
     artifact.write(project)
     warnings = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-fsyntax-only"]
     sources = [str(path) for path in network_sources(project)]
     for compiler in filter(shutil.which, ("gcc", "clang")):
-        for taps in ([], ["-DSMELT_STEP_CALLBACK"]):
-            must(compiler, "-std=c99", *warnings, *taps, f"-I{project}", *sources)
+        for defines in ([], ["-DSMELT_STEP_CALLBACK"]):
+            must(compiler, "-std=c99", *warnings, *defines, f"-I{project}", *sources)
             must(
-                *(compiler, "-x", "c++", "-std=c++17", *warnings, *taps),
+                *(compiler, "-x", "c++", "-std=c++17", *warnings, *defines),
                 *(f"-I{project}", *sources),
             )
 
