@@ -143,15 +143,15 @@ def measure(graph: Graph, board: str, target: str) -> list[Measurement]:
     """Measure every layer of a graph with every form of kernel that serves it."""
     candidates = {node.name: _candidates(node, target) for node in graph.nodes}
     found: list[Measurement] = []
-    for turn in range(max(map(len, candidates.values()))):
-        chosen = {name: forms[turn % len(forms)] for name, forms in candidates.items()}
+    for number in range(max(map(len, candidates.values()))):
+        chosen = {name: forms[number % len(forms)] for name, forms in candidates.items()}
         place = {name: f"{c.backend}:{c.call.form}" for name, c in chosen.items()}
         options = Options(target, board, "speed", "prices", place=place, expand_weights=True)
         artifact = compile_model(Imported(graph), options)
         profile = profile_model(artifact, random_samples(artifact.graph, 1, 0)[0])
         for step, counts in zip(artifact.schedule.calls, profile.steps, strict=True):
             call, name = step.call, step.node.name
-            if counts is None or (turn >= len(candidates[name]) and turn > 0):
+            if counts is None or (number >= len(candidates[name]) and number > 0):
                 continue
             found.append(Measurement(call.form, name, dict(call.work), profile.cycles(counts)))
     return found

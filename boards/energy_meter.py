@@ -31,7 +31,7 @@ class Meter:
     The program reads the line `start` just before each inference, and `stop` just after it. It
     replies to `stop` with one line on its standard output: the energy in joules. That includes the
     energy of the communication between the two lines. To measure the inference alone, the program
-    can watch the pin that the firmware's `smelt_mark_start` and `smelt_mark_stop` set and clear.
+    can watch a pin that `smelt_before_inference` sets and `smelt_after_inference` clears.
 
     The program must write nothing else to its standard output. If it fails, the last lines of its
     standard error are shown.

@@ -88,7 +88,7 @@ class Line:
         self.retries = 0
         self.introduced = False
         self.owed = 0
-        self._marks = 0
+        self._probes = 0
         self._round_trip_s = math.inf
         self._quiet_s = _QUIET_S
         self._unasked = 0
@@ -206,18 +206,18 @@ class Line:
     def resynchronize(self, timeout_s: float | None = None) -> None:
         """Recover after an error: end a possibly truncated command, and discard what comes.
 
-        The line is settled when the device has replied to a mark, or is silent because the mark was
-        lost. A device that computes is waited for, for up to `timeout_s` seconds.
+        The line is settled when the device has replied to a probe, or is silent because the probe
+        was lost. A device that computes is waited for, for up to `timeout_s` seconds.
 
         Raises:
             DeviceError: the device restarted.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        self._marks += 1
+        self._probes += 1
         self._unasked = 0
-        mark = f"mark {self._marks}"
-        self.stream.send(self._release() + f"%{mark}%".encode("ascii"))
-        end = f"e-[Unknown command: {mark}]\r\nm-ready\r\n".encode("ascii")
+        probe = f"probe {self._probes}"
+        self.stream.send(self._release() + f"%{probe}%".encode("ascii"))
+        end = f"e-[Unknown command: {probe}]\r\nm-ready\r\n".encode("ascii")
         self.owed = 0
         start = self.now()
         heard, self._buffer = self._buffer, bytearray()
@@ -229,7 +229,7 @@ class Line:
                 break
         if end in heard:
             self._round_trip_s = min(self._round_trip_s, self.now() - start)
-        else:  # the mark or its reply was lost, or is delayed
+        else:  # the probe or its reply was lost, or is delayed
             self._quiet_s = min(2 * self._quiet_s, _LONGEST_QUIET_S)
         if b"m-init-done" in heard and self.introduced:
             raise DeviceError(RESTARTED)

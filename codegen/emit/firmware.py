@@ -86,7 +86,7 @@ class Firmware:
         if p.firmware is None:
             return ()
         mlperf = () if self.mlperf is None else ("mlperf.c",)
-        common = ("wire.c", *mlperf, "command.c", "text.c", "mark.c")
+        common = ("wire.c", *mlperf, "command.c", "text.c", "hooks.c")
         if p.uart is None or p.timer is None:
             return (*common, "port_host.c")
         boot = (f"boot_{p.boot}.c",) if p.boot else ()

@@ -74,21 +74,21 @@ class WalkCode:
     Attributes:
         assembly: The code.
         walk: The walk.
-        marks: Numbers of instructions in the code: before the loop over rows of pairs, before the
+        counts: Numbers of instructions in the code: before the loop over rows of pairs, before the
             loop over the pairs of a row, to the end of that loop, to the end of the first one, and
             in all.
     """
 
     assembly: Assembler
     walk: PlaneWalk
-    marks: list[int] = field(default_factory=list[int])
+    counts: list[int] = field(default_factory=list[int])
 
-    def mark(self) -> None:
-        """Add the number of instructions so far to the marks."""
-        self.marks.append(len(self.assembly.instructions))
+    def count(self) -> None:
+        """Add the number of instructions so far to the counts."""
+        self.counts.append(len(self.assembly.instructions))
 
     def executed(self, rows: int) -> int:
         """Return the instructions that are executed for a number of rows of pairs."""
-        row, pair, end_of_pair, end_of_row, end = self.marks
+        row, pair, end_of_pair, end_of_row, end = self.counts
         in_row = end_of_row - row + (self.walk.plane.outputs[1] - 1) * (end_of_pair - pair)
         return row + end - end_of_row + rows * in_row

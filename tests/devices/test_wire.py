@@ -71,27 +71,27 @@ def test_instructions_are_counted(build: Build, name: str) -> None:
         idle = device.run(inputs())[1].instructions
         assert idle is not None
         assert idle < 1000
-        for turns in (1000, 60_000_000):
-            counted = device.run(inputs(turns=turns))[1].instructions
+        for iterations in (1000, 60_000_000):
+            counted = device.run(inputs(iterations=iterations))[1].instructions
             assert counted is not None
-            assert abs(counted - idle - 2 * turns) <= 2 * resolution + 1
+            assert abs(counted - idle - 2 * iterations) <= 2 * resolution + 1
 
 
 @pytest.mark.quick(name=("mps2-an386", "microbit"))
 @pytest.mark.parametrize("name", QEMU)
 def test_equal_inferences_take_equal_ticks(build: Build, name: str) -> None:
     with build(name, trace=True).open() as device:
-        assert len({device.run(inputs(turns=1000))[1].ticks for _ in range(10)}) == 1
+        assert len({device.run(inputs(iterations=1000))[1].ticks for _ in range(10)}) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.qemu
 def test_instructions_are_counted_across_wraps_of_the_timer(build: Build) -> None:
-    turns = 400_000_000  # SysTick wraps after 671 million instructions
+    iterations = 400_000_000  # SysTick wraps after 671 million instructions
     with build("mps2-an386", trace=True).open() as device:
-        counted = device.run(inputs(turns=turns))[1].instructions
+        counted = device.run(inputs(iterations=iterations))[1].instructions
     assert counted is not None
-    assert abs(counted - 2 * turns) < 1000
+    assert abs(counted - 2 * iterations) < 1000
 
 
 @pytest.mark.quick(name=("mps2-an386", "sifive_e"))
@@ -161,7 +161,7 @@ def test_another_network_is_refused(build: Build) -> None:
 
 def test_steps_are_timed(build: Build) -> None:
     with build("host", trace=True).open() as device:
-        for index, data in enumerate(inputs(SAMPLE, turns=100_000)):
+        for index, data in enumerate(inputs(SAMPLE, iterations=100_000)):
             device.load(index, data)
         ticks = device.step_ticks()
         assert set(ticks) == {0, 1}

@@ -320,8 +320,8 @@ def branching(then: NodeProto, otherwise: NodeProto, output: str = "y") -> NodeP
 
 
 def looping(step: NodeProto, kind: str, shape: list[int], first: str = "first") -> NodeProto:
-    """Return a loop of `n` turns that carries the result of `step`, which may read `d` and `s`."""
-    inputs = [tensor_info("turn", [], "l"), tensor_info("go", [], "b")]
+    """Return a loop of `n` iterations that carries the result of `step`; it may read `d`, `s`."""
+    inputs = [tensor_info("iteration", [], "l"), tensor_info("go", [], "b")]
     outputs = [tensor_info("on", [], "b"), tensor_info(step.output[0], shape, kind)]
     body = graph(
         [step, node("Identity", "go", "on")], [*inputs, tensor_info("s", shape, kind)], outputs

@@ -84,9 +84,9 @@ def write_project(
         shutil.copy(SOURCES / name, directory)
 
 
-def inputs(first: bytes = bytes(16), turns: int = 0, mishap: int = NOTHING) -> list[bytes]:
-    """Run `turns` iterations of an empty loop, two instructions each, then `mishap`."""
-    return [first, struct.pack("<ii", turns, mishap)]
+def inputs(first: bytes = bytes(16), iterations: int = 0, mishap: int = NOTHING) -> list[bytes]:
+    """Run `iterations` iterations of an empty loop, two instructions each, then `mishap`."""
+    return [first, struct.pack("<ii", iterations, mishap)]
 
 
 def expected_output(first: bytes) -> bytes:

@@ -35,14 +35,14 @@ def pairs(walk: PlaneWalk, s: ShortScaling, chunks: tuple[int, ...]) -> WalkCode
         if walk.read:
             _copy_numbers(a, walk.read)
         a.constant(R2, 1 << 15).mov(R12, R2)
-        code.mark()
+        code.count()
         row, no_more_rows = a.here(1), Label(4)
         if walk.odd:
             _check_partner(a, walk)
         _load(a, walk, R2, "outputs")
         a.str_(R2, SP, _PAIRS)
         a.comment("Next pair of outputs.")
-        code.mark()
+        code.count()
         pair, no_more_pairs = a.here(2), Label(3)
         for number in range(p.lines):
             if number:
@@ -60,7 +60,7 @@ def pairs(walk: PlaneWalk, s: ShortScaling, chunks: tuple[int, ...]) -> WalkCode
         a.ldr(R2, SP, _PAIRS).subs(R2, 1).str_(R2, SP, _PAIRS)
         a.b(no_more_pairs, "eq")
         a.b(pair)
-        code.mark()
+        code.count()
         a.place(no_more_pairs)
         _advance(a, walk, R0, "to_windows", R2)
         a.mov(R2, R11)
@@ -69,9 +69,9 @@ def pairs(walk: PlaneWalk, s: ShortScaling, chunks: tuple[int, ...]) -> WalkCode
         a.ldr(R2, SP, _OUTPUTS).subs(R2, 2).str_(R2, SP, _OUTPUTS)
         a.b(no_more_rows, "le")
         a.b(row)
-        code.mark()
+        code.count()
         a.place(no_more_rows)
-    code.mark()
+    code.count()
     return code
 
 

@@ -65,7 +65,7 @@ next row of constants, channel; of `layer`: from `outputs` on"""
 
 
 @dataclass(frozen=True)
-class _CodeMarks:
+class _CodeOffsets:
     """Positions in the code.
 
     Attributes:
@@ -85,7 +85,7 @@ class _CodeMarks:
 
 def pointwise(sums: PointwiseSums, groups: tuple[int, ...], own: BlockSums) -> PointwiseBlock:
     """Return the function for `sums`, and the numbers and costs of a layer."""
-    a, marks = _code(sums)
+    a, offsets = _code(sums)
     numbers = {
         "start": -(sum(groups) << 15),
         "step": _APART * (own.taps.length - 1),
@@ -93,9 +93,9 @@ def pointwise(sums: PointwiseSums, groups: tuple[int, ...], own: BlockSums) -> P
         "shift": own.scaling.shift,
         "end": _APART * sums.chains[0].size * groups[0],
     }
-    numbers |= {f"jump{i}": jump for i, jump in enumerate(_jumps(sums, groups, marks))}
-    once = (marks.first - 2 + a.size - marks.last) // 2
-    channel = (marks.last - marks.outputs) // 2 - unexecuted(own.scaling) - _BLOCK_END
+    numbers |= {f"jump{i}": jump for i, jump in enumerate(_jumps(sums, groups, offsets))}
+    once = (offsets.first - 2 + a.size - offsets.last) // 2
+    channel = (offsets.last - offsets.outputs) // 2 - unexecuted(own.scaling) - _BLOCK_END
     for i, (n, chain) in enumerate(zip(groups, sums.chains, strict=True)):
         iterations = -(-n // chain.length) if chain.looped else 0
         linked = n > 0 and i + 1 < len(sums.chains)
@@ -103,21 +103,21 @@ def pointwise(sums: PointwiseSums, groups: tuple[int, ...], own: BlockSums) -> P
     return PointwiseBlock(a.text, numbers, BlockCost(once, channel, a.size), block_cost(own))
 
 
-def _jumps(sums: PointwiseSums, groups: tuple[int, ...], marks: _CodeMarks) -> list[int]:
+def _jumps(sums: PointwiseSums, groups: tuple[int, ...], offsets: _CodeOffsets) -> list[int]:
     """Return the distance of each jump, 0 for those that are not reached."""
     jumps, link = [0] * _MOST_CHAINS, 0
     for i, (n, chain) in enumerate(zip(groups, sums.chains, strict=True)):
         if n:
             entered = (n - 1) % chain.length + 1
-            entry = marks.ends[i] - entered * 2 * group_instructions(chain.size, 2)
-            jumps[link] = entry - marks.links[link] - _AHEAD
+            entry = offsets.ends[i] - entered * 2 * group_instructions(chain.size, 2)
+            jumps[link] = entry - offsets.links[link] - _AHEAD
             link = i + 1
     if link < len(sums.chains):
-        jumps[link] = marks.outputs - marks.links[link] - _AHEAD
+        jumps[link] = offsets.outputs - offsets.links[link] - _AHEAD
     return jumps
 
 
-def _code(sums: PointwiseSums) -> tuple[Armv6m, _CodeMarks]:
+def _code(sums: PointwiseSums) -> tuple[Armv6m, _CodeOffsets]:
     """Return the code of the function."""
     a, links, ends = Armv6m(), list[int](), list[int]()
     channel, last, same_block = Label(1), Label(5), Label(4)
@@ -147,7 +147,7 @@ def _code(sums: PointwiseSums) -> tuple[Armv6m, _CodeMarks]:
         links.insert(0, _jump(a, 0))
         a.place(last)
         end = a.size
-    return a, _CodeMarks(first, tuple(links), tuple(ends), outputs, end)
+    return a, _CodeOffsets(first, tuple(links), tuple(ends), outputs, end)
 
 
 def _prologue(a: Armv6m, sums: PointwiseSums) -> None:

@@ -52,14 +52,14 @@ def pairs(walk: PlaneWalk, s: ShortScaling, chunks: tuple[int, ...]) -> WalkCode
             numbers = (R4, R5, R6, R7, R8, R9, R10)[: walk.read]
             a.ldm(R12, numbers).add(R3, SP, _WALK).stm(R3, numbers)
         a.mov(R12, 1 << 15)
-        code.mark()
+        code.count()
         row = a.here(1)
         if walk.odd:
             _load(a, walk, R3, "across")
             a.ldr(R2, SP, _LEFT).cmp(R2, 1).it("eq").moveq(R3, 0).str_(R3, SP, _APART)
         _load(a, walk, LR, "outputs")
         a.comment("Next pair of outputs.")
-        code.mark()
+        code.count()
         pair = a.here(2)
         _products(a, walk, chunks)
         a.comment("r10, r9: sums of the two outputs.")
@@ -79,13 +79,13 @@ def pairs(walk: PlaneWalk, s: ShortScaling, chunks: tuple[int, ...]) -> WalkCode
         _advance(a, walk, R11, "along")
         _advance(a, walk, R0, "to_window")
         a.subs(LR, LR, 1).b(pair, "ne")
-        code.mark()
+        code.count()
         _advance(a, walk, R0, "to_windows")
         _advance(a, walk, R11, "to_outputs")
         a.ldr(R2, SP, _LEFT).subs(R2, R2, 2).str_(R2, SP, _LEFT)
         a.b(row, "gt")
-        code.mark()
-    code.mark()
+        code.count()
+    code.count()
     return code
 
 

@@ -41,7 +41,7 @@ from smelt.codegen.lower.window import Window
 from smelt.ir import Array, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
-ProductVariant = Literal["deep", "single", "depthwise"]
+ProductGrouping = Literal["deep", "single", "depthwise"]
 """What a step loads.
 
 `deep` loads four input channels, `single` one; `depthwise` loads four channels, each of which
@@ -94,7 +94,7 @@ class ProductSteps:
     """The loops over a convolution's window.
 
     Attributes:
-        form: What a step loads.
+        grouping: What a step loads.
         columns: Taps of a kernel row whose inputs are loaded together.
         share: Whether neighboring pixels share these inputs.
         parts: Parts of a kernel row, each of `columns` taps.
@@ -102,7 +102,7 @@ class ProductSteps:
         quads: Quads of output channels.
     """
 
-    form: ProductVariant
+    grouping: ProductGrouping
     columns: int
     share: bool
     parts: int
@@ -113,26 +113,26 @@ class ProductSteps:
     def of(product: ShaderProduct) -> ProductSteps:
         """Return the steps of a convolution."""
         window = product.window
-        form: ProductVariant = "single" if window.depth % 4 else "deep"
-        depth = window.depth if form == "single" else window.depth // 4
+        grouping: ProductGrouping = "single" if window.depth % 4 else "deep"
+        depth = window.depth if grouping == "single" else window.depth // 4
         if isinstance(product.node.op, DepthwiseConv2D):
-            form, depth = "depthwise", 1
-        widest = _MOST_COLUMNS[form]
+            grouping, depth = "depthwise", 1
+        widest = _MOST_COLUMNS[grouping]
         columns = max(c for c in range(1, widest + 1) if window.kernel[1] % c == 0)
         # Each input between the first and the last tap of a pixel's row is a tap of it.
         share = 1 < columns >= window.stride[1] and window.dilation[1] == 1
         parts = window.kernel[1] // columns
-        return ProductSteps(form, columns, share, parts, depth, -(-window.outputs // 4))
+        return ProductSteps(grouping, columns, share, parts, depth, -(-window.outputs // 4))
 
     def work(self, product: ShaderProduct) -> Work:
         """Return the work of a step, by which the block is chosen."""
-        deep, window, real = self.form == "deep", product.window, product.kind == "real"
+        deep, window, real = self.grouping == "deep", product.window, product.kind == "real"
         quad = 4 if real else 1
         return Work(
             steps=window.kernel[0] * self.parts * self.depth,
             columns=self.columns,
             stride=window.stride[1] if self.share else self.columns,
-            input_words=1 if self.form == "single" else quad,
+            input_words=1 if self.grouping == "single" else quad,
             weight_words=4 * quad if deep else quad,
             weight_loads=4 if real and deep else 1,
             packed=not real,
@@ -146,13 +146,13 @@ class ProductShaderParameters(Parameters):
 
     Attributes:
         kind: How products are summed; see `Accumulation`.
-        form: What a step loads; see `ProductVariant`.
+        grouping: What a step loads; see `ProductGrouping`.
         finish: How sums become outputs.
         output: What is written at a time; see `_output`.
     """
 
     kind: str
-    form: str
+    grouping: str
     finish: FinishParameters
     output: str
 
@@ -162,21 +162,21 @@ def blocks(product: ShaderProduct, request: Request) -> ShaderCall:
     node, kind = product.node, product.kind
     finish = product.finish(raised=kind == "whole")
     steps, real, dtype = ProductSteps.of(product), kind == "real", node.input(0).type.dtype
-    quads = (1 if steps.form == "depthwise" else steps.quads, steps.quads)
+    quads = (1 if steps.grouping == "depthwise" else steps.quads, steps.quads)
     size = (product.batch * product.size[0], product.size[1])
     choice = blocks_of(node, request, size, quads, steps.work(product))
     block = choice.taken
     grid = BlockGrid.of(product, steps, block)
     output = _output(product)
     element, vector = ("float", "vec4") if real else ("int", "ivec4")
-    whole = element if steps.form == "single" else vector
-    inputs = "one_input" if steps.form == "single" else "four_inputs"
+    whole = element if steps.grouping == "single" else vector
+    inputs = "one_input" if steps.grouping == "single" else "four_inputs"
     return ShaderCall(
         template="backends/vulkan/convolution.comp.j2",
-        stem=f"{'depthwise' if steps.form == 'depthwise' else 'conv'}_{dtype.value}",
+        stem=f"{'depthwise' if steps.grouping == 'depthwise' else 'conv'}_{dtype.value}",
         details={"sums": f"{kind}_sums", "inputs": inputs, "output": f"to_{output}"},
         parameters=ProductShaderParameters(
-            kind=kind, form=steps.form, finish=finish.parameters, output=output
+            kind=kind, grouping=steps.grouping, finish=finish.parameters, output=output
         ),
         operands=(
             Input(0, "input"),
@@ -187,7 +187,7 @@ def blocks(product: ShaderProduct, request: Request) -> ShaderCall:
         ),
         views={
             "input": narrowed(whole if real else element, dtype),
-            "weights": narrowed(vector if real or steps.form == "deep" else element, dtype),
+            "weights": narrowed(vector if real or steps.grouping == "deep" else element, dtype),
             "channels": vector,
             "raise": "ivec4",
             "output": narrowed(vector if output == "quads" else element, dtype),
@@ -276,7 +276,7 @@ def _sizes(product: ShaderProduct, steps: ProductSteps) -> Mapping[str, int]:
     return {
         "OUT_QUADS": steps.quads,
         "OUTPUTS": window.outputs,
-        "DEPTH": steps.quads if steps.form == "depthwise" else steps.depth,
+        "DEPTH": steps.quads if steps.grouping == "depthwise" else steps.depth,
         "KERNEL_Y": window.kernel[0],
         **by_axis(STRIDE=window.stride, DILATION=window.dilation),
         "OUTSIDE": word_of(product.outside),
@@ -290,7 +290,7 @@ def _signed(word: int) -> int:
 
 def _weight_steps(product: ShaderProduct, steps: ProductSteps, block: Block) -> Mapping[str, int]:
     """Return the strides of packed weights between steps and between blocks."""
-    if steps.form == "depthwise":
+    if steps.grouping == "depthwise":
         return {"WEIGHT_STEP": steps.quads, "WEIGHT_BLOCK": 1}
     if block.across:
         whole = -(-steps.quads // block.quads) * block.quads
@@ -304,16 +304,16 @@ def _packed(weights: Array, steps: ProductSteps, block: Block, *, real: bool) ->
 
     The order is `[block, step, quad, ...]`, or `[step, block, quad, ...]` if `block.across`. For
     each step and quad there are `[4 inputs, 4 outputs]` floats or `[4 outputs, 4 inputs]` bytes for
-    form `deep`, and `[4 outputs]` for `single`. For `depthwise`, the order is `[kh, kw, o]`.
+    grouping `deep`, and `[4 outputs]` for `single`. For `depthwise`, the order is `[kh, kw, o]`.
     """
-    if steps.form == "depthwise":
+    if steps.grouping == "depthwise":
         packed = np.ascontiguousarray(weights[..., 0].transpose(1, 2, 0))
         return packed if real else packed.view(np.int32)
     outputs, height, width, depth = weights.shape
     shares = -(-steps.quads // block.quads)
     padded = np.zeros((shares * block.quads * 4, height, width, depth), weights.dtype)
     padded[:outputs] = weights
-    inner = 4 if steps.form == "deep" else 1
+    inner = 4 if steps.grouping == "deep" else 1
     columns = steps.columns
     parts = (-1, block.quads, 4, height, width // columns, columns, depth // inner, inner)
     # [block, quad, output, ky, part, column, i, input] -> [ky, part, i, column, ...]
@@ -345,8 +345,10 @@ def _raise(product: ShaderProduct, block: Block) -> tuple[Packed, ...]:
 def _variants(product: ShaderProduct, steps: ProductSteps) -> tuple[str, ...]:
     """Return the variants of the module: `""`, and at most one for devices with a fast feature."""
     if product.kind != "real":
-        return ("", "dot") if steps.form == "deep" else ("",)
-    if steps.form == "single" or (steps.form == "depthwise" and product.window.taps > MOST_HALVES):
+        return ("", "dot") if steps.grouping == "deep" else ("",)
+    if steps.grouping == "single" or (
+        steps.grouping == "depthwise" and product.window.taps > MOST_HALVES
+    ):
         return ("",)  # First layers have too few products to be worth a second module.
     if _largest_part(product.weights) > _LARGEST_PART:
         return ("",)

@@ -48,7 +48,7 @@ from smelt.ops.core.matmul import MatMul
 
 _PLAIN = (*NARROW_FLOATS, DType.INT32, DType.UINT32)
 
-MatMulVariant = Literal["deep", "across", "single"]
+MatMulGrouping = Literal["deep", "across", "single"]
 """What is computed at a time.
 
 `deep`: four terms of a sum; `across`: one term of four adjacent outputs; `single`: one product.
@@ -90,7 +90,7 @@ class _Walk:
         )
 
     @property
-    def form(self) -> MatMulVariant:
+    def grouping(self) -> MatMulGrouping:
         """What can be computed at a time."""
         deep = self.depth > 0 and self.depth % 4 == 0 and self.steps == (1, 1)
         if deep and not any(stride % 4 for pair in self.strides for stride in pair):
@@ -99,15 +99,15 @@ class _Walk:
 
     def vector(self, operand: int) -> bool:
         """Return whether four elements of the operand (0 or 1) are loaded as a vector."""
-        if self.form != "across":
-            return self.form == "deep"
+        if self.grouping != "across":
+            return self.grouping == "deep"
         others = [self.steps[operand], *(pair[operand] for pair in self.strides[:-1])]
         return self.strides[-1][operand] == 1 and not any(stride % 4 for stride in others)
 
     @property
     def loads_vectors(self) -> bool:
         """Whether four products take one load of each operand."""
-        return self.form != "single" and all(
+        return self.grouping != "single" and all(
             self.vector(i) or self.strides[-1][i] == 0 for i in range(2)
         )
 
@@ -117,7 +117,7 @@ class MatMulShaderParameters(Parameters):
     """Parameters of the shader of MatMul.
 
     Attributes:
-        form: What is computed at a time; see `MatMulVariant`.
+        grouping: What is computed at a time; see `MatMulGrouping`.
         functions: GLSL of shared functions.
         finish: How sums become outputs; None for data that is not quantized.
         vector: GLSL type of the products of an iteration.
@@ -126,7 +126,7 @@ class MatMulShaderParameters(Parameters):
         loops: Indices of the output's axes.
     """
 
-    form: str
+    grouping: str
     functions: str
     finish: FinishParameters | None
     vector: str
@@ -154,20 +154,20 @@ class MatMulShader(Kernel[MatMul]):
             return Refusal(
                 f"{node.op.name} over more than {MAX_LOOPS} axes is not served on the GPU."
             )
-        form, kind, bytes_ = walk.form, scalar(y.dtype), y.is_quantized
+        grouping, kind, bytes_ = walk.grouping, scalar(y.dtype), y.is_quantized
         factors = [_factor(node, walk, i) for i in range(2)]
         finish = _finish(node, walk.depth) if bytes_ else None
-        items = -(-y.size // 4) if form == "across" or bytes_ else y.size
+        items = -(-y.size // 4) if grouping == "across" or bytes_ else y.size
         tables: list[Operand] = [] if finish is None else [Packed("channels", finish.rows)]
         return ShaderCall(
             template="backends/vulkan/matmul.comp.j2",
             stem=f"matmul_{y.dtype.value}",
             parameters=MatMulShaderParameters(
-                form=form,
+                grouping=grouping,
                 functions=definitions(called_in(*factors), when(bytes_, "packed")),
                 finish=None if finish is None else finish.parameters,
-                vector=kind if form == "single" else VECTORS[kind],
-                result=VECTORS[kind] if form == "across" else kind,
+                vector=kind if grouping == "single" else VECTORS[kind],
+                result=VECTORS[kind] if grouping == "across" else kind,
                 factors=tuple(factors),
                 loops=tuple(range(len(walk.sizes))),
             ),
@@ -181,7 +181,7 @@ class MatMulShader(Kernel[MatMul]):
                 "a": view(y.dtype, walk.vector(0)),
                 "b": view(y.dtype, walk.vector(1)),
                 "channels": "ivec4",
-                "output": view(y.dtype, form == "across"),
+                "output": view(y.dtype, grouping == "across"),
             },
             constants={
                 "ITEMS": items,
@@ -190,7 +190,7 @@ class MatMulShader(Kernel[MatMul]):
                 **({} if finish is None else finish.constants),
             },
             invocations=spread(items),
-            summary=f"{_SUMMARY[form]}, {-(-y.size // max(items, 1))} elements per invocation",
+            summary=f"{_SUMMARY[grouping]}, {-(-y.size // max(items, 1))} elements per invocation",
             form="vulkan_matmul",
             work={"calls": 1, "products": node.macs},
             variants=variants_of(y.dtype) if walk.loads_vectors else ("",),
@@ -210,7 +210,7 @@ def _factor(node: Node, walk: _Walk, operand: int) -> str:
     accessor, at = name.upper(), f"{name}_at"
     if walk.vector(operand):
         factor = quad(dtype, accessor, f"{at} >> 2")
-    elif walk.form == "single" or walk.strides[-1][operand] == 0:
+    elif walk.grouping == "single" or walk.strides[-1][operand] == 0:
         factor = element(dtype, accessor, at)
     else:
         places = (at, *(f"({at} + {i} * {accessor}_STEP)" for i in range(1, 4)))
@@ -224,10 +224,10 @@ def _constants(node: Node, walk: _Walk) -> dict[str, int]:
 
     If four outputs are computed at a time, the index along the last axis counts groups of four.
     """
-    unrolled = 4 if walk.form == "deep" else 1
+    unrolled = 4 if walk.grouping == "deep" else 1
     sizes, strides = list(walk.sizes), list(walk.strides)
     found = {"ITERATIONS": walk.depth // unrolled}
-    if walk.form == "across":
+    if walk.grouping == "across":
         sizes[-1] //= 4
         strides[-1] = strides[-1][0] * 4, strides[-1][1] * 4
     for level, size in enumerate(sizes):

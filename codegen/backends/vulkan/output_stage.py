@@ -17,7 +17,7 @@ from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation
 class FinishParameters:
     """The fields of `ShaderFinish` that `backends/vulkan/output_stage.j2` prints."""
 
-    form: str
+    arithmetic: str
     careful: bool
 
 
@@ -26,14 +26,14 @@ class ShaderFinish:
     """How sums become outputs; `backends/vulkan/output_stage.j2` contains the GLSL.
 
     Attributes:
-        form: `real`, `sums` (int32 outputs), `gemmlowp` (two roundings) or `onnx` (a float32
+        arithmetic: `real`, `sums` (int32 outputs), `gemmlowp` (two roundings) or `onnx` (a float32
             product, ties to even).
         rows: `[quads, fields, 4]`, int32 or float32: constants of four channels at a time.
         constants: Further constants by name.
         careful: Whether adding the rounding offset of the shift could overflow int32.
     """
 
-    form: str
+    arithmetic: str
     rows: Array
     constants: Mapping[str, int] = field(default_factory=dict[str, int])
     careful: bool = False
@@ -41,7 +41,7 @@ class ShaderFinish:
     @property
     def parameters(self) -> FinishParameters:
         """The fields that templates print."""
-        return FinishParameters(self.form, self.careful)
+        return FinishParameters(self.arithmetic, self.careful)
 
     @property
     def fields(self) -> int:

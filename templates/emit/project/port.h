@@ -61,7 +61,7 @@ int smelt_region(uint32_t index, smelt_region_t *region);
  * Called before and after every inference, with only the reading of the timer in between. They are
  * weak and empty: define your own to set and clear a pin for an energy monitor.
  */
-void smelt_mark_start(void);
-void smelt_mark_stop(void);
+void smelt_before_inference(void);
+void smelt_after_inference(void);
 
 #endif

@@ -103,12 +103,12 @@ def calls_of(cases: Sequence[Case]) -> list[ShaderCall]:
     return shaders
 
 
-@pytest.mark.quick(form=("across",))
-@pytest.mark.parametrize("form", PRODUCTS)
-def test_products_of_matrices(form: str) -> None:
+@pytest.mark.quick(grouping=("across",))
+@pytest.mark.parametrize("grouping", PRODUCTS)
+def test_products_of_matrices(grouping: str) -> None:
     """Broadcast stacks and transpositions; rows that begin at a word or not."""
-    calls = calls_of(PRODUCTS[form])
-    assert {call.parameters.variables["form"] for call in calls} == {form}
+    calls = calls_of(PRODUCTS[grouping])
+    assert {call.parameters.variables["grouping"] for call in calls} == {grouping}
 
 
 def test_a_product_with_itself() -> None:

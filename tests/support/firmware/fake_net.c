@@ -37,7 +37,7 @@ const void *fake_net_output(const fake_net_t *context, int index) {
 }
 
 /* Execute an empty loop, which takes two instructions an iteration on boards. */
-static void turn(uint32_t count) {
+static void iterate(uint32_t count) {
     if (count == 0u) {
         return;
     }
@@ -76,7 +76,7 @@ fake_net_status_t fake_net_invoke(fake_net_t *context) {
     int32_t command[2];
     float power;
     memcpy(command, context->arena + 16, sizeof command);
-    turn((uint32_t)command[0]);
+    iterate((uint32_t)command[0]);
     switch (command[1]) {
     case UNDEFINED_INSTRUCTION:
         __builtin_trap();

@@ -3,10 +3,10 @@
 
 /* The empty assembly keeps compilers from removing calls of a function without effect. */
 
-__attribute__((weak, noinline)) void smelt_mark_start(void) {
+__attribute__((weak, noinline)) void smelt_before_inference(void) {
     __asm__ volatile("" ::: "memory");
 }
 
-__attribute__((weak, noinline)) void smelt_mark_stop(void) {
+__attribute__((weak, noinline)) void smelt_after_inference(void) {
     __asm__ volatile("" ::: "memory");
 }
