@@ -97,7 +97,7 @@ FAULTS = (
     _of(
         "windows are read in place although some are above the image",
         "templates/backends/helium/windows.j2",
-        """{{ "first >= 0 && " if above }}""",
+        """{{ "first >= 0 && " if direct.first }}""",
         "",
         _kernels("helium", _HOST),
     ),

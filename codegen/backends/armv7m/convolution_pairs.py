@@ -151,7 +151,7 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
             Input(0, "input"),
             *product.padding(product.window.kernel[1] if product.has_runs else 1),
             Packed("constants", constants),
-            Scratch("patch", DType.INT32, steps * PIXELS + packing.ahead),
+            Scratch("patch", DType.INT32, (1 + (packing.ahead is not None)) * steps * PIXELS),
             *packing.copies(product),
             Output(0, "output"),
         ),

@@ -123,6 +123,33 @@ class PackRunParameters(Parameters):
 
 
 @dataclass(frozen=True)
+class BlockAhead:
+    """A last block that overlaps the one before, whose outputs may be in place of its inputs.
+
+    It is packed ahead of all others.
+
+    Attributes:
+        words: words of a block's packed inputs; those of this block follow.
+        input: offset of its first input.
+        outputs: offset of the outputs of each of its pixels.
+    """
+
+    words: int
+    input: int
+    outputs: tuple[int, ...]
+
+    @staticmethod
+    def of(product: ImageProduct) -> BlockAhead:
+        """Return the last block of a 1x1 convolution or dense layer."""
+        window, first = product.window, product.frame.pixels - PIXELS
+        return BlockAhead(
+            words=len(pairs_of(product.run)) * PIXELS,
+            input=first * window.depth,
+            outputs=tuple((first + i) * window.outputs for i in range(PIXELS)),
+        )
+
+
+@dataclass(frozen=True)
 class PairsPacking:
     """The packing of the inputs of three pixels.
 
@@ -132,8 +159,7 @@ class PairsPacking:
         pixels: number of output pixels.
         whole: number of those in blocks that do not overlap.
         last: first pixel of the last block; None if a block's outputs are not contiguous.
-        ahead: words of a block's packed inputs, if the last block is packed ahead of the others:
-            it overlaps the one before, whose outputs may be in place of its inputs. Otherwise 0.
+        ahead: the last block, if it is packed ahead of the others.
         gathering: how inputs are found; None if they are contiguous too.
     """
 
@@ -142,7 +168,7 @@ class PairsPacking:
     pixels: int
     whole: int
     last: int | None
-    ahead: int
+    ahead: BlockAhead | None
     gathering: PairsGathering | None
 
     @staticmethod
@@ -160,7 +186,7 @@ class PairsPacking:
             pixels=pixels,
             whole=pixels - pixels % PIXELS,
             last=pixels - PIXELS if together else None,
-            ahead=len(pairs_of(run)) * PIXELS if ahead else 0,
+            ahead=BlockAhead.of(product) if ahead else None,
             gathering=gathering,
         )
 

@@ -105,6 +105,37 @@ class WindowCopies:
 
 
 @dataclass(frozen=True)
+class DirectStrips:
+    """Strips that need no padding: the rows under their windows are read in place.
+
+    Attributes:
+        first: the first row under the windows of output row 0; negative if there is padding above.
+        last_column: the last first column of such a strip.
+        last_begin: the last element at which such a strip may begin, so that all that is read is in
+            the image.
+        row: elements of a row of the image.
+    """
+
+    first: int
+    last_column: int
+    last_begin: int
+    row: int
+
+    @staticmethod
+    def of(plan: TilePlan) -> DirectStrips | None:
+        """Return these strips for a plan; None if it has none."""
+        if not plan.reach:
+            return None
+        g = plan.geometry
+        return DirectStrips(
+            first=-g.padding[0][0],
+            last_column=g.size[1] - g.width(plan.columns),
+            last_begin=g.size[0] * g.size[1] * g.depth - plan.reach,
+            row=g.size[1] * g.depth,
+        )
+
+
+@dataclass(frozen=True)
 class HeliumWindowsParameters(Parameters):
     """Variables of `backends/helium/windows.j2`.
 
@@ -126,9 +157,7 @@ class HeliumWindowsParameters(Parameters):
         output_rows: rows of an output image.
         output_row: elements of a row of outputs.
         zero: value of the padding (the input's zero point).
-        above: rows of padding above the image.
-        reach: bytes that are read for a strip, from its first input on, if windows are copied and
-            strips can be within the image: then their rows are not copied. Otherwise 0.
+        direct: strips whose rows are read in place; None if no strip is within the image.
         strips: the first output column of each strip; None if there is one.
         columns: output columns of a strip; None if windows are not copied.
         width: input columns of a strip.
@@ -156,8 +185,7 @@ class HeliumWindowsParameters(Parameters):
     output_rows: int
     output_row: int
     zero: int
-    above: int
-    reach: int
+    direct: DirectStrips | None
     strips: tuple[int, ...] | None
     columns: int | None
     width: int
@@ -197,8 +225,7 @@ def windows_parameters(
         output_rows=g.output[0],
         output_row=g.output[1] * g.channels,
         zero=node.input(0).type.zero_point,
-        above=g.padding[0][0],
-        reach=plan.reach,
+        direct=DirectStrips.of(plan),
         strips=plan.strips if several else None,
         columns=plan.columns if plan.copied_rows else None,
         width=g.width(plan.columns),
