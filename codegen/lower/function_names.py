@@ -94,11 +94,11 @@ def described(node: Node, call: KernelCall) -> str:
     input and output. A function that reads its channels from a `LayerStruct` has none in its name,
     and no stride if it also reads that.
     """
-    steps = "" if "stride" in _numbers(call) else _steps(node)
-    return call.stem + steps + ("" if _shared(call) else _channels(node))
+    stride = "" if "stride" in _numbers(call) else steps(node)
+    return call.stem + stride + ("" if _shared(call) else _channels(node))
 
 
-def _steps(node: Node) -> str:
+def steps(node: Node) -> str:
     """Return stride and dilation of a window, as `_s2_d2`; empty if they are the usual ones."""
     match node.op:
         case Conv2D() | DepthwiseConv2D() | ConvolutionND() as op:

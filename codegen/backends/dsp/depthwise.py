@@ -17,9 +17,11 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.dsp.convolution import products
+from smelt.codegen.backends.dsp.depthwise_channels import channel_outputs, kept_rows
 from smelt.codegen.backends.dsp.depthwise_inputs import FIELDS, LAYER
 from smelt.codegen.backends.dsp.depthwise_plan import DepthwisePlan
 from smelt.codegen.backends.dsp.depthwise_products import OutputBlock
+from smelt.codegen.lower.function_names import steps
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import (
     Input,
@@ -34,7 +36,6 @@ from smelt.codegen.lower.kernel import (
     Scratch,
 )
 from smelt.codegen.text.expressions import in_parentheses, offset, times
-from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
@@ -50,20 +51,9 @@ class DspDepthwiseParameters(Parameters):
         vertical: whether the image has one column; see `ChannelCode`.
         strip: output rows that are computed together, 1 or 2.
         stride: input rows from one output row to the next.
-        step: words of a row of pairs from one output to the next.
         pairs_read: C expression of the rows of pairs that `rows` output rows read.
         kept: rows of pairs that are read again by the strips after those in scratch.
-        columns, taps: columns and taps of the window.
-        places: for each tap, row by row, the index of the halfword with its weight in a channel's
-            weights.
-        constants: words of a channel's requantization constants, which precede its weights.
         channel_words: words of a channel's constants and weights.
-        shift: C operator and operand that are applied to a sum before its bias is added.
-        signed: whether the scaling has the signed form; see `scaling`.
-        right: right shift of the product.
-        limits: smallest and largest output.
-        registers: text of a comment: contents of registers in `channels`.
-        channels: instructions that compute the outputs of channels.
     """
 
     window: str
@@ -72,47 +62,23 @@ class DspDepthwiseParameters(Parameters):
     vertical: bool
     strip: int
     stride: int
-    step: int
     pairs_read: str
     kept: int
-    columns: int
-    taps: int
-    places: tuple[int, ...]
-    constants: int
     channel_words: int
-    shift: str
-    signed: bool
-    right: int
-    limits: tuple[int, int]
-    registers: str
-    channels: tuple[str, ...]
 
 
 def _parameters(node: Node[DepthwiseConv2D], plan: DepthwisePlan) -> DspDepthwiseParameters:
-    code, block, scaling = plan.code, plan.code.block, plan.found.scaling
-    constants = scaling.rows.shape[1]
-    shift = f"* (1 << {code.rest})" if code.rest > 0 else f">> {-code.rest}" if code.rest else ""
+    code, block = plan.code, plan.code.block
     return DspDepthwiseParameters(
         window=f"{block.kernel[0]}x{block.kernel[1]}, stride {block.stride[0]}",
-        note=scaling.note,
+        note=code.scaling.note,
         images=Frame.of(node).images,
         vertical=plan.vertical,
         strip=plan.rows,
         stride=block.stride[0],
-        step=block.stride[1],
         pairs_read=str(block.pairs) if plan.rows == 1 else _pairs_read(block),
         kept=plan.kept,
-        columns=block.kernel[1],
-        taps=block.taps,
-        places=tuple(block.places),
-        constants=constants,
-        channel_words=constants + len(block.weights),
-        shift=shift,
-        signed=scaling.signed,
-        right=scaling.right,
-        limits=(scaling.low, scaling.high),
-        registers=code.registers,
-        channels=tuple(code.lines),
+        channel_words=code.constants + len(block.weights),
     )
 
 
@@ -153,10 +119,16 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
             return Refusal(
                 f"{name} has rows or windows too large to widen into {4 * plan.most} bytes."
             )
+        stem = f"depthwise_{w.kernel[0]}x{w.kernel[1]}"
+        inner = plan.inputs, channel_outputs(plan.code, stem + steps(node))
         return KernelCall(
             template="backends/dsp/depthwise.j2",
-            stem=f"depthwise_{w.kernel[0]}x{w.kernel[1]}",
-            details={"rows": "row" if output.shape[1] == 1 else "rows", **found.scaling.details},
+            stem=stem,
+            details={
+                "rows": "row" if output.shape[1] == 1 else "rows",
+                "kept": f"keeps{plan.kept}",
+                **found.scaling.details,
+            },
             in_place=((0, 0),) if plan.in_place else (),
             parameters=_parameters(node, plan),
             operands=(
@@ -172,8 +144,7 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
                 "estimate": int(np.int64(plan.cost) * w.outputs * output.shape[0]),
                 "calls": 1,
             },
-            uses={"SMELT_DSP", *when(plan.kept > 0, "move_words")},
-            inner=(plan.inputs,),
+            inner=(*inner, kept_rows(plan.kept)) if plan.kept else inner,
         )
 
 

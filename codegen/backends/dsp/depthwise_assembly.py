@@ -65,6 +65,11 @@ class ChannelCode:
         return 4 * max(reach, len(self.block.weights)) <= _FARTHEST
 
     @property
+    def constants(self) -> int:
+        """Words of a channel's requantization constants, which precede its weights."""
+        return self.scaling.rows.shape[1]
+
+    @property
     def held(self) -> bool:
         """Whether all weights stay in registers; otherwise, they are loaded when needed."""
         return len(self.block.weights) + 2 + self.block.pairs <= _HELD
