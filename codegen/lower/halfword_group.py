@@ -12,22 +12,21 @@ class SumGroupParameters(Parameters):
     """Variables of `lower/halfword_group.j2`.
 
     Attributes:
-        condition: The preprocessor condition for the assembly.
         words: Words of packed inputs per tap.
         weight_stride: Bytes from one weight of a channel to the next.
     """
 
-    condition: str
     words: int
     weight_stride: int
 
 
 def sum_group(condition: str, words: int, weight_stride: int) -> InnerFunction:
-    """Return the function; see `SumGroupParameters`."""
+    """Return the function; see `SumGroupParameters`. `condition` is that of the assembly."""
     return InnerFunction(
         template="lower/halfword_group.j2",
         stem=f"sum_group_of_{2 * words}",
         details={"weight_stride": f"stride{weight_stride}"},
-        parameters=SumGroupParameters(condition, words, weight_stride),
+        parameters=SumGroupParameters(words, weight_stride),
         uses={"SMELT_ARRAY"},
+        condition=f"!({condition})",
     )

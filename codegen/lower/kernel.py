@@ -160,6 +160,7 @@ class InnerFunction:
         details: How it may differ from others of its name; see `KernelCall`.
         layer: The kind of the `LayerStruct` that it reads; empty if it reads none. The template
             gets the C type as `layer_type`.
+        condition: The preprocessor condition on which it is compiled; empty if it always is.
     """
 
     template: str
@@ -169,12 +170,13 @@ class InnerFunction:
     inner: tuple[InnerFunction, ...] = ()
     details: Mapping[str, str] = field(default_factory=dict[str, str])
     layer: str = ""
+    condition: str = ""
 
     @cached_property
     def key(self) -> Hashable:
         """A key that is equal only for functions with equal text."""
         called = tuple(inner.key for inner in self.inner)
-        return self.template, _key(self.parameters), called, self.layer
+        return self.template, _key(self.parameters), called, self.layer, self.condition
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,9 @@ class StoredOutputParameters(Parameters):
     """Variables of `lower/stored_output.j2`.
 
     Attributes:
-        condition: The preprocessor condition for the assembly.
         scaling: The requantization.
     """
 
-    condition: str
     scaling: ScalingSteps
 
 
@@ -40,6 +38,7 @@ def stored_output(scaling: ScalingSteps, condition: str, layer: str = "") -> Inn
             "limits": scaling.limits,
             "lift": "any_lift" if layer else "",
         },
-        parameters=StoredOutputParameters(condition, scaling),
+        parameters=StoredOutputParameters(scaling),
         layer=layer,
+        condition=f"!({condition})",
     )

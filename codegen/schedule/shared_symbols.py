@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -174,8 +175,15 @@ class _SharedFunction:
         text = render_c(self.call.template, own, self.call.parameters)
         needed = (definition.inner.uses for definition in self.definitions)
         uses = frozenset[str]().union(self.call.uses, when(self.floats, FLOAT), *needed)
-        text = "\n\n".join((*(d.text.strip("\n") for d in self.definitions), text.lstrip("\n")))
+        text = "\n\n".join((*_texts(self.definitions), text.lstrip("\n")))
         return Function(self.name, text, self.signature, uses, tuple(self.users))
+
+
+def _texts(definitions: Iterable[_InnerDefinition]) -> Iterator[str]:
+    """Yield the texts of static functions, those with the same condition in one `#if`."""
+    for condition, group in groupby(definitions, lambda each: each.inner.condition):
+        text = "\n\n".join(each.text.strip("\n") for each in group)
+        yield f"#if {condition}\n{text}\n#endif" if condition else text
 
 
 def _layers(users: Mapping[str, str], *, shapes: bool) -> str:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.lower.kernel import InnerFunction, Parameters
-
-
-@dataclass(frozen=True)
-class UpperHalfParameters(Parameters):
-    """Variables of `backends/armv7m/upper_half.j2`.
-
-    Attributes:
-        condition: preprocessor condition for the assembly.
-    """
-
-    condition: str
-
+from smelt.codegen.lower.kernel import InnerFunction
+from smelt.codegen.text.parameters import NoParameters
 
 UPPER_HALF = InnerFunction(
-    "backends/armv7m/upper_half.j2", "upper_half", UpperHalfParameters(CONDITION)
+    template="backends/armv7m/upper_half.j2",
+    stem="upper_half",
+    parameters=NoParameters(),
+    condition=f"!({CONDITION})",
 )
 """Returns the upper half of a product."""

@@ -21,6 +21,9 @@ _VECTORS = 64
 _SAVED = _VECTORS + 9 * 4
 """Bytes of the callee-saved registers that a function saves: d8-d15, r4-r11 and lr."""
 
+PLAIN = "!defined(__GNUC__) || !defined(__ARM_FEATURE_MVE)"
+"""Preprocessor condition for what only plain C uses."""
+
 AssemblyLines = tuple[tuple[str, str], ...]
 """Lines of assembly; a line is its kind ("instruction" or "note", a comment) and its text."""
 

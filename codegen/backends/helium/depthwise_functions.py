@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.helium.assembly import AssemblyLines
+from smelt.codegen.backends.helium.assembly import PLAIN, AssemblyLines
 from smelt.codegen.backends.helium.depthwise_assembly import (
     interleave_assembly,
     outputs_assembly,
@@ -218,6 +218,7 @@ def outputs_function(p: Patches, scaling: HeliumScaling, lanes: StripLanes) -> I
         f"strip_part{p.across}_{scaling.kind}",
         StripPartParameters(p.across, words),
         inner=(STRIP, rescale(scaling)),
+        condition=PLAIN,
     )
     return InnerFunction(
         "backends/helium/outputs.j2",

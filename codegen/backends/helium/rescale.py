@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smelt.codegen.backends.helium.assembly import PLAIN
 from smelt.codegen.backends.helium.scaling import HeliumScaling
 from smelt.codegen.lower.kernel import InnerFunction, Parameters
 
@@ -25,4 +26,5 @@ def rescale(scaling: HeliumScaling) -> InnerFunction:
     """Return the function that requantizes one sum."""
     parameters = RescaleParameters(scaling.single, scaling.away)
     stem = "rescale_" + ("float" if scaling.single else "away" if scaling.away else "upwards")
-    return InnerFunction("backends/helium/rescale.j2", stem, parameters, scaling.uses)
+    template = "backends/helium/rescale.j2"
+    return InnerFunction(template, stem, parameters, scaling.uses, condition=PLAIN)

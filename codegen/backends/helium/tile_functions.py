@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.helium.assembly import AssemblyLines, HeliumAssembly, braces
+from smelt.codegen.backends.helium.assembly import PLAIN, AssemblyLines, HeliumAssembly, braces
 from smelt.codegen.backends.helium.convolution_plan import TilePlan
 from smelt.codegen.backends.helium.memory import COPY
 from smelt.codegen.backends.helium.rescale import rescale
@@ -164,6 +164,7 @@ def tile_functions(t: Tiles, scaling: HeliumScaling) -> tuple[InnerFunction, ...
         f"group{t.pixels}_{scaling.kind}",
         GroupParameters(t.pixels, 4 * fields),
         inner=(rescale(scaling),),
+        condition=PLAIN,
     )
     tile = HeliumTileParameters(
         body=tile_assembly(t.pixels, scaling).body,
