@@ -157,7 +157,10 @@ def halfword_convolution(
             Output(0, "output"),
         ),
         uses={"SMELT_ARRAY", "SMELT_NAKED"},
-        inner=block_helpers(common),
+        inner=(
+            *block_helpers(common),
+            *((product.input_pixel,) if gathering is not None else ()),
+        ),
         summary=f"{at_once} pixels at a time, two products in one multiplication",
         form=f"{core.form}_{at_once}",
         work={

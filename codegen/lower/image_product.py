@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.lower.image_loops import Frame
-from smelt.codegen.lower.kernel import Packed
+from smelt.codegen.lower.input_pixel import input_pixel
+from smelt.codegen.lower.kernel import InnerFunction, Packed
 from smelt.codegen.lower.window import Window
 from smelt.ir import Node
 from smelt.ops.core.convolution import Conv2D
@@ -70,6 +71,11 @@ class ImageProduct:
         whole = single or frame.pixels % at_once == 0
         return ((0, 0),) if window.pointwise and window.outputs <= window.depth and whole else ()
 
+    @property
+    def input_pixel(self) -> InnerFunction:
+        """The C function that finds an input pixel."""
+        return input_pixel(self.window.size, self.frame.source, padded=self.window.padded)
+
     def padding(self, columns: int) -> tuple[Packed, ...]:
         """Return the operand with `columns` padding pixels, if the window is padded."""
         if not self.window.padded:
@@ -83,8 +89,7 @@ class Footprint:
     """C expressions for the addresses of the input pixels under a window.
 
     Attributes:
-        pixel: C of the offset of input pixel (y, x).
-        size: Height and width of the image; None without padding.
+        padded: Whether the window can be partly outside of the image.
         top, side: C of the first row and column under a window.
         width: Pixels of a row of outputs.
         tall: Whether windows have several rows.
@@ -92,8 +97,7 @@ class Footprint:
         end, step: End and step of the loop over the window's columns; 0 if there is no such loop.
     """
 
-    pixel: str
-    size: tuple[int, int] | None
+    padded: bool
     top: str
     side: str
     width: int
@@ -107,8 +111,7 @@ class Footprint:
         """Return the footprint of a convolution; `whole` if rows are always contiguous."""
         window, frame, tall = product.window, product.frame, product.window.kernel[0] > 1
         return Footprint(
-            pixel=frame.source.offset("y", "x"),
-            size=window.size if window.padded else None,
+            padded=window.padded,
             top=window.origin(0, "y"),
             side=window.origin(1, "x"),
             width=frame.width,

@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from smelt.codegen.lower.image_loops import Frame, PixelStrides
-from smelt.codegen.lower.kernel import BodyCost, KernelCall, LayerStruct, Parameters, SharedBody
+from smelt.codegen.lower.input_pixel import input_pixel
+from smelt.codegen.lower.kernel import (
+    BodyCost,
+    InnerFunction,
+    KernelCall,
+    LayerStruct,
+    Parameters,
+    SharedBody,
+)
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.layer_number import LayerNumber
-from smelt.ir import Node
+from smelt.ir import DType, Node
 
 _SIZES = {
     "height": "of the input",
@@ -90,8 +98,18 @@ class LayerSizes:
         """Return the description of a function that computes layers of several sizes."""
         return f"{node.op.name} of the sizes in `{self.struct.name}`"
 
+    def input_pixel(self, dtype: DType, *, padded: bool) -> InnerFunction:
+        """Return the function that finds an input pixel; see `input_pixel`."""
+        size, kind = self.window.size, self.struct.kind
+        return input_pixel(size, self.frame.source, padded=padded, dtype=dtype, layer=kind)
+
     def shared(
-        self, own: KernelCall, parameters: Parameters, cost: BodyCost, family: Parameters
+        self,
+        own: KernelCall,
+        parameters: Parameters,
+        cost: BodyCost,
+        family: Parameters,
+        inner: tuple[InnerFunction, ...] = (),
     ) -> SharedBody:
         """Return the body that reads the layer's numbers.
 
@@ -101,6 +119,7 @@ class LayerSizes:
             cost: The cost of the layer's own body.
             family: The variables of the smallest body of the same family. It lacks the code for
                 channels after the whole blocks, and the first inner function is all that it calls.
+            inner: The static functions that the shared body calls.
         """
         call = replace(
             own,
@@ -108,6 +127,7 @@ class LayerSizes:
             parameters=parameters,
             operands=(*own.operands[:-1], self.struct, own.operands[-1]),
             uses=(own.uses - self.own.uses) | self.finish.uses,
+            inner=inner,
         )
         slower = BodyCost(round(cost.instructions * _SLOWER), cost.bytes + _BYTES)
         smallest = replace(call, parameters=family, inner=call.inner[:1])

@@ -36,9 +36,14 @@ def stored_output(scaling: ScalingSteps, condition: str, layer: str = "") -> Inn
             "bias": "biased" if scaling.biased else "unbiased",
             "parts": f"parts{scaling.parts}",
             "limits": scaling.limits,
-            "lift": "any_lift" if layer else "",
+            "lift": "any_lift" if layer else _lift(scaling),
         },
         parameters=StoredOutputParameters(scaling),
         layer=layer,
         condition=f"!({condition})",
     )
+
+
+def _lift(scaling: ScalingSteps) -> str:
+    """Return what is added to a result as a word of a function's name."""
+    return scaling.lift.replace(" + ", "plus").replace(" - ", "minus") or "plus0"

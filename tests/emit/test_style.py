@@ -26,6 +26,7 @@ from tests.support.banded_networks import RandomNetwork
 from tests.support.c_style import (
     COLUMNS,
     bare_macros,
+    equal_functions,
     layout_changes,
     neutral_terms,
     single_iterations,
@@ -91,6 +92,8 @@ SHARED: tuple[tuple[str, str, Optimize], ...] = (
     ("mlperf_tiny/ic_int8", "cortex-m55", "ram"),
     ("mlperf_tiny/kws_int8", "cortex-m0", "speed"),
     ("mlperf_tiny/vww_int8", "cortex-m3", "speed"),
+    ("mlperf_tiny/vww_int8", "cortex-m4", "speed"),
+    ("mlperf_tiny/vww_int8", "cortex-m55", "speed"),
     ("mlperf_tiny/vww_int8", "host", "speed"),
     ("tflm/hello_world_int8", "cortex-m4", "speed"),
     ("tflm/hello_world_int8", "cortex-m0", "size"),
@@ -137,12 +140,19 @@ NETWORKS: dict[str, Callable[[], Files]] = {
         )
         for model, target, goal in SHARED
     },
+    "ultraface on cortex-m3": lambda: (
+        compile_model(
+            shared("models/face/ultraface_slim_320.onnx"), Options("cortex-m3")
+        ).project.files
+    ),
 }
 THOROUGH = frozenset(
     {
         *(f"operators on {target}" for target in ("cortex-m0", "cortex-m3", "cortex-m55")),
+        "ultraface on cortex-m3",
         "mlperf_tiny/ic_int8 on cortex-m3 for ram",
         "mlperf_tiny/ic_int8 on cortex-m55 for ram",
+        "mlperf_tiny/vww_int8 on cortex-m55 for speed",
         "mlperf_tiny/vww_int8 on host for speed",
         "mlperf_tiny/vww_int8 on cortex-m3 for speed",
         "mlperf_tiny/kws_int8 on cortex-m0 for speed",
@@ -241,6 +251,19 @@ def test_no_variable_is_another_name_of_a_counter(network: str) -> None:
     for name, text in _sources(network).items():
         found = _RENAMED.findall(without_comments(text))
         assert not found, f"{name}: {found}"
+
+
+@pytest.mark.parametrize("network", _tiers(n for n in NETWORKS if not n.startswith("operators")))
+def test_no_functions_differ_only_in_their_names(network: str) -> None:
+    for name, text in _sources(network).items():
+        assert not equal_functions(without_comments(text)), name
+
+
+def test_functions_that_call_equal_functions_are_equal() -> None:
+    one = "static int {0}_one(int x) {{\n    return x;\n}}\n"
+    both = one + "static int {0}(int x) {{\n    return {0}_one(x + {1});\n}}\n"
+    code = both.format("a", 1) + both.format("b", 1) + both.format("c", 2)
+    assert equal_functions(code) == {"b_one": "a_one", "b": "a", "c_one": "a_one"}
 
 
 @pytest.mark.parametrize("network", _tiers(NETWORKS))

@@ -6,6 +6,7 @@ import difflib
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -34,6 +35,9 @@ _SAFE = re.compile(
     r"\w+_t|float|double|\w+\(.*\)|\w+_with_step_callback"
 )
 """Values without parentheses: brackets, strings, statements, attributes, types, a function."""
+_FUNCTION = re.compile(r"^\w[^;{}()#]*?\b(\w+)\([^;{}]*\) \{\n.*?^\}$", re.MULTILINE | re.DOTALL)
+"""A definition of a function, with its name."""
+_WORD = re.compile(r"\w+")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
@@ -60,6 +64,32 @@ def bare_macros(code: str) -> list[str]:
     """Return the macro values that need parentheses and have none, in C without comments."""
     values = [match["value"].strip() for match in _MACRO.finditer(code)]
     return [value for value in values if not _SAFE.fullmatch(value)]
+
+
+def equal_functions(code: str) -> dict[str, str]:
+    """Return the functions that equal an earlier one but for their names, in C without comments.
+
+    Functions are also equal if they call equal functions. If a function has several definitions,
+    as one in assembly and one in C, all of them are compared.
+    """
+    texts: dict[str, str] = {}
+    for match in _FUNCTION.finditer(code):
+        texts[match[1]] = texts.get(match[1], "") + " ".join(match[0].split())
+    found: dict[str, str] = {}
+    while True:
+        first: dict[str, str] = {}
+        before = len(found)
+        for name, text in texts.items():
+            own = _renamed(text, found | {name: "own"})
+            if first.setdefault(own, name) != name:
+                found[name] = first[own]
+        if len(found) == before:
+            return found
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return C with other names for some functions."""
+    return _WORD.sub(lambda word: names.get(word[0], word[0]), text)
 
 
 @cache

@@ -35,7 +35,8 @@ from smelt.codegen.lower.kernel import (
     Scratch,
 )
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
-from smelt.codegen.lower.requantization_32bit import ScalingSteps, ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
+from smelt.codegen.lower.stored_output import stored_output
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.fully_connected import FullyConnected
 
@@ -51,7 +52,6 @@ class FourWeightsParameters(Parameters):
         title: text of the function's comment.
         condition: preprocessor condition for the assembly.
         assembly: C lines of its statement.
-        scaling: requantization of the sums.
         depth: number of inputs.
         outputs: number of outputs.
         fields: words of an output's requantization constants.
@@ -60,7 +60,6 @@ class FourWeightsParameters(Parameters):
     title: str
     condition: str
     assembly: str
-    scaling: ScalingSteps
     depth: int
     outputs: int
     fields: int
@@ -101,7 +100,6 @@ def _dense(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
         condition=CONDITION,
         assembly=dense(scaling, outputs, depth, unrolled).text,
-        scaling=scaling.steps,
         depth=depth,
         outputs=outputs,
         fields=scaling.rows.shape[1],
@@ -119,6 +117,7 @@ def _dense(
             Output(0, "output"),
         ),
         uses={"SMELT_ARRAY", "SMELT_NAKED"},
+        inner=(stored_output(scaling.steps, CONDITION),),
         summary="four weights in a word, four outputs at a time",
         form="armv6m_words",
         work={

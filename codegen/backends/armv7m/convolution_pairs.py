@@ -156,7 +156,11 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
             Output(0, "output"),
         ),
         uses={"SMELT_ARRAY"} | when(packing.loads_words, "string.h"),
-        inner=(_block(sums), pack_function(product.run)),
+        inner=(
+            _block(sums),
+            pack_function(product.run),
+            *((product.input_pixel,) if packing.gathering is not None else ()),
+        ),
         summary="two taps in one multiplication, two outputs of three pixels at a time",
         form="armv7m_pairs_words_2x3" if sums.in_words else "armv7m_pairs_2x3",
         work={

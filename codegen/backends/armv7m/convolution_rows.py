@@ -28,10 +28,11 @@ from smelt.codegen.backends.armv7m.convolution_pairs import WORD_WEIGHTS
 from smelt.codegen.backends.armv7m.convolution_rows_assembly import LineSums, outputs_of_row
 from smelt.codegen.backends.armv7m.convolution_rows_layers import shared_rows
 from smelt.codegen.backends.armv7m.convolution_rows_parameters import (
+    ExpandWeightsParameters,
     RowsOfPairsParameters,
     RowText,
     Slabs,
-    Widening,
+    WidenRowParameters,
 )
 from smelt.codegen.backends.armv7m.instructions import CONDITION
 from smelt.codegen.backends.armv7m.packing import last_inputs
@@ -46,6 +47,7 @@ from smelt.codegen.backends.armv7m.plain_functions import UPPER_HALF
 from smelt.codegen.lower.image_loops import Frame
 from smelt.codegen.lower.image_product import ImageProduct
 from smelt.codegen.lower.kernel import (
+    InnerFunction,
     Input,
     Kernel,
     KernelCall,
@@ -194,9 +196,13 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
                 *((Scratch("words", DType.INT32, 1 + lines.weights),) if expands else ()),
                 Output(0, "output"),
             ),
-            uses={"SMELT_ARRAY", "SMELT_NAKED"}
-            | when(parameters.widening.fours or parameters.slabs.kept, "string.h"),
-            inner=(stored_output(scaling.signed.steps, CONDITION), UPPER_HALF),
+            uses={"SMELT_ARRAY", "SMELT_NAKED"} | when(parameters.slabs.kept, "string.h"),
+            inner=(
+                stored_output(scaling.signed.steps, CONDITION),
+                UPPER_HALF,
+                _widened_row(lines, product.frame),
+                *((_expanded_weights(lines),) if expands else ()),
+            ),
             summary=f"two taps in one multiplication, {slab} rows of outputs widened at a time",
             form="armv7m_rows_3",
             work=_work(lines, weights, product.frame.batch, slab if expands else None),
@@ -242,10 +248,9 @@ def _parameters(
             repaired=sums.repaired,
             blocks=sums.blocks,
         ),
-        widening=_widening(lines, product.frame),
+        padded=lines.window.padded,
         slabs=_slabs(lines, slab),
-        pairs=lines.weights // 2 if expands else None,
-        odd=expands and lines.weights % 2 == 1,
+        expands=expands,
         weights=0 if expands else 1 + lines.weights,
     )
 
@@ -268,11 +273,12 @@ def _work(
     }
 
 
-def _widening(lines: WidenedLines, frame: Frame) -> Widening:
+def _widened_row(lines: WidenedLines, frame: Frame) -> InnerFunction:
+    """Return the function that widens a row of the image."""
     window = lines.window
     before = window.padding[1][0]
     column = "x" if window.padded and before == 0 else "i"
-    return Widening(
+    parameters = WidenRowParameters(
         size=window.size if window.padded else None,
         column=column,
         x=offset("i", -before) if before else "",
@@ -281,6 +287,26 @@ def _widening(lines: WidenedLines, frame: Frame) -> Widening:
         pitch=(lines.pitch, 2 * lines.pitch),
         fours=window.depth // 4,
         tail=last_inputs(window.depth, ["in"], lines.pitch),
+    )
+    return InnerFunction(
+        template="backends/armv7m/widen_row.j2",
+        stem=f"widen_row_{window.size[1]}x{window.depth}",
+        details={
+            "stride": f"s{window.stride[1]}",
+            "height": f"h{window.size[0]}",
+            "padding": f"pad_{before}_{window.padding[1][1]}",
+        },
+        parameters=parameters,
+        uses=when(parameters.fours, "string.h"),
+    )
+
+
+def _expanded_weights(lines: WidenedLines) -> InnerFunction:
+    """Return the function that expands a channel's weights from bytes to words of two."""
+    return InnerFunction(
+        template="backends/armv7m/expand_weights.j2",
+        stem=f"expand_{lines.weights}_words",
+        parameters=ExpandWeightsParameters(lines.weights // 2, lines.weights % 2 == 1),
     )
 
 

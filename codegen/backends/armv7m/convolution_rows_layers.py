@@ -108,6 +108,6 @@ def shared_rows(
         details={"outputs": f"c{window.outputs}", **own.details},
         parameters=RowParameters(parameters.row),
         uses={"SMELT_ARRAY", "SMELT_NAKED"},
-        inner=own.inner,
+        inner=own.inner[:2],
     )
     return TableBody.of(call, (), (row,), _BYTES)

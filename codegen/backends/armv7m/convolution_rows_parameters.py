@@ -11,8 +11,8 @@ from smelt.codegen.lower.output_slabs import OutputSlabs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Widening:
-    """The widening of a row of the image to words of two channels each.
+class WidenRowParameters(Parameters):
+    """Variables of `backends/armv7m/widen_row.j2`; it makes words of two channels each.
 
     Attributes:
         size: height and width of the image; None without padding.
@@ -96,6 +96,19 @@ class RowText:
 
 
 @dataclass(frozen=True)
+class ExpandWeightsParameters(Parameters):
+    """Variables of `backends/armv7m/expand_weights.j2`.
+
+    Attributes:
+        pairs: words in flash that are expanded to two words.
+        odd: whether a last word in flash is expanded to one word.
+    """
+
+    pairs: int
+    odd: bool
+
+
+@dataclass(frozen=True)
 class RowsOfPairsParameters(Parameters):
     """Variables of `backends/armv7m/convolution_rows.j2`.
 
@@ -103,18 +116,16 @@ class RowsOfPairsParameters(Parameters):
         title: text of the function's comment.
         images: the loop over images.
         row: the function for a channel in a row.
-        widening: the widening of rows of the image.
+        padded: whether rows of the window can be partly outside of the image.
         slabs: the loop over slabs of output rows.
-        pairs: words in flash that are expanded to two words; None if flash has the words.
-        odd: whether a last word in flash is expanded to one word.
+        expands: whether the bytes in flash are expanded to words of two weights.
         weights: words of a channel in flash if they are not expanded; else 0.
     """
 
     title: str
     images: ImageLoop
     row: RowText
-    widening: Widening
+    padded: bool
     slabs: Slabs
-    pairs: int | None
-    odd: bool
+    expands: bool
     weights: int

@@ -44,7 +44,8 @@ from smelt.codegen.lower.kernel import (
     Scratch,
 )
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
-from smelt.codegen.lower.requantization_32bit import ScalingSteps, ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
+from smelt.codegen.lower.stored_output import stored_output
 from smelt.codegen.text.expressions import offset, times
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
@@ -67,7 +68,6 @@ class PairsOfInputsParameters(Parameters):
         title: text of the function's comment.
         condition: preprocessor condition for the assembly.
         assembly: C lines of the statement of the function for a row.
-        scaling: requantization of the sums.
         offset: number added to weights.
         rows: number of rows.
         outputs: outputs of a row.
@@ -84,7 +84,6 @@ class PairsOfInputsParameters(Parameters):
     title: str
     condition: str
     assembly: str
-    scaling: ScalingSteps
     offset: int
     rows: int
     outputs: int
@@ -141,6 +140,7 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
             Output(0, "output"),
         ),
         uses={"SMELT_ARRAY", "SMELT_NAKED"} | when(depth >= 4, "string.h"),
+        inner=(stored_output(sums.scaling.steps, CONDITION),),
         summary="two taps in one multiplication, four outputs at a time",
         form="armv7m_pairs_4x1",
         work={
@@ -164,7 +164,6 @@ def _parameters(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
         condition=CONDITION,
         assembly=row(sums).text,
-        scaling=sums.scaling.steps,
         offset=sums.offset,
         rows=rows,
         outputs=sums.outputs,

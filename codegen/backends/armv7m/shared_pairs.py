@@ -173,7 +173,7 @@ class SharedPairs:
             self.own_call,
             parameters=replace(self.own_call.parameters, joint=True),
             operands=(*self.own_call.operands[:-1], layer, self.own_call.operands[-1]),
-            inner=(_block(joint), self.own_call.inner[1]),
+            inner=(_block(joint), *self.own_call.inner[1:]),
         )
 
     @property

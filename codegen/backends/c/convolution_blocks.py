@@ -18,6 +18,7 @@ import numpy as np
 
 from smelt.codegen.backends.c.block_sums import BlockTiling, ChannelSums, InputForm
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.input_pixel import input_pixel
 from smelt.codegen.lower.kernel import (
     BodyCost,
     InnerFunction,
@@ -94,7 +95,7 @@ class BlocksParameters(Parameters):
         title, notes: text of the function's comment.
         images: the loop over images.
         width: width of the output.
-        outside: condition that an input pixel lies outside of the image; empty without padding.
+        padded: whether an input pixel can lie outside of the image.
         c_type: type of an input and a weight.
         pixels: pixels of a block.
         all_pixels: pixels of the output.
@@ -110,7 +111,6 @@ class BlocksParameters(Parameters):
         length: number of inputs, if it is an argument of the functions for sums; else empty.
         channels: the output channels of whole blocks, then those of an incomplete last block.
         top, side: the first row and column under a window.
-        input_pixel: offset of input pixel (y, x).
         output_pixel: offset of output pixel (y, x).
     """
 
@@ -118,7 +118,7 @@ class BlocksParameters(Parameters):
     notes: tuple[str, ...]
     images: ImageLoop
     width: int
-    outside: str
+    padded: bool
     c_type: str
     pixels: int
     all_pixels: int
@@ -136,7 +136,6 @@ class BlocksParameters(Parameters):
     channels: tuple[ChannelSums, ...]
     top: str
     side: str
-    input_pixel: str
     output_pixel: str
 
 
@@ -225,7 +224,10 @@ def blocks(
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
         uses=finish.uses | {"SMELT_ARRAY"},
-        inner=_sums(node, parameters, window, tiling),
+        inner=(
+            *_sums(node, parameters, window, tiling),
+            input_pixel(window.size, frame.source, padded=window.padded, dtype=x.dtype),
+        ),
         summary=f"{tiling.form} inputs, {tiling.pixels} pixels x {tiling.outputs} channels",
         missed=missed_for_ram("Packing the inputs of windows") if differs else "",
     )
@@ -244,7 +246,8 @@ def _shared(own: KernelCall, node: Node, tiling: BlockTiling, sizes: LayerSizes)
     cost = BodyCost(3 * node.macs, 250 + 25 * outputs)
     own = replace(own, details={**own.details, "form": f"{tiling.pixels}x{tiling.outputs}"})
     family = replace(parameters, channels=parameters.channels[:1])
-    return sizes.shared(own, parameters, cost, family)
+    pixel = sizes.input_pixel(node.input(0).type.dtype, padded=parameters.padded)
+    return sizes.shared(own, parameters, cost, family, (*own.inner[:-1], pixel))
 
 
 def _parameters(
@@ -262,7 +265,7 @@ def _parameters(
         notes=(*finish.notes, *tiling.text),
         images=frame.images,
         width=frame.width,
-        outside=window.outside if window.padded else "",
+        padded=window.padded,
         c_type=x.dtype.c_name,
         pixels=tiling.pixels,
         all_pixels=frame.pixels,
@@ -280,7 +283,6 @@ def _parameters(
         channels=tuple(_channels(window, finish, tiling)),
         top=window.origin(0, "y"),
         side=window.origin(1, "x"),
-        input_pixel=frame.source.offset("y", "x"),
         output_pixel=frame.target.offset("y", "x"),
     )
 

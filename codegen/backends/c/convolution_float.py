@@ -19,7 +19,9 @@ from smelt.codegen.backends.c.float_sums import Channels, FloatChannels, FloatSu
 from smelt.codegen.backends.c.vector_loops import padded_vectors
 from smelt.codegen.lower.c_expressions import Store, stored
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.input_pixel import input_pixel
 from smelt.codegen.lower.kernel import (
+    InnerFunction,
     Input,
     KernelCall,
     Operand,
@@ -222,6 +224,7 @@ def float_blocks(
         stem=stem,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
+        inner=_input_pixel(window, frame, runs),
         uses=frozenset({"SMELT_ARRAY"}).union(
             {"SMELT_VECTORS" if sums.vectors else "SMELT_NOINLINE"},
             when(runs.gathers, "string.h"),
@@ -230,6 +233,14 @@ def float_blocks(
         summary=f"{count} pixels x {outputs} channels" + (", gathered" if runs.gathers else ""),
         missed=runs.missed,
     )
+
+
+def _input_pixel(window: Window, frame: Frame, runs: InputRuns) -> tuple[InnerFunction, ...]:
+    """Return the function that finds an input pixel, if one is needed."""
+    if runs.gathers or (runs.taps == 1 and not window.padded):
+        return ()
+    size, padded = runs.window.size, window.padded
+    return (input_pixel(size, frame.source, padded=padded, dtype=DType.FLOAT32),)
 
 
 def float_sums(node: FloatProduct, pixels: int, request: Request) -> FloatSums:

@@ -14,14 +14,24 @@ import numpy as np
 from smelt.codegen.backends.c.convolution_float import float_sums, packed_channels
 from smelt.codegen.backends.c.float_sums import Channels, FloatSums
 from smelt.codegen.backends.c.vector_loops import lane_loops, vector_width
+from smelt.codegen.lower.function_names import steps
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
-from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters, Request
+from smelt.codegen.lower.input_pixel import input_pixel
+from smelt.codegen.lower.kernel import (
+    InnerFunction,
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Request,
+)
 from smelt.codegen.lower.loop_heads import loop_head
 from smelt.codegen.lower.nested_loops import total
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.expressions import in_parentheses, offset
 from smelt.codegen.text.helpers import uses_in
-from smelt.ir import Node
+from smelt.ir import DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
 WIDEST = 16
@@ -163,6 +173,25 @@ def _products(
 
 
 @dataclass(frozen=True)
+class DepthwisePixelsParameters(Parameters):
+    """Variables of `depthwise_pixels.j2`; texts are C.
+
+    Attributes:
+        pixels_text: pixels of a block, in words.
+        vectors: whether neighboring channels share vector registers.
+        channels: the channels in whole blocks, then the remainder.
+        rows: rows of a window if they are looped over; else 0.
+        columns: columns that a block's windows cover, if rows are looped over; else 0.
+    """
+
+    pixels_text: str
+    vectors: bool
+    channels: tuple[DepthwiseBlock, ...]
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
 class DepthwiseFloatParameters(Parameters):
     """Variables of `depthwise_float.j2`; texts are C.
 
@@ -170,18 +199,14 @@ class DepthwiseFloatParameters(Parameters):
         title, block_text: texts of the function's comment.
         images: the loop over images.
         each_row, each_column: lines that open the loops over blocks of pixels; empty for none.
-        outside: condition that an input pixel lies outside of the image; empty if none can.
-        pixels: pixels of a block; `pixels_text` is the same in words.
-        vectors: whether neighboring channels share vector registers.
-        channels: the channels in whole blocks, then the remainder.
-        rows: rows of a window if they are looped over; else 0.
-        columns: columns that a block's windows cover, if rows are looped over; else 0.
+        padded: whether an input pixel can lie outside of the image.
+        pixels: pixels of a block.
         pointers: number of input pointers under the windows of a block, row by row.
         down: opens the loop over rows of the windows.
         across: opens the loop over columns; empty if they are not evenly spaced.
         places: positions of the columns, if there is no such loop.
         top, side: the first row and column under a window.
-        input_pixel, output_pixel: offset of pixel (y, x).
+        output_pixel: address of the first output pixel of a block.
         others: addresses of the outputs of a block's pixels after the first.
     """
 
@@ -190,20 +215,14 @@ class DepthwiseFloatParameters(Parameters):
     images: ImageLoop
     each_row: str
     each_column: str
-    outside: str
+    padded: bool
     pixels: int
-    pixels_text: str
-    vectors: bool
-    channels: tuple[DepthwiseBlock, ...]
-    rows: int
-    columns: int
     pointers: int
     down: str
     across: str
     places: tuple[str, ...]
     top: str
     side: str
-    input_pixel: str
     output_pixel: str
     others: tuple[str, ...]
 
@@ -230,7 +249,7 @@ def depthwise_float(
     sums = float_sums(node, pixels, request)
     columns = _columns(window, pixels)
     done = tuple(DepthwiseBlock.of(block, sums, window, columns) for block in blocks)
-    parameters = _parameters(node, window, frame, sums, columns, done)
+    parameters = _parameters(node, window, frame, sums, columns, done[0].count)
     padding = Packed("padding", np.zeros(channels, np.float32))
     return KernelCall(
         template="backends/c/depthwise_float.j2",
@@ -238,15 +257,43 @@ def depthwise_float(
         parameters=parameters,
         operands=(
             Input(0, "input"),
-            *((padding,) if parameters.outside else ()),
+            *((padding,) if parameters.padded else ()),
             Packed("weights", packed_channels(node, 1, blocks)),
             Output(0, "output"),
         ),
-        uses=frozenset({"SMELT_ARRAY"}).union(
-            {"SMELT_VECTORS" if sums.vectors else "SMELT_NOINLINE"},
-            *(part.uses for part in parameters.channels),
+        uses={"SMELT_ARRAY"},
+        inner=(
+            input_pixel(window.size, frame.source, padded=parameters.padded, dtype=DType.FLOAT32),
+            _block_of_pixels(node, window, sums, columns, done, f"{stem}{steps(node)}_c{channels}"),
         ),
         summary=f"{pixels} pixels x {lanes} channels",
+    )
+
+
+def _block_of_pixels(
+    node: Node[DepthwiseConv2D],
+    window: Window,
+    sums: FloatSums,
+    columns: tuple[Column, ...],
+    blocks: tuple[DepthwiseBlock, ...],
+    stem: str,
+) -> InnerFunction:
+    """Return the function that computes a block of pixels."""
+    pixels, looped = sums.pixels, _looped(window)
+    return InnerFunction(
+        template="backends/c/depthwise_pixels.j2",
+        stem=f"{stem}_{pixels}pixel{'s' * (pixels > 1)}",
+        details={"clamp": node.op.activation.name.lower(), "lanes": f"lanes{blocks[0].count}"},
+        parameters=DepthwisePixelsParameters(
+            pixels_text=f"{pixels} pixel{'s' * (pixels > 1)}",
+            vectors=sums.vectors,
+            channels=blocks,
+            rows=window.kernel[0] if looped else 0,
+            columns=len(columns) if looped else 0,
+        ),
+        uses=frozenset({"SMELT_VECTORS" if sums.vectors else "SMELT_NOINLINE"}).union(
+            *(block.uses for block in blocks)
+        ),
     )
 
 
@@ -256,10 +303,10 @@ def _parameters(
     frame: Frame,
     sums: FloatSums,
     columns: tuple[Column, ...],
-    channels: tuple[DepthwiseBlock, ...],
+    lanes: int,
 ) -> DepthwiseFloatParameters:
-    pixels, lanes, rest = sums.pixels, channels[0].count, frame.width % sums.pixels
-    looped, steps = _looped(window), _evenly_spaced(columns)
+    pixels, rest = sums.pixels, frame.width % sums.pixels
+    steps = _evenly_spaced(columns)
     several = "s" * (pixels > 1)
     each_row = loop_head("y", frame.height)
     each_column = loop_head("x", frame.width, step=pixels)
@@ -273,20 +320,14 @@ def _parameters(
         images=frame.images,
         each_row=each_row,
         each_column=each_column,
-        outside=window.outside if window.padded or rest else "",
+        padded=window.padded or rest > 0,
         pixels=pixels,
-        pixels_text=f"{pixels} pixel{several}",
-        vectors=sums.vectors,
-        channels=channels,
-        rows=window.kernel[0] if looped else 0,
-        columns=len(columns) if looped else 0,
         pointers=window.kernel[0] * len(columns),
         down=window.loop(0, "dy"),
         across=across,
         places=() if steps else tuple(places),
         top=window.origin(0, y),
         side=window.origin(1, x),
-        input_pixel=frame.source.offset("y", "x"),
         output_pixel=total(("output", frame.target.offset(y, x))),
         others=tuple(_other_output(frame, y, x, i, whole=not rest) for i in range(1, pixels)),
     )

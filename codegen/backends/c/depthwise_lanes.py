@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.input_pixel import input_pixel
 from smelt.codegen.lower.kernel import (
     BodyCost,
     Input,
@@ -83,7 +84,7 @@ class DepthwiseLanesParameters(Parameters):
         title, notes: text of the function's comment.
         images: the loop over images.
         each_row, each_column: open the loops over output pixels; empty for a single row or column.
-        outside: condition that an input pixel lies outside of the image; empty without padding.
+        padded: whether an input pixel can lie outside of the image.
         c_type: type of an element.
         taps: taps of a window.
         down, across: open the loops over a window's rows and columns; empty for a single one.
@@ -92,7 +93,6 @@ class DepthwiseLanesParameters(Parameters):
         channels: the channels of whole blocks, then those of an incomplete last block.
         constants: whether channels have constants in the array `channels`.
         tap: row and column of a tap.
-        input_pixel: offset of input pixel (y, x).
         output_pixel: address of output pixel (y, x).
     """
 
@@ -101,7 +101,7 @@ class DepthwiseLanesParameters(Parameters):
     images: ImageLoop
     each_row: str
     each_column: str
-    outside: str
+    padded: bool
     c_type: str
     taps: int
     down: str
@@ -111,7 +111,6 @@ class DepthwiseLanesParameters(Parameters):
     channels: tuple[LaneChannels, ...]
     constants: bool
     tap: str
-    input_pixel: str
     output_pixel: str
 
 
@@ -155,6 +154,7 @@ def depthwise_lanes(
             Output(0, "output"),
         ),
         uses=finish.uses | {"SMELT_ARRAY"},
+        inner=(input_pixel(window.size, frame.source, padded=window.padded, dtype=x.dtype),),
         summary=f"1 pixel x {lanes} channels",
     )
     if request.optimize != "size":
@@ -167,7 +167,8 @@ def depthwise_lanes(
     sums = sum(block.count * len(block.taps) for block in parameters.channels)
     cost = BodyCost(5 * node.macs, 200 + 22 * sums)
     family = replace(parameters, channels=parameters.channels[:1])
-    return replace(call, shared=sizes.shared(call, parameters, cost, family))
+    inner = (sizes.input_pixel(x.dtype, padded=window.padded),)
+    return replace(call, shared=sizes.shared(call, parameters, cost, family, inner))
 
 
 def _parameters(
@@ -198,7 +199,7 @@ def _parameters(
         images=frame.images,
         each_row=each_row,
         each_column=each_column,
-        outside=window.outside if window.padded else "",
+        padded=window.padded,
         c_type=image.dtype.c_name,
         taps=window.taps,
         down=loop_head("ky", window.kernel[0]),
@@ -208,6 +209,5 @@ def _parameters(
         channels=blocks,
         constants=finish.fields > 0,
         tap=f"{window.tap(0, y, 'ky')}, {window.tap(1, x, 'kx')}",
-        input_pixel=frame.source.offset("y", "x"),
         output_pixel=total(("output", frame.target.offset(y, x))),
     )

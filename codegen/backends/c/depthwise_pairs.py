@@ -12,6 +12,7 @@ import numpy as np
 
 from smelt.codegen.backends.c.convolution_blocks import fits_pairs
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.input_pixel import input_pixel
 from smelt.codegen.lower.kernel import (
     BodyCost,
     Input,
@@ -43,7 +44,7 @@ class DepthwisePairsParameters(Parameters):
         neighbors: `columns` if the two pixels are in one row, else `rows`.
         images: the loop over images.
         each_row, each_column: open the loops over output pixels; empty for a single row or column.
-        outside: condition that an input pixel lies outside of the image; empty if none can.
+        padded: whether an input pixel can lie outside of the image.
         outputs: output channels.
         multiplier: output channels of an input channel.
         channel: statement that defines the pointer `channel` to the constants of channel `o`; empty
@@ -60,7 +61,6 @@ class DepthwisePairsParameters(Parameters):
         places: row and column of each input of a line, as `y, x`; a single one with that loop.
         top, side: the first row and column under the first window.
         first, second: addresses of the output pixels.
-        input_pixel: offset of input pixel (y, x).
     """
 
     title: str
@@ -69,7 +69,7 @@ class DepthwisePairsParameters(Parameters):
     images: ImageLoop
     each_row: str
     each_column: str
-    outside: str
+    padded: bool
     outputs: int
     multiplier: int
     channel: str
@@ -87,7 +87,6 @@ class DepthwisePairsParameters(Parameters):
     side: str
     first: str
     second: str
-    input_pixel: str
 
 
 def serves_pairs(node: Node, target: Target) -> bool:
@@ -136,6 +135,7 @@ def depthwise_pairs(
             Output(0, "output"),
         ),
         uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE", "low_sum_23", "high_sum_23"},
+        inner=(input_pixel(window.size, frame.source, padded=guarded),),
         summary="pairs of pixels in one multiply-add",
     )
     if request.optimize != "size":
@@ -148,7 +148,8 @@ def depthwise_pairs(
         second=_second(sizes.frame, axis, odd=guarded),
     )
     cost = BodyCost(5 * node.macs, 300 + 10 * window.taps)
-    return replace(call, shared=sizes.shared(call, parameters, cost, parameters))
+    inner = (sizes.input_pixel(x.dtype, padded=guarded),)
+    return replace(call, shared=sizes.shared(call, parameters, cost, parameters, inner))
 
 
 def _parameters(
@@ -187,7 +188,7 @@ def _parameters(
         images=frame.images,
         each_row=each_row,
         each_column=each_column,
-        outside=window.outside if guarded else "",
+        padded=guarded,
         outputs=window.outputs,
         multiplier=multiplier,
         channel=finish.row("o"),
@@ -213,7 +214,6 @@ def _parameters(
         side=window.origin(1, column),
         first=total(("output", frame.target.offset(row, column))),
         second=_second(frame, axis, odd=y.shape[1 + axis] % 2 == 1),
-        input_pixel=frame.source.offset("y", "x"),
     )
 
 

@@ -21,7 +21,8 @@ import numpy as np
 
 from smelt.codegen.backends.c.convolution_blocks import HALVES, LIMIT
 from smelt.codegen.backends.c.transposed_axis import PhasedAxis, PhaseLoops
-from smelt.codegen.lower.image_loops import ImageLoop
+from smelt.codegen.lower.image_loops import ImageLoop, PixelStrides
+from smelt.codegen.lower.input_pixel import input_pixel
 from smelt.codegen.lower.kernel import (
     Input,
     KernelCall,
@@ -196,8 +197,7 @@ class PhasesParameters(Parameters):
         title, notes: text of the function's comment.
         images: the loop over images.
         pair: whether two pixels are computed together.
-        outside: condition that an input pixel is outside of the image; empty if none can be.
-        input_pixel: offset of input pixel (y, x).
+        padded: whether an input pixel can be outside of the image.
         depth: channels of an input pixel.
         word: element of `patch`, computed from channel `i` of one or two input pixels.
         unrolled: words per iteration of the loop over the patch.
@@ -215,8 +215,7 @@ class PhasesParameters(Parameters):
     notes: tuple[str, ...]
     images: ImageLoop
     pair: bool
-    outside: str
-    input_pixel: str
+    padded: bool
     depth: int
     word: str
     unrolled: int
@@ -272,14 +271,12 @@ def phases(
     kernel = node.input(1).type.shape[:-2]
     width, stride = plan.x.outputs, plan.x.stride
     row = total((times("y" if plan.y.outputs > 1 else "0", width), "x"))
-    outside = f"y < 0 || y >= {plan.y.size} || x < 0 || x >= {plan.x.size}"
     parameters = PhasesParameters(
         title=f"{op.name}: {x} -> {y}",
         notes=(geometry(op, kernel), *finish.notes),
         images=_images(x, y),
         pair=pair,
-        outside=outside if plan.padded else "",
-        input_pixel=f"y * {plan.x.size * plan.depth} + x * {plan.depth}",
+        padded=plan.padded,
         depth=plan.depth,
         word=offset(*word),
         unrolled=plan.unrolled,
@@ -297,6 +294,13 @@ def phases(
         stem=f"transposed_conv_{'x'.join(map(str, kernel))}",
         parameters=parameters,
         operands=tuple(operands),
+        inner=(
+            input_pixel(
+                (plan.y.size, plan.x.size),
+                PixelStrides(plan.x.size * plan.depth, plan.depth),
+                padded=plan.padded,
+            ),
+        ),
         uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE"} | when(pair, *HALVES),
         summary=f"phase by phase, {plan.x.together} pixels x {plan.at_once} channels",
     )

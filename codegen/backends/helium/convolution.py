@@ -24,7 +24,7 @@ from smelt.codegen.backends.helium.convolution_plan import (
     scratch_limit,
     smallest_plan,
 )
-from smelt.codegen.backends.helium.memory import COPY, FILL
+from smelt.codegen.backends.helium.padded_rows import copied_windows, padded_row
 from smelt.codegen.backends.helium.scaling import HeliumScaling
 from smelt.codegen.backends.helium.tile_functions import copying_function, tile_functions
 from smelt.codegen.lower.kernel import (
@@ -160,7 +160,7 @@ def _call(
         form=f"helium_{plan.form}_{t.pixels}x{t.outputs}",
         work=plan.work,
         uses=_uses(plan),
-        inner=_inner(plan, scaling),
+        inner=_inner(node, plan, scaling),
     )
 
 
@@ -168,14 +168,17 @@ def _uses(plan: TilePlan) -> frozenset[str]:
     """Return what the text of a plan's function uses."""
     copied = plan.copied_rows > 0
     rows = plan.padded and (copied or plan.geometry.kernel[0] > 1)
-    return when(rows, "SMELT_ARRAY") | when(copied, "SMELT_NAKED", "string.h")
+    return when(rows, "SMELT_ARRAY")
 
 
-def _inner(plan: TilePlan, scaling: HeliumScaling) -> tuple[InnerFunction, ...]:
+def _inner(
+    node: Node[Conv2D | FullyConnected | DepthwiseConv2D], plan: TilePlan, scaling: HeliumScaling
+) -> tuple[InnerFunction, ...]:
     """Return the static functions of a plan: those of tiles, after those that move inputs."""
     functions = tile_functions(plan.tiles, scaling)
     if plan.padded:
-        return (COPY, FILL, *functions)
+        windows = (copied_windows(plan),) if plan.copied_rows else ()
+        return (padded_row(plan, node.input(0).type.zero_point), *windows, *functions)
     if plan.tiles.copies:
         return (copying_function(plan.tiles, functions[0]), *functions)
     return functions

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.helium.assembly import AssemblyLines
 from smelt.codegen.backends.helium.convolution_plan import TileCall, TilePlan
 from smelt.codegen.backends.helium.scaling import HeliumScaling
-from smelt.codegen.backends.helium.tile_functions import TileBlocks, tile_sizes, windows_assembly
+from smelt.codegen.backends.helium.tile_functions import TileBlocks, tile_sizes
 from smelt.codegen.lower.kernel import Parameters
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.expressions import offset, times
@@ -86,25 +85,6 @@ def rows_parameters(
 
 
 @dataclass(frozen=True)
-class WindowCopies:
-    """The function that copies windows; sizes are in bytes.
-
-    Attributes:
-        body: its assembly.
-        length: size of a copied window, rounded up to whole chunks.
-        segment: size of one row of a window.
-        pitch: distance from one window to the next in the image.
-        row: size of all copied windows of a row.
-    """
-
-    body: AssemblyLines
-    length: int
-    segment: int
-    pitch: int
-    row: int
-
-
-@dataclass(frozen=True)
 class DirectStrips:
     """Strips that need no padding: the rows under their windows are read in place.
 
@@ -113,12 +93,15 @@ class DirectStrips:
         last_column: the last first column of such a strip.
         last_begin: the last element at which such a strip may begin, so that all that is read is in
             the image.
+        columns, depth: columns and channels of the image.
         row: elements of a row of the image.
     """
 
     first: int
     last_column: int
     last_begin: int
+    columns: int
+    depth: int
     row: int
 
     @staticmethod
@@ -131,6 +114,8 @@ class DirectStrips:
             first=-g.padding[0][0],
             last_column=g.size[1] - g.width(plan.columns),
             last_begin=g.size[0] * g.size[1] * g.depth - plan.reach,
+            columns=g.size[1],
+            depth=g.depth,
             row=g.size[1] * g.depth,
         )
 
@@ -144,23 +129,19 @@ class HeliumWindowsParameters(Parameters):
         sizes: the layer's sizes.
         pixels: pixels of a group.
         blocks: blocks of output channels; None if there is one block.
-        windows: the function that copies windows; None if windows are read from the padded rows.
+        copied_row: bytes of all copied windows of a row; 0 if they are read from the padded rows.
         window_rows: rows of a window.
         rows_below: rows of a window below the first; 0 if windows are copied.
         stride: vertical stride, in rows.
-        size: height and width of an input image.
-        depth: input channels.
         channels: output channels.
         images: number of images; None if there is one.
         image_size: elements of an input image.
         output_size: elements of an output image.
         output_rows: rows of an output image.
         output_row: elements of a row of outputs.
-        zero: value of the padding (the input's zero point).
         direct: strips whose rows are read in place; None if no strip is within the image.
         strips: the first output column of each strip; None if there is one.
         columns: output columns of a strip; None if windows are not copied.
-        width: input columns of a strip.
         strip_row: bytes of a row of a strip in scratch.
         top: C text: the input row (in the unpadded image) of padded row `ready`.
         side: C text: the first input column of strip `s`.
@@ -172,23 +153,19 @@ class HeliumWindowsParameters(Parameters):
     sizes: tuple[tuple[str, int], ...]
     pixels: int
     blocks: TileBlocks | None
-    windows: WindowCopies | None
+    copied_row: int
     window_rows: int
     rows_below: int
     stride: int
-    size: Pair
-    depth: int
     channels: int
     images: int | None
     image_size: int
     output_size: int
     output_rows: int
     output_row: int
-    zero: int
     direct: DirectStrips | None
     strips: tuple[int, ...] | None
     columns: int | None
-    width: int
     strip_row: int
     top: str
     side: str
@@ -202,33 +179,24 @@ def windows_parameters(
     """Return the variables for a plan that keeps padded rows in scratch."""
     g, t = plan.geometry, plan.tiles
     several, left = len(plan.strips) > 1, str(-g.padding[1][0])
-    windows = None
-    if plan.copied_rows:
-        windows = WindowCopies(
-            windows_assembly(plan).body, t.length, g.segment, g.pitch, plan.copied_row_bytes
-        )
     return HeliumWindowsParameters(
         title=_title(node),
         sizes=tile_sizes(t, scaling),
         pixels=t.pixels,
         blocks=TileBlocks.of(plan, scaling),
-        windows=windows,
+        copied_row=plan.copied_row_bytes if plan.copied_rows else 0,
         window_rows=g.kernel[0],
         rows_below=0 if plan.copied_rows else g.kernel[0] - 1,
         stride=g.stride[0],
-        size=g.size,
-        depth=g.depth,
         channels=g.channels,
         images=g.images if g.images > 1 else None,
         image_size=g.size[0] * g.size[1] * g.depth,
         output_size=g.output[0] * g.output[1] * g.channels,
         output_rows=g.output[0],
         output_row=g.output[1] * g.channels,
-        zero=node.input(0).type.zero_point,
         direct=DirectStrips.of(plan),
         strips=plan.strips if several else None,
         columns=plan.columns if plan.copied_rows else None,
-        width=g.width(plan.columns),
         strip_row=plan.row_bytes,
         top=offset("ready", -g.padding[0][0]),
         side=offset(times("strips[s]", g.stride[1]), -g.padding[1][0]) if several else left,

@@ -22,6 +22,11 @@ from smelt.codegen.text.parameters import NoParameters
 STRIP = InnerFunction("backends/helium/strip.j2", "depthwise", NoParameters())
 """The types of a layer's sizes and of a strip's arguments, which all functions here use."""
 
+PADDING = InnerFunction(
+    "backends/helium/strip_padding.j2", "strip_padding", NoParameters(), inner=(STRIP, FILL)
+)
+"""The function that fills rows of a strip outside of the image."""
+
 
 @dataclass(frozen=True)
 class StripLanes:
@@ -237,7 +242,7 @@ def driver_function(p: Patches) -> InnerFunction:
             "backends/helium/strips.j2",
             "depthwise_in_place" if copies else "depthwise_rows",
             StripsParameters(copies),
-            inner=(STRIP, FILL, *((COPY, COPY_PIXELS) if copies else ())),
+            inner=(STRIP, PADDING, *((COPY, COPY_PIXELS) if copies else ())),
         )
     stop = InnerFunction(
         "backends/helium/stop.j2",
