@@ -95,7 +95,7 @@ def described(node: Node, call: KernelCall) -> str:
     and no stride if it also reads that.
     """
     stride = "" if "stride" in _numbers(call) else steps(node)
-    return call.stem + stride + ("" if _shared(call) else _channels(node))
+    return call.stem + stride + ("" if _shared(call) else channels(node))
 
 
 def steps(node: Node) -> str:
@@ -118,7 +118,7 @@ def _sizes(sizes: tuple[int, ...]) -> str:
     return str(sizes[0]) if len(set(sizes)) == 1 else "x".join(map(str, sizes))
 
 
-def _channels(node: Node) -> str:
+def channels(node: Node) -> str:
     """Return the channels of a layer with weights, as `_c8_c16`, or `_c8` of both; else nothing."""
     if isinstance(node.op, FullyConnected):
         outputs, inputs = node.input(1).type.shape

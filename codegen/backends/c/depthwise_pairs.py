@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.backends.c.convolution_blocks import fits_pairs
+from smelt.codegen.lower.function_names import channels, steps
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.input_pixel import input_pixel
 from smelt.codegen.lower.kernel import (
     BodyCost,
+    InnerFunction,
     Input,
     KernelCall,
     Output,
@@ -29,10 +31,39 @@ from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.expressions import in_parentheses, offset
 from smelt.ir import Array, DType, Node
+from smelt.ops.core.convolution import DepthwiseConv2D
 from smelt.targets import Target
 
 _UNROLLED = 16
 """Up to this many taps are unrolled without a loop."""
+
+
+@dataclass(frozen=True)
+class DepthwisePairParameters(Parameters):
+    """Variables of `depthwise_pair.j2`; texts are C.
+
+    Attributes:
+        outputs: output channels.
+        multiplier: output channels of an input channel.
+        channel: statement that defines the pointer `channel` to the constants of channel `o`; empty
+            if there are none.
+        line_inputs: inputs of a line, if there is a loop over lines; else 0.
+        run: weights of a line, if there is a loop over lines; else 0.
+        weights: weights of a channel, if lines are unrolled; else 0.
+        lines: lines of a window, if there is a loop over them; else 0.
+        sums: statements that add the products of all lines; with a loop, of one line.
+        results: statements that store the outputs.
+    """
+
+    outputs: int
+    multiplier: int
+    channel: str
+    line_inputs: int
+    run: int
+    weights: int
+    lines: int
+    sums: tuple[str, ...]
+    results: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -45,16 +76,7 @@ class DepthwisePairsParameters(Parameters):
         images: the loop over images.
         each_row, each_column: open the loops over output pixels; empty for a single row or column.
         padded: whether an input pixel can lie outside of the image.
-        outputs: output channels.
-        multiplier: output channels of an input channel.
-        channel: statement that defines the pointer `channel` to the constants of channel `o`; empty
-            if there are none.
-        line_inputs: inputs of a line, if there is a loop over lines; else 0.
-        run: weights of a line, if there is a loop over lines; else 0.
-        weights: weights of a channel, if lines are unrolled; else 0.
-        lines: lines of a window, if there is a loop over them; else 0.
-        sums: statements that add the products of all lines; with a loop, of one line.
-        results: statements that store the outputs.
+        constants: whether channels have constants in the array `channels`.
         taps: input pixels under the windows of both output pixels.
         each_line: opens the loop over lines of the windows; empty if there is one line.
         each_word: opens the loop over inputs of a line; empty if they are not evenly spaced.
@@ -70,15 +92,7 @@ class DepthwisePairsParameters(Parameters):
     each_row: str
     each_column: str
     padded: bool
-    outputs: int
-    multiplier: int
-    channel: str
-    line_inputs: int
-    run: int
-    weights: int
-    lines: int
-    sums: tuple[str, ...]
-    results: tuple[str, ...]
+    constants: bool
     taps: int
     each_line: str
     each_word: str
@@ -134,8 +148,11 @@ def depthwise_pairs(
             *finish.operands,
             Output(0, "output"),
         ),
-        uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE", "low_sum_23", "high_sum_23"},
-        inner=(input_pixel(window.size, frame.source, padded=guarded),),
+        uses={"SMELT_ARRAY"},
+        inner=(
+            _pair(node, window, finish, axis, stem + steps(node) + channels(node)),
+            input_pixel(window.size, frame.source, padded=guarded),
+        ),
         summary="pairs of pixels in one multiply-add",
     )
     if request.optimize != "size":
@@ -148,8 +165,69 @@ def depthwise_pairs(
         second=_second(sizes.frame, axis, odd=guarded),
     )
     cost = BodyCost(5 * node.macs, 300 + 10 * window.taps)
-    inner = (sizes.input_pixel(x.dtype, padded=guarded),)
-    return replace(call, shared=sizes.shared(call, parameters, cost, parameters, inner))
+    inner = (
+        _pair(node, sizes.window, sizes.finish, axis, stem + steps(node), sizes.struct.kind),
+        sizes.input_pixel(x.dtype, padded=guarded),
+    )
+    shared = sizes.shared(call, parameters, cost, parameters, inner)
+    return replace(call, shared=replace(shared, call=replace(shared.call, uses=call.uses)))
+
+
+def _pair(
+    node: Node, window: Window, finish: OutputStage, axis: int, stem: str, layer: str = ""
+) -> InnerFunction:
+    """Return the function that computes two pixels, which are neighbors along an axis.
+
+    Args:
+        node: the convolution.
+        window: its geometry.
+        finish: output stage.
+        axis: 0 for neighbors in a column, 1 for those in a row.
+        stem: start of the function's name.
+        layer: the kind of the `LayerStruct` with the layer's numbers; empty if there is none.
+    """
+    multiplier = node.output.type.shape[3] // node.input(0).type.shape[3]
+    run, lines = window.kernel[axis], window.kernel[1 - axis]
+    words, used = _words(window, axis)
+    looped = lines > 1 and lines * run > _UNROLLED
+    taps, channel = "tap" if looped else "taps", "c" if multiplier > 1 else "o"
+    clamp = node.op.activation.name.lower() if isinstance(node.op, DepthwiseConv2D) else ""
+    return InnerFunction(
+        template="backends/c/depthwise_pair.j2",
+        stem=f"{stem}_pair",
+        details={"neighbors": "across" if axis else "down", **finish.details, "clamp": clamp},
+        parameters=DepthwisePairParameters(
+            outputs=window.outputs,
+            multiplier=multiplier,
+            channel=finish.row("o"),
+            line_inputs=len(used) if looped else 0,
+            run=run if looped else 0,
+            weights=0 if looped else lines * run,
+            lines=lines if looped else 0,
+            sums=tuple(
+                statement
+                for line in range(1 if looped else lines)
+                for statement in _line_sums(line, words, used, taps, channel)
+            ),
+            # The first pixel is stored last: if there is no second one, both addresses are equal.
+            results=(
+                f"b[o] = {finish.output('high_sum_23((uint64_t)total)')};",
+                f"a[o] = {finish.output('low_sum_23((uint64_t)total)')};",
+            ),
+        ),
+        uses=finish.uses | {"SMELT_NOINLINE", "low_sum_23", "high_sum_23"},
+        layer=layer,
+    )
+
+
+def _words(window: Window, axis: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return the positions of inputs in a line of the windows of both pixels.
+
+    They are the positions of the two inputs of each weight, then those of all inputs, ascending.
+    """
+    stride, dilation = window.stride[axis], window.dilation[axis]
+    words = [(k * dilation, k * dilation + stride) for k in range(window.kernel[axis])]
+    return words, sorted({column for word in words for column in word})
 
 
 def _parameters(
@@ -166,13 +244,7 @@ def _parameters(
         guarded: whether a window can be partly outside of the image.
     """
     x, y = node.input(0).type, node.output.type
-    stride, dilation = window.stride[axis], window.dilation[axis]
-    run, lines = window.kernel[axis], window.kernel[1 - axis]
-    words = [(k * dilation, k * dilation + stride) for k in range(run)]
-    used = sorted({column for word in words for column in word})
-    looped = lines > 1 and lines * run > _UNROLLED
-    multiplier = y.shape[3] // x.shape[3]
-    taps, channel = "tap" if looped else "taps", "c" if multiplier > 1 else "o"
+    lines, (_, used) = window.kernel[1 - axis], _words(window, axis)
     first, along = ("top", "side") if axis else ("side", "top")
     evenly = used == list(range(0, used[-1] + 1, used[1] - used[0]))
     line_end, line_step = lines * window.dilation[1 - axis], window.dilation[1 - axis]
@@ -189,23 +261,7 @@ def _parameters(
         each_row=each_row,
         each_column=each_column,
         padded=guarded,
-        outputs=window.outputs,
-        multiplier=multiplier,
-        channel=finish.row("o"),
-        line_inputs=len(used) if looped else 0,
-        run=run if looped else 0,
-        weights=0 if looped else lines * run,
-        lines=lines if looped else 0,
-        sums=tuple(
-            statement
-            for line in range(1 if looped else lines)
-            for statement in _line_sums(line, words, used, taps, channel)
-        ),
-        # The first pixel is stored last: if there is no second one, both addresses are equal.
-        results=(
-            f"b[o] = {finish.output('high_sum_23((uint64_t)total)')};",
-            f"a[o] = {finish.output('low_sum_23((uint64_t)total)')};",
-        ),
+        constants=bool(finish.row("o")),
         taps=lines * len(used),
         each_line=_loop_head("line", first, line_end, line_step) if lines > 1 else "",
         each_word=_loop_head("at", along, used[-1] + 1, used[1] - used[0]) if evenly else "",
