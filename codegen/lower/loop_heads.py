@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from smelt.codegen.text.expressions import advance
 from smelt.codegen.text.layer_number import repeats
 
 
@@ -14,8 +15,7 @@ def loop_head(variable: str, end: int, first: int = 0, step: int = 1) -> str:
     """
     if not repeats(end, first, step):
         return ""
-    advance = f"++{variable}" if step == 1 else f"{variable} += {step}"
-    return f"for (int32_t {variable} = {first}; {variable} < {end}; {advance}) {{"
+    return f"for (int32_t {variable} = {first}; {variable} < {end}; {advance(variable, step)}) {{"
 
 
 def looped(

@@ -9,7 +9,7 @@ from operator import mul
 
 from smelt.codegen.lower.c_expressions import quantization
 from smelt.codegen.lower.kernel import KernelCall, Operand, Parameters
-from smelt.codegen.lower.loop_heads import looped
+from smelt.codegen.lower.loop_heads import loop_head, looped
 from smelt.codegen.text.expressions import times
 from smelt.codegen.text.helpers import uses_in
 from smelt.ir import TensorType
@@ -258,7 +258,7 @@ class LaneBlock:
     def head(self) -> str:
         """The C line that opens the block."""
         if self.repeats:
-            return f"for (int32_t c = {self.begin}; c < {self.end}; c += {self.lanes}) {{"
+            return loop_head("c", self.end, self.begin, self.lanes)
         return "{"
 
     @property

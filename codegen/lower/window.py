@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.text.expressions import minus, offset, times
+from smelt.codegen.text.expressions import advance, minus, offset, times
 from smelt.ir import Node
 from smelt.ops.core.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
@@ -112,7 +112,7 @@ class Window:
     def loop(self, axis: int, variable: str) -> str:
         """Return the C line that opens a loop over the window's rows (axis 0) or columns (1)."""
         end, step = self.end[axis], self.dilation[axis]
-        return f"for (int32_t {variable} = 0; {variable} < {end}; {variable} += {step}) {{"
+        return f"for (int32_t {variable} = 0; {variable} < {end}; {advance(variable, step)}) {{"
 
     def origin(self, axis: int, output: str) -> str:
         """Return the C expression of the first row (axis 0) or column (1) under the window."""

@@ -31,6 +31,11 @@ def times(value: str, number: int | str) -> str:
     return value if number == 1 or value == "0" else f"{value} * {number}"
 
 
+def advance(value: str, number: int | str) -> str:
+    """Return the C expression that adds a number to the variable `value`."""
+    return f"++{value}" if str(number) == "1" else f"{value} += {number}"
+
+
 def in_parentheses(expression: str) -> str:
     """Return the expression in parentheses, unless it is a name or a number."""
     single = expression.isidentifier() or expression.isdecimal()

@@ -47,6 +47,22 @@ def laid_out(text: str) -> str:
     return "\n".join(_lines(text.split("\n")))
 
 
+def aligned_comments(text: str) -> str:
+    """Return C with the comments behind code in one column; lines that would be too long stay.
+
+    A filter of templates, for the fields of a struct.
+    """
+    lines = [_TRAILING.match(" ".join(re.split(r" +(?=/\* )", line))) for line in text.split("\n")]
+    parts = [(match["code"], match["comment"]) for match in lines if match]
+    width = max(
+        (len(code) for code, said in parts if len(code) + 1 + len(said) <= COLUMNS), default=0
+    )
+    return "\n".join(
+        f"{match['code']:{width}} {match['comment']}" if match else line
+        for match, line in zip(lines, text.split("\n"), strict=True)
+    )
+
+
 def comment(text: str, pad: str = "") -> str:
     """Return a C comment on its own lines.
 

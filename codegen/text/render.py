@@ -10,9 +10,9 @@ from typing import cast
 from jinja2 import BaseLoader, Environment, FileSystemLoader, StrictUndefined
 
 from smelt.codegen.text.assembly import asm_statement, c_assembly
-from smelt.codegen.text.expressions import in_parentheses, minus, offset, times
+from smelt.codegen.text.expressions import advance, in_parentheses, minus, offset, times
 from smelt.codegen.text.layer_number import repeats
-from smelt.codegen.text.layout import laid_out
+from smelt.codegen.text.layout import aligned_comments, laid_out
 from smelt.codegen.text.literals import c_comment, c_float, c_int, code_span, grouped
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.template_cache import BesideTemplates
@@ -39,6 +39,8 @@ def environment() -> Environment:
         bytecode_cache=BesideTemplates(Path(folder)),
     )
     cast("dict[str, object]", env.globals).update(header=HEADER, repeats=repeats)
+    env.filters["advance"] = advance
+    env.filters["aligned_comments"] = aligned_comments
     env.filters["asm_statement"] = asm_statement
     env.filters["c_assembly"] = c_assembly
     env.filters["c_float"] = c_float

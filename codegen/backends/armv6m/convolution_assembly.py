@@ -92,8 +92,8 @@ def block(sums: BlockSums) -> Armv6m:
             a.str_(R0, SP, _TOTALS)
         if four:
             a.constant(R2, 1 << 15).mov(R12, R2)
-        start = " r9 starts at minus the roundings of all groups." if four else ""
-        a.comment(f"Next channel.{start}")
+        rounding = " r9 starts at -(rounding constant * groups), which cancels the roundings."
+        a.comment(f"Next channel.{rounding if four else ''}")
         channel, last, same_block = a.here(1), Label(5), Label(4)
         a.ldr(R0, SP, _PATCH)
         a.ldr(R1, SP, _DISTANCE)

@@ -139,7 +139,9 @@ def _code(sums: PointwiseSums) -> tuple[Armv6m, _CodeOffsets]:
         a.ldr(R3, SP, _STEP).adds(R1, R1, R3)
         a.place(same_block)
         a.adds(R1, 1).str_(R1, SP, _DISTANCE)
-        a.comment("Next channel. r9 starts at minus the roundings of all groups.")
+        a.comment(
+            "Next channel. r9 starts at -(rounding constant * groups), which cancels the roundings."
+        )
         a.place(channel)
         a.ldr(R0, SP, _PATCH)
         a.ldr(R2, SP, _START).mov(R9, R2)

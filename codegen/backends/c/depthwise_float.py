@@ -97,7 +97,7 @@ class DepthwiseBlock:
         """Return the block code for `channels`; a block's windows cover `columns`."""
         looped, count = _looped(window), channels.count
         rows, across = window.kernel
-        head = f"for (int32_t c = {channels.begin}; c < {channels.end}; c += {count}) {{"
+        head = loop_head("c", channels.end, channels.begin, count)
         return DepthwiseBlock(
             loop=head if channels.repeats else "",
             position="c" if channels.repeats else str(channels.begin),
@@ -311,7 +311,7 @@ def _parameters(
     each_row = loop_head("y", frame.height)
     each_column = loop_head("x", frame.width, step=pixels)
     y, x = "y" if each_row else "0", "x" if each_column else "0"
-    across = f"for (int32_t dx = 0; dx < {steps[0]}; dx += {steps[1]}) {{" if steps else ""
+    across = loop_head("dx", steps[0], step=steps[1]) if steps else ""
     places = [f"side + {column.offset}" if column.offset else "side" for column in columns]
     return DepthwiseFloatParameters(
         title=window.title(node),

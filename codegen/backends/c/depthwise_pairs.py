@@ -29,7 +29,7 @@ from smelt.codegen.lower.loop_heads import loop_head
 from smelt.codegen.lower.nested_loops import total
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.window import Window
-from smelt.codegen.text.expressions import in_parentheses, offset
+from smelt.codegen.text.expressions import advance, in_parentheses, offset
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 from smelt.targets import Target
@@ -294,7 +294,7 @@ def _first(frame: Frame, axis: int) -> tuple[str, str]:
 def _loop_head(variable: str, start: str, length: int, step: int) -> str:
     """Return the C line that opens a loop from `start` to before `start + length`."""
     bounds = f"int32_t {variable} = {start}; {variable} < {start} + {length}"
-    return f"for ({bounds}; {variable} += {step}) {{"
+    return f"for ({bounds}; {advance(variable, step)}) {{"
 
 
 def _line_sums(

@@ -199,7 +199,8 @@ def _order(p: Patches) -> str:
     apart = f"Patches are {rows} of the strip apart (a{p.advance})."
     if not p.iterations:
         patches = "1 patch" if p.left == 1 else f"{p.left} patches"
-        return f"{apart} A channel has {patches} (left{p.left}); no loop repeats the code (once)."
+        unrolled = "the code is unrolled completely (once)"
+        return f"{apart} A channel has {patches} (left{p.left}); {unrolled}."
     verb = "is" if p.left == 1 else "are"
     after = f" After it, {p.left} {verb} left (left{p.left})." if p.left else ""
     by = f" (by{p.unrolled})" if p.even else ""

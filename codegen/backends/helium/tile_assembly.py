@@ -208,7 +208,8 @@ def tile_assembly(pixels: int, scaling: HeliumScaling) -> HeliumAssembly:
     asm.note("dots: compute the sums of a group, and jump to 8")
     asm("bx r6")
     asm.note("r8: sums - 16; r10: constants - 16; r4, r6: outputs; lr: groups of 16 channels")
-    asm.note(f"r3: end of r11; r12: channels left; {CONSTANT}: 128 or zero point")
+    asm.note("r3: end address of the inputs in r11; r12: channels left")
+    asm.note(f"{CONSTANT}: 128 or zero point")
     asm("8:", f"ldrd r8, r10, [sp, #{_POINTERS}]", f"ldrd {CONSTANT}, lr, [sp, #{_CONSTANT}]")
     asm(f"ldrd r4, r7, [sp, #{_OUTPUTS}]", f"ldrd r3, r12, [sp, #{_END}]")
     match scaling.clamps:
@@ -257,12 +258,19 @@ def _prologue(asm: HeliumAssembly, scaling: HeliumScaling) -> None:
     asm.enter()
     asm.below = _LIMITS + (8 if any(scaling.clamps) else 0)
     asm(f"sub sp, #{asm.below}")
-    asm.note(f"[sp, #{_OPERANDS}]: weights, sums; #{_POINTERS}: sums - 16, constants - 16")
-    asm.note(f"#{_CONSTANT}: 128 or zero point, whole; #{_OUTPUTS}: outputs, output_pitch")
-    asm.note(f"#{_END}: end of the inputs, left; #{JUMP}: addresses that rest, tile jump to")
-    asm.note(f"#{_PITCH}: pitch or rows, bytes of chunks or inputs; #{BACK}: address for dots")
+    for offset, words in (
+        (_OPERANDS, "weights, sums"),
+        (_POINTERS, "sums - 16, constants - 16"),
+        (_CONSTANT, "128 or zero point, whole"),
+        (_OUTPUTS, "outputs, output_pitch"),
+        (_END, "end of the inputs, left"),
+        (JUMP, "addresses that rest, tile jump to"),
+        (_PITCH, "pitch or rows, bytes of chunks or inputs"),
+        (BACK, "address that dots jumps to"),
+    ):
+        asm.note(f"[sp, #{offset}]: {words}")
     if any(scaling.clamps):
-        asm.note(f"#{_LIMITS}: low, high")
+        asm.note(f"[sp, #{_LIMITS}]: low, high")
     asm.note("r4, r5: pitch, step; r6: bytes of weights; r7: chunks; r8: weights")
     asm(f"ldrd r4, r5, {field('pitch')}", f"ldrd r6, r7, {field('weights')}", "mov r11, r0")
     asm("mla r9, r2, r5, r11", f"ldr r10, {field('left')}", f"strd r9, r10, [sp, #{_END}]")
