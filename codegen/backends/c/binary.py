@@ -104,7 +104,10 @@ class BinaryKernel(Kernel[Binary]):
         return KernelCall(
             template="backends/c/binary.j2",
             stem=op.kind,
-            details={"scale": f"{a.quant} {b.quant} {y.quant}"},
+            details={
+                "operand": f"by_{'x'.join(map(str, b.shape)) or 'scalar'}",
+                "scale": f"{a.quant} {b.quant} {y.quant}",
+            },
             parameters=BinaryParameters(
                 (
                     f"{op.kind.capitalize()}: {a} and {b} -> {y}{fused}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from typing_extensions import override
@@ -30,7 +31,7 @@ class ConcatKernel(Kernel[Concat]):
             _copied(start, f"input{n}", "0" if rows == 1 else times("i", size), size, y.dtype)
             for n, (size, start) in enumerate(zip(chunks, starts, strict=True))
         ]
-        return loops_call(
+        call = loops_call(
             stem="concat",
             form="c_concat",
             parameters=LoopsParameters(
@@ -40,6 +41,7 @@ class ConcatKernel(Kernel[Concat]):
             operands=(*(Input(i, f"input{i}") for i in range(len(chunks))), Output(0, "output")),
             summary=f"{len(chunks)} block copies per row",
         )
+        return replace(call, details={"inputs": f"of_{len(chunks)}", "axis": f"axis{op.axis}"})
 
 
 def _copied(start: int, source: str, at: str, size: int, dtype: DType) -> str:

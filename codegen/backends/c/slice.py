@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from typing_extensions import override
 
 from smelt.codegen.lower.kernel import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
@@ -31,7 +33,7 @@ class SliceKernel(Kernel[Slice]):
             y.shape, read, dense_strides(y.shape), y.dtype.size, read=str(first if y.size else 0)
         )
         starts, steps = (", ".join(map(str, own)) for own in (op.starts, op.steps))
-        return loops_call(
+        call = loops_call(
             stem="slice",
             form="c_slice",
             parameters=LoopsParameters(
@@ -44,6 +46,7 @@ class SliceKernel(Kernel[Slice]):
             operands=(Input(0, "input"), Output(0, "output")),
             summary=copies.summary,
         )
+        return replace(call, details={"start": "_".join(("from", *map(str, op.starts)))})
 
 
 KERNELS = (SliceKernel(),)
