@@ -11,7 +11,7 @@ from smelt.codegen.lower.kernel import Parameters
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.expressions import offset, times
 from smelt.ir import Node
-from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Pair
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 
 _TileOp = Conv2D | FullyConnected | DepthwiseConv2D
