@@ -119,14 +119,32 @@ class OutputStage:
 
     def row(self, channel: str, c_type: str = "int32_t") -> str:
         """Return the C statement that defines `channel`; empty without constants."""
-        if not self.fields:
-            return ""
-        return f"const {c_type} *const channel = {offset('channels', self.index(channel))};"
+        return self._row(channel, f"const {c_type} *const ")
+
+    def _row(self, channel: str, pointer: str) -> str:
+        row = offset("channels", self.index(channel))
+        return f"{pointer}channel = {row};" if self.fields else ""
 
     def stores(self, channel: str, *outputs: tuple[str, str]) -> tuple[str, ...]:
         """Return C statements that store sums of a channel, given (element, C of the sum) pairs."""
-        lines = [f"{element} = {self.output(total)};" for element, total in outputs]
-        return (self.row(channel), *lines) if self.fields else tuple(lines)
+        return self.stores_in_order([(channel, outputs)])
+
+    def stores_in_order(
+        self, channels: Sequence[tuple[str, Sequence[tuple[str, str]]]]
+    ) -> tuple[str, ...]:
+        """Return C statements that store sums of neighboring channels, beginning with the lowest.
+
+        Args:
+            channels: for each channel its C expression, and (element, C of the sum) pairs.
+        """
+        lines: list[str] = []
+        pointer = "const int32_t *const " if len(channels) == 1 else "const int32_t *"
+        for i, (channel, outputs) in enumerate(channels):
+            if self.fields:
+                step = "++channel;" if self.fields == 1 else f"channel += {self.fields};"
+                lines.append(step if i else self._row(channel, pointer))
+            lines += (f"{element} = {self.output(total)};" for element, total in outputs)
+        return tuple(lines)
 
     def output(self, total: str) -> str:
         """Return the C expression of the stored output, given the sum without its bias."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from smelt.codegen.lower.loop_heads import loop_head
-from smelt.codegen.lower.nested_loops import braced
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.text.expressions import offset
 
@@ -138,14 +137,16 @@ class ChannelSums:
         pairs = [(i, j) for i in range(tiling.pixels) for j in range(count)]
         rest = tiling.length - tiling.looped
         loop = loop_head("o", end, first, count)
-        stores: list[str] = []
-        for j in range(count):
-            at = offset("o" if loop else str(first), j)
-            lines = finish.stores(
-                at,
-                *((f"out[{i}][{at}]", f"sums[{i * count + j}]") for i in range(tiling.pixels)),
-            )
-            stores += braced("{", lines) if finish.fields else lines
+        channels = [offset("o" if loop else str(first), j) for j in range(count)]
+        stores = finish.stores_in_order(
+            [
+                (
+                    at,
+                    [(f"out[{i}][{at}]", f"sums[{i * count + j}]") for i in range(tiling.pixels)],
+                )
+                for j, at in enumerate(channels)
+            ]
+        )
         return ChannelSums(
             count=count,
             loop=loop,
@@ -154,7 +155,7 @@ class ChannelSums:
             last=_stretch(tiling, rest, count) if rest else (),
             results=tuple(f"sums[{i * count + j}] = {tiling.sum(j, i)};" for i, j in pairs),
             weights=count * products,
-            stores=tuple(stores),
+            stores=stores,
         )
 
 

@@ -116,12 +116,11 @@ class WordOutputs:
     def of(count: int, finish: OutputStage, loop: str, first: int) -> WordOutputs:
         """Return blocks of `count` outputs; `first` is the first output of a single block."""
         sums = ("low", "ad"), ("high", "cb"), ("low", "cb"), ("high", "ad")
-        stores: list[str] = []
+        outputs: list[tuple[str, list[tuple[str, str]]]] = []
         for j, (half, words) in zip(range(count), sums, strict=False):
             at = offset("o" if loop else str(first), j)
-            lines = finish.stores(at, (f"output[{at}]", f"{half}_sum_24(total_{words})"))
-            stores += braced("{", lines) if finish.fields else lines
-        return WordOutputs(loop, tuple(stores))
+            outputs.append((at, [(f"output[{at}]", f"{half}_sum_24(total_{words})")]))
+        return WordOutputs(loop, finish.stores_in_order(outputs))
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class LaneChannels:
         begin: C lines that declare the sums.
         taps: for each tap, C lines that add its products; with a loop over taps, one such entry.
         weights: weights of a block, if taps are unrolled; else 0.
-        stores: for each channel, C lines that store its output.
+        stores: C lines that store the outputs.
     """
 
     loop: str
@@ -51,7 +51,7 @@ class LaneChannels:
     begin: tuple[str, ...]
     taps: tuple[tuple[str, ...], ...]
     weights: int
-    stores: tuple[tuple[str, ...], ...]
+    stores: tuple[str, ...]
 
     @staticmethod
     def of(
@@ -70,8 +70,8 @@ class LaneChannels:
                 for t in range(1 if looped else window.taps)
             ),
             weights=0 if looped else window.taps * count,
-            stores=tuple(
-                finish.stores(at, (f"out[{at}]", f"sum{j}")) for j, at in enumerate(channels)
+            stores=finish.stores_in_order(
+                [(at, [(f"out[{at}]", f"sum{j}")]) for j, at in enumerate(channels)]
             ),
         )
 

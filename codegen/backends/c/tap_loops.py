@@ -217,12 +217,9 @@ class TapLoops:
         if self.vectors:
             channel = self._channel(block, "j")
             return _each_lane(block, f"output[{channel}] = {finish.output('acc[j]')};")
-        lines: list[str] = []
-        for lane in range(block.lanes):
-            channel = total((self.group, block.lane(lane)))
-            stores = finish.stores(channel, (f"output[{channel}]", f"acc{lane}"))
-            lines += braced("{", stores) if finish.fields else stores
-        return lines
+        channels = [total((self.group, block.lane(lane))) for lane in range(block.lanes)]
+        stores = [(at, [(f"output[{at}]", f"acc{lane}")]) for lane, at in enumerate(channels)]
+        return list(finish.stores_in_order(stores))
 
     def _channel(self, block: LaneBlock, lane: str) -> str:
         return total((self.group, block.position, lane))

@@ -35,7 +35,7 @@ from smelt.codegen.lower.kernel import (
     Scratch,
     missed_for_ram,
 )
-from smelt.codegen.lower.nested_loops import LANES, braced, total
+from smelt.codegen.lower.nested_loops import LANES, total
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.quantized_products import can_fold_zero_point, centered_weights
 from smelt.codegen.lower.requantization import folded_bias, sum_range
@@ -172,12 +172,11 @@ class PhaseChannels:
                 for j in channels
                 for start, half in halves
             ]
-        stores: list[str] = []
+        stores: list[tuple[str, list[tuple[str, str]]]] = []
         for j in channels:
             at = offset("o" if loop else str(first), j)
             following = [(f"next[{at}]", f"sums[{count + j}]")] if pair else []
-            lines = finish.stores(at, *following, (f"out[{at}]", f"sums[{j}]"))
-            stores += braced("{", lines) if finish.fields else lines
+            stores.append((at, [*following, (f"out[{at}]", f"sums[{j}]")]))
         return PhaseChannels(
             count=count,
             loop=loop,
@@ -185,7 +184,7 @@ class PhaseChannels:
             iteration=(*iteration, f"weight += {plan.unrolled * count};"),
             results=tuple(results),
             advance=f"{count} * length" if count > 1 else "length",
-            stores=tuple(stores),
+            stores=finish.stores_in_order(stores),
         )
 
 

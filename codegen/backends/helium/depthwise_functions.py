@@ -17,6 +17,7 @@ from smelt.codegen.backends.helium.rescale import rescale
 from smelt.codegen.backends.helium.scaling import HeliumScaling, LaneGroup, groups, span
 from smelt.codegen.lower.kernel import InnerFunction, Parameters
 from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.helpers import when
 from smelt.codegen.text.parameters import NoParameters
 
 STRIP = InnerFunction("backends/helium/strip.j2", "depthwise", NoParameters())
@@ -243,7 +244,8 @@ def driver_function(p: Patches) -> InnerFunction:
             "backends/helium/strips.j2",
             "depthwise_in_place" if copies else "depthwise_rows",
             StripsParameters(copies),
-            inner=(STRIP, PADDING, *((COPY, COPY_PIXELS) if copies else ())),
+            when(copies, "SMELT_ARRAY"),
+            (STRIP, PADDING, *((COPY, COPY_PIXELS) if copies else ())),
         )
     stop = InnerFunction(
         "backends/helium/stop.j2",

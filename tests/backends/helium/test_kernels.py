@@ -433,7 +433,7 @@ def test_convolutions_of_different_sizes_share_functions() -> None:
     assert list(first) == ["tile_2x4_u8", "dots_2x4_2chunks", "rest1to4x2_u8"]
     assert second == {"copying_tile_2x4_u8": second["copying_tile_2x4_u8"], **first}
     assert list(third) == ["tile_2x4_u8", "dots_2x4_4chunks"]
-    assert list(fourth) == ["copy", "fill", "tile_2x4_u8", "dots_2x4_image3x3_c16_s1"]
+    assert list(fourth) == ["padded_row_8x16", "tile_2x4_u8", "dots_2x4_image3x3_c16_s1"]
     assert first["tile_2x4_u8"] == third["tile_2x4_u8"] == fourth["tile_2x4_u8"]
 
 
