@@ -33,10 +33,11 @@ from tests.support.template_variables import given, looked_up
 
 ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow)
 FILTERS = frozenset(
-    {"asm_statement", "c_assembly", "c_comment", "c_int", "capitalize", "code_span", "first"}
+    {"aligned_comments", "asm_statement", "c_assembly", "c_comment", "c_int", "capitalize"}
+    | {"code_span", "first"}
     | {"format", "grouped", "indent", "join", "last", "lower", "reverse", "trim", "upper"}
     | {"wordwrap"}
-    | {"in_parentheses", "minus", "offset", "times"}
+    | {"advance", "in_parentheses", "minus", "offset", "times"}
 )
 """Filters that format text or select from a sequence, and compute no number.
 

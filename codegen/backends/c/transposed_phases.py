@@ -24,6 +24,7 @@ from smelt.codegen.backends.c.transposed_axis import PhasedAxis, PhaseLoops
 from smelt.codegen.lower.image_loops import ImageLoop, PixelStrides
 from smelt.codegen.lower.input_pixel import input_pixel
 from smelt.codegen.lower.kernel import (
+    InnerFunction,
     Input,
     KernelCall,
     Operand,
@@ -91,6 +92,12 @@ class _Phases:
         most = _UNROLLED[request.optimize]
         unrolled = max(n for n in range(1, most + 1) if common % n == 0)
         return _Phases(down, across, x.shape[-1], y.shape[-1], parts, unrolled)
+
+    @property
+    def input_pixel(self) -> InnerFunction:
+        """The function that returns the address of an input pixel, or of padding."""
+        strides = PixelStrides(self.x.size * self.depth, self.depth)
+        return input_pixel((self.y.size, self.x.size), strides, padded=self.padded)
 
     @property
     def longest(self) -> int:
@@ -293,13 +300,7 @@ def phases(
         stem=f"transposed_conv_{'x'.join(map(str, kernel))}",
         parameters=parameters,
         operands=tuple(operands),
-        inner=(
-            input_pixel(
-                (plan.y.size, plan.x.size),
-                PixelStrides(plan.x.size * plan.depth, plan.depth),
-                padded=plan.padded,
-            ),
-        ),
+        inner=(plan.input_pixel,),
         uses=finish.uses | {"SMELT_ARRAY", "SMELT_NOINLINE"} | when(pair, *HALVES),
         summary=f"phase by phase, {plan.x.together} pixels x {plan.at_once} channels",
     )
