@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from smelt import boards
 from smelt.api.options import Options
-from smelt.boards.flash import FlashOptions
-from smelt.boards.flash.programs import PROGRAMS
+from smelt.boards.flash import FlashOptions, runners
 from smelt.boards.simulate import Simulator
 from smelt.proof.rig import built, connected
 from smelt.proof.run import device_inputs
@@ -69,12 +67,9 @@ def test_repeated_flashing_works_if_the_server_resets_the_chip(name: str) -> Non
 )
 def test_repeated_flashing_works_without_reset(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The firmware starts with the register values that the earlier firmware left."""
-    kind = f"gdb-{boards.load(name).startup}"
-    program = PROGRAMS[kind]
-    (command,) = program.commands
-    without = tuple(word.replace("monitor ", "echo ") for word in command)
-    assert without != command
-    monkeypatch.setitem(PROGRAMS, kind, replace(program, commands=(without,)))
+    without = tuple(line.replace("monitor ", "echo ") for line in runners.GDB_RESETS)
+    assert without != runners.GDB_RESETS
+    monkeypatch.setattr(runners, "GDB_RESETS", without)
     assert_repeated_flashing_works(name)
 
 
