@@ -26,14 +26,14 @@ def plane_cost(
         core: The core.
         walk: The walk over a channel's plane.
         scaling: The requantization.
-        channels: The channels of each called function, by its largest number of taps in a chunk.
+        channels: The channels of each called function, by its largest number of taps in a group.
         images: The number of images.
     """
     pairs = -(-walk.plane.outputs[0] // 2)
     slabs = -(-pairs // walk.plane.pairs)
     instructions, size = 0, _BYTES[walk.read]
     for largest, count in channels.items():
-        code = core.pairs(walk, scaling, core.chunks(walk.plane, largest))
+        code = core.pairs(walk, scaling, core.groups(walk.plane, largest))
         called = code.executed(-(-pairs // slabs))
         instructions += count * slabs * (called + _packed(core.packing, walk))
         size += code.assembly.size

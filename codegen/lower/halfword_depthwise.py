@@ -4,9 +4,9 @@ As in `halfword_convolution`, a word packs the inputs of two pixels: here, those
 of the windows of two outputs that are adjacent along one axis. The kernel computes one channel
 after another. It packs a slab (some lines) of the image into words in scratch. An assembly function
 then moves the window over the slab. It reads the channel's weights and requantization from one row
-of constants. It sums a *chunk* of two or three taps before it adds the sum to the totals, as a
-group of taps there. A channel has chunks of three taps if the magnitudes of the weights in each
-chunk add up to at most 255.
+of constants. It sums a *group* of two or three taps before it adds the sum to the totals, as
+`halfword_convolution` does. A channel has groups of three taps if the magnitudes of the weights in
+each group add up to at most 255.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
             },
             inner=tuple(
                 pairs_function(self._core, numbers.walk, scaling, largest)
-                for largest in channels.chunks
+                for largest in channels.groups
             ),
         )
 
@@ -189,19 +189,19 @@ class ChannelRows:
     Attributes:
         rows: int32 `[o, fields]`: weights, requantization and, if there are two functions, whether
             the first one computes the channel.
-        chunks: The largest number of taps in a chunk, for each function.
+        groups: The largest number of taps in a group, for each function.
     """
 
     rows: Array
-    chunks: tuple[int, ...]
+    groups: tuple[int, ...]
 
     @property
     def counts(self) -> dict[int, int]:
-        """The number of channels of each function, by its largest number of taps in a chunk."""
-        if len(self.chunks) == 1:
-            return {self.chunks[0]: len(self.rows)}
+        """The number of channels of each function, by its largest number of taps in a group."""
+        if len(self.groups) == 1:
+            return {self.groups[0]: len(self.rows)}
         first = int(np.count_nonzero(self.rows[:, -1]))
-        return dict(zip(self.chunks, (first, len(self.rows) - first), strict=True))
+        return dict(zip(self.groups, (first, len(self.rows) - first), strict=True))
 
     @staticmethod
     def of(
@@ -211,13 +211,13 @@ class ChannelRows:
         core: DepthwiseCore,
         request: Request,
     ) -> ChannelRows:
-        """Return a node's constants: chunks of three taps for channels whose sums fit 16 bits."""
+        """Return a node's constants: groups of three taps for channels whose sums fit 16 bits."""
         weights = np.moveaxis(node.input(1).array[0], 2, 0)
         # Weights are ordered by lines of taps, as the inputs in scratch are.
         if plane.axis != 1 - plane.inner:
             weights = weights.transpose(0, 2, 1)
         weights = weights.reshape(len(weights), -1).astype(np.int32)
-        wide = _fits(weights, core.chunks(plane, 3))
+        wide = _fits(weights, core.groups(plane, 3))
         if wide.all() or not wide.any() or request.optimize == "size":
             return ChannelRows(
                 np.concatenate([weights, scaling.rows], axis=1), (3 if wide.all() else 2,)
@@ -246,7 +246,7 @@ def _parameters(
         if numbers.struct
         else window.title(node),
         images=Frame.of(node).images,
-        chooser=fields - 1 if len(channels.chunks) > 1 else None,
+        chooser=fields - 1 if len(channels.groups) > 1 else None,
         fields=fields,
         packing=PlanePacking.of(numbers),
         loaded=numbers.loaded(("planes", "outside", *(("across",) if slabs.several else ()))),
@@ -267,8 +267,8 @@ def _packed_rows(plane: Plane, slabs: OutputSlabs) -> int | str:
     return (int(slabs.count) - 1) // 2 * plane.period + plane.taps[0]
 
 
-def _fits(weights: Array, chunks: tuple[int, ...]) -> Array:
-    """Return for each channel of `[o, k]` weights whether its chunks' sums fit 16 bits."""
-    starts = np.cumsum((0, *chunks[:-1]))
+def _fits(weights: Array, groups: tuple[int, ...]) -> Array:
+    """Return for each channel of `[o, k]` weights whether its groups' sums fit 16 bits."""
+    starts = np.cumsum((0, *groups[:-1]))
     sums = np.add.reduceat(np.abs(weights.astype(np.int64)), starts, axis=1)
     return np.asarray((sums <= LARGEST_GROUP).all(axis=1))

@@ -18,8 +18,8 @@ from smelt.codegen.lower.stored_output import stored_output
 from smelt.codegen.text.expressions import offset, times
 
 
-def chunks_of(taps: int, largest: int) -> tuple[int, ...]:
-    """Split taps into chunks of one size; the last one may be smaller."""
+def groups_of(taps: int, largest: int) -> tuple[int, ...]:
+    """Split taps into groups of one size; the last one may be smaller."""
     whole, rest = divmod(taps, largest)
     return (largest,) * whole + ((rest,) if rest else ())
 
@@ -47,10 +47,10 @@ class DepthwiseCore:
 
     Attributes:
         condition: The preprocessor condition for the assembly.
-        pairs: Returns the assembly for a walk over a plane, with taps summed in these chunks.
+        pairs: Returns the assembly for a walk over a plane, with taps summed in these groups.
         packing: The cost of packing inputs.
         form: The name in the price tables.
-        by_line: Whether a chunk must end where its line of taps ends.
+        by_line: Whether a group must end where its line of taps ends.
         saturates: Whether the core has an instruction that saturates signed numbers to 8 bits.
     """
 
@@ -61,11 +61,11 @@ class DepthwiseCore:
     by_line: bool
     saturates: bool
 
-    def chunks(self, plane: Plane, largest: int) -> tuple[int, ...]:
-        """Split a window's taps into chunks of at most `largest`."""
+    def groups(self, plane: Plane, largest: int) -> tuple[int, ...]:
+        """Split a window's taps into groups of at most `largest`."""
         if self.by_line:
-            return chunks_of(plane.run, largest) * plane.lines
-        return chunks_of(plane.run * plane.lines, largest)
+            return groups_of(plane.run, largest) * plane.lines
+        return groups_of(plane.run * plane.lines, largest)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class PairsParameters(Parameters):
         condition: The preprocessor condition for the assembly.
         assembly: C lines of its statement.
         name: The name of axis u: `rows` or `columns`.
-        largest: The largest number of taps in a chunk.
+        largest: The largest number of taps in a group.
         taps: The taps in C.
         constants: The index of the requantization constants in a row, after the weights.
         any_plane: Whether the function reads all numbers of the walk.
@@ -123,9 +123,9 @@ class PairsParameters(Parameters):
 def pairs_function(
     core: DepthwiseCore, walk: PlaneWalk, scaling: ShortScaling, largest: int
 ) -> InnerFunction:
-    """Return the function for channels with at most `largest` taps in a chunk."""
+    """Return the function for channels with at most `largest` taps in a group."""
     plane, any_plane = walk.plane, walk.read == ANY_PLANE
-    chunks = core.chunks(plane, largest)
+    groups = core.groups(plane, largest)
     height, width = plane.taps if plane.axis == 0 else plane.taps[::-1]
     strided = f"_s{plane.stride[0]}" if plane.stride != (1, 1) else ""
     along, pitch = plane.outputs[1], plane.pitch[1 - plane.inner]
@@ -148,10 +148,10 @@ def pairs_function(
         },
         parameters=PairsParameters(
             condition=core.condition,
-            assembly=core.pairs(walk, scaling, chunks).assembly.text,
+            assembly=core.pairs(walk, scaling, groups).assembly.text,
             name=plane.name if walk.read < ANY_PLANE else "lines",
             largest=largest,
-            taps=_taps(plane, chunks, "pitch" if any_plane else pitch),
+            taps=_taps(plane, groups, "pitch" if any_plane else pitch),
             constants=plane.run * plane.lines,
             any_plane=any_plane,
             outputs="outputs" if any_plane else str(along),
@@ -168,9 +168,9 @@ def pairs_function(
     )
 
 
-def _taps(plane: Plane, chunks: tuple[int, ...], pitch: int | str) -> tuple[TapOfPlane, ...]:
+def _taps(plane: Plane, groups: tuple[int, ...], pitch: int | str) -> tuple[TapOfPlane, ...]:
     """Return the taps of a window, line by line; the distance of lines is `pitch` words."""
-    within = [i for size in chunks for i in range(size)]
+    within = [i for size in groups for i in range(size)]
     return tuple(
         TapOfPlane(_place(*divmod(tap, plane.run), pitch), "+=" if i else "=", ends == 0)
         for tap, (i, ends) in enumerate(zip(within, [*within[1:], 0], strict=True))

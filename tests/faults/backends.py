@@ -25,10 +25,10 @@ FAULTS = (
         _kernels("armv6m", _HOST),
     ),
     _of(
-        "the total of a pair is too large by one if its number of chunks is even",
+        "the total of a pair is too large by one if its number of groups is even",
         "codegen/backends/armv6m/depthwise_assembly.py",
-        "adds(R2, (chunks + 1) // 2)",
-        "adds(R2, chunks // 2 + 1)",
+        "adds(R2, (groups + 1) // 2)",
+        "adds(R2, groups // 2 + 1)",
         _kernels("armv6m", _QEMU),
     ),
     _of(

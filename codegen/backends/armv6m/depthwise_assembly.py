@@ -20,10 +20,10 @@ Stack: pairs of outputs left in this row, %s,
 outputs left along the other axis%s"""
 
 
-def pairs(walk: PlaneWalk, s: ShortScaling, chunks: tuple[int, ...]) -> WalkCode:
-    """Return the code of the function; `chunks` are the sizes of the groups of taps, by line."""
+def pairs(walk: PlaneWalk, s: ShortScaling, groups: tuple[int, ...]) -> WalkCode:
+    """Return the code of the function; `groups` are the sizes of the groups of taps, by line."""
     a, p = Armv6m(), walk.plane
-    code, line = WalkCode(a, walk), chunks[: len(chunks) // p.lines]
+    code, line = WalkCode(a, walk), groups[: len(groups) // p.lines]
     odd = "distance between the outputs of a pair (0 for a last single one), lower sum"
     a.describe(
         _REGISTERS
@@ -48,8 +48,8 @@ def pairs(walk: PlaneWalk, s: ShortScaling, chunks: tuple[int, ...]) -> WalkCode
             if number:
                 _advance(a, walk, R0, "to_taps", R2)
             for i, count in enumerate(line):
-                _chunk(a, count, first=number == i == 0)
-        _sums(a, s, len(chunks))
+                _group(a, count, first=number == i == 0)
+        _sums(a, s, len(groups))
         a.advance(R1, -4 * p.taps[0] * p.taps[1], R2)
         _outputs(a, walk, s)
         _advance(a, walk, R2, "along", R3)
@@ -112,7 +112,7 @@ def _advance(a: Armv6m, walk: PlaneWalk, d: Low, name: str, spare: Low) -> None:
         a.adds(d, d, spare)
 
 
-def _chunk(a: Armv6m, count: int, *, first: bool) -> None:
+def _group(a: Armv6m, count: int, *, first: bool) -> None:
     """Sum the products of adjacent taps and add that to the totals; the `first` sets them."""
     words, weights = (R2, R3, R4)[:count], (R5, R6, R7)[:count]
     a.ldmia(R0, words)
@@ -128,12 +128,12 @@ def _chunk(a: Armv6m, count: int, *, first: bool) -> None:
     to_total(R9, R2)
 
 
-def _sums(a: Armv6m, s: ShortScaling, chunks: int) -> None:
+def _sums(a: Armv6m, s: ShortScaling, groups: int) -> None:
     """Compute the sums of both outputs, without the roundings, and load their constants."""
     a.comment("r4, r9: sums of the two outputs.")
-    a.mov(R2, R9).adds(R2, (chunks + 1) // 2).lsls(R2, R2, 16).mov(R4, R8)
+    a.mov(R2, R9).adds(R2, (groups + 1) // 2).lsls(R2, R2, 16).mov(R4, R8)
     a.subs(R4, R4, R2)
-    if chunks % 2:
+    if groups % 2:
         a.add(R4, R12)
     if s.nudges is not None:
         a.mov(R8, R0)

@@ -38,8 +38,8 @@ r11: outputs; r12: 2^15 (rounding); lr: pairs of outputs left in this row
 Stack: outputs left along the other axis%s%s"""
 
 
-def pairs(walk: PlaneWalk, s: ShortScaling, chunks: tuple[int, ...]) -> WalkCode:
-    """Return the code of the function; `chunks` are the sizes of the groups of taps."""
+def pairs(walk: PlaneWalk, s: ShortScaling, groups: tuple[int, ...]) -> WalkCode:
+    """Return the code of the function; `groups` are the sizes of the groups of taps."""
     a, p, row_of_constants = Armv7m(), walk.plane, walk.plane.taps[0] * walk.plane.taps[1]
     row_of_constants += s.rows.shape[1]
     code = WalkCode(a, walk)
@@ -61,7 +61,7 @@ def pairs(walk: PlaneWalk, s: ShortScaling, chunks: tuple[int, ...]) -> WalkCode
         a.comment("Next pair of outputs.")
         code.count()
         pair = a.here(2)
-        _products(a, walk, chunks)
+        _products(a, walk, groups)
         a.comment("r10, r9: sums of the two outputs.")
         a.sub(R10, R8, lsl(R9, 16))
         load_row(a, s, [R10, R9], R1)
@@ -107,10 +107,10 @@ def _advance(a: Armv7m, walk: PlaneWalk, d: Register, name: str) -> None:
         a.add(d, d, R2)
 
 
-def _products(a: Armv7m, walk: PlaneWalk, chunks: tuple[int, ...]) -> None:
+def _products(a: Armv7m, walk: PlaneWalk, groups: tuple[int, ...]) -> None:
     """Sum the products of a window: groups of taps in r10, then added to the totals r8 and r9."""
     p = walk.plane
-    ends = list(accumulate(chunks))
+    ends = list(accumulate(groups))
     for tap in range(p.lines * p.run):
         i = tap % p.run
         words, weights = (R2, R3, R4)[: p.run - i], (R5, R6, R7)[: p.run - i]
@@ -122,6 +122,6 @@ def _products(a: Armv7m, walk: PlaneWalk, chunks: tuple[int, ...]) -> None:
         first = tap in (0, *ends)
         a.mla(R10, (R2, R3, R4)[i % 3], (R5, R6, R7)[i % 3], R12 if first else R10)
         if tap + 1 == ends[0]:
-            a.sub(R8, R10, len(chunks) << 15).asr(R9, R10, 16)
+            a.sub(R8, R10, len(groups) << 15).asr(R9, R10, 16)
         elif tap + 1 in ends:
             a.add(R8, R8, R10).add(R9, R9, asr(R10, 16))
