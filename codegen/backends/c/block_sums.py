@@ -7,7 +7,7 @@ from typing import Literal
 
 from smelt.codegen.lower.loop_heads import loop_head
 from smelt.codegen.lower.output_stage import OutputStage
-from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.expressions import advance, offset
 
 InputForm = Literal["packed", "paired", "single"]
 """How inputs of neighboring pixels reach the multiplications.
@@ -167,15 +167,15 @@ def _stretch(tiling: BlockTiling, length: int, count: int) -> tuple[str, ...]:
     """
     suffixes = tiling.suffixes(count) if tiling.wide else []
     words = [f"x{p}" for p in range(tiling.columns)] + ["w"] * (tiling.columns > 1)
-    moves = [f"in{i} += {length};" for i in range(tiling.pixels)]
+    moves = [f"{advance(f'in{i}', length)};" for i in range(tiling.pixels)]
     if tiling.form == "packed":
-        moves = [f"word += {length * tiling.columns};"]
+        moves = [f"{advance('word', length * tiling.columns)};"]
     return (
         *(f"int64_t sum{suffix} = (int64_t)total{suffix};" for suffix in suffixes),
         f"int32_t {', '.join(words)};",
         *(line for k in range(length) for line in _products(tiling, k, count)),
         *moves,
-        f"weight += {length * count};",
+        f"{advance('weight', length * count)};",
         *(f"total{suffix} = (uint64_t)sum{suffix};" for suffix in suffixes),
     )
 

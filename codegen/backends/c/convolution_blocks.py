@@ -37,7 +37,7 @@ from smelt.codegen.lower.layer_sizes import LayerSizes
 from smelt.codegen.lower.output_stage import OutputStage
 from smelt.codegen.lower.requantization import sum_range
 from smelt.codegen.lower.window import Window
-from smelt.codegen.text.expressions import offset
+from smelt.codegen.text.expressions import advance, offset
 from smelt.codegen.text.helpers import when
 from smelt.codegen.text.layer_number import LayerNumber
 from smelt.ir import Array, DType, Node
@@ -338,7 +338,7 @@ def _gathered(tiling: BlockTiling) -> tuple[str, ...]:
     columns = tiling.columns
     return (
         *(f"word[{k * columns}] = in0[{k}] + in1[{k}] * 8388608;" for k in range(tiling.step)),
-        f"word += {tiling.step * columns};",
+        f"{advance('word', tiling.step * columns)};",
     )
 
 
