@@ -233,7 +233,10 @@ class PointwiseTaps:
 
     @property
     def fields(self) -> dict[str, int]:
-        """The field with the counts of all groups in plain C, if the depth does not say them."""
+        """The field that packs the number of groups of each chain.
+
+        Empty if the depth determines them.
+        """
         if self.looped:
             return {}
         return {"groups": sum(n << _COUNT_BITS * i for i, n in enumerate(self.groups))}

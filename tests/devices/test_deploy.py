@@ -575,7 +575,7 @@ def test_a_silent_meter_times_out(script: str, tmp_path: Path) -> None:
 def test_a_meter_that_writes_without_end_is_stopped(
     script: str, words: str, tmp_path: Path
 ) -> None:
-    """Its output is not kept in memory, and its child processes end with it."""
+    """The meter's output is not kept in memory, and its child processes end with it."""
     child = tmp_path / "child"
     text = f"#!/bin/sh\nyes '\033[2Jnoise' >&2 &\necho $! > {child}\n{script}\n"
     (tmp_path / "meter.sh").write_text(text)
@@ -593,7 +593,7 @@ def test_a_meter_that_writes_without_end_is_stopped(
 def test_a_device_that_reports_too_large_outputs_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Otherwise, reading its outputs would not end."""
+    """Otherwise, reading the device's outputs would not end."""
     simulable(boards.load(BOARD))
     artifact = artifact_for(BOARD)
     (sample,) = random_samples(artifact.graph, 1, 0)

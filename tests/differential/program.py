@@ -95,7 +95,7 @@ int main(void) {
 _STATUS = {
     90: "is out of memory",
     91: "writes behind its memory",
-    92: "does not give back its status or its data",
+    92: "returns an error, or its samples cannot be read or written",
     93: "overwrites its inputs, though asked to keep them",
 }
 

@@ -18,7 +18,7 @@ PRAGMAS = (
 
 
 def of_length(characters: int) -> str:
-    """Return a string of so many characters: three or more, of which an escape is one."""
+    """Return a C string of `characters` characters (at least three); an escape counts as one."""
     return '        "' + r"\\" * (characters - 2) + r'n\n"'
 
 

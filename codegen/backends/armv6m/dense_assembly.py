@@ -76,7 +76,10 @@ def dense(s: ShortScaling, outputs: int, depth: int, unrolled: int) -> Armv6m:
 
 
 def _products(a: Armv6m, count: int) -> None:
-    """Add the products of one or two inputs to the sums A, A + 2^8 B + 2^16 CD, C and CD."""
+    """Add the products of one or two inputs to the sums A, A + 2^8 B + 2^16 CD, C and CD.
+
+    A to D are the sums of the four outputs; CD is C + 2^8 D.
+    """
     inputs, words = (R4, R5)[:count], (R6, R7)[:count]
     a.ldmia(R0, inputs)
     a.ldmia(R1, words)

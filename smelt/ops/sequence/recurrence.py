@@ -263,11 +263,11 @@ class Recurrence(Op):
         return node.input(0).type.shape[0] * EACH_STEP
 
     def objection(self, node: Node) -> str:
-        """Return why it stays in float: if quantized, it would have become an `Lstm`."""
+        """Return why this operator stays in float: if quantized, it would have become an `Lstm`."""
         return self.integer_objection(node) or "the product of its input is not a dense layer"
 
     def integer_objection(self, node: Node) -> str | None:
-        """Return why it cannot be quantized after a dense layer; None if it can."""
+        """Return why this operator cannot be quantized after a dense layer; None if it can."""
         if self.kind != "lstm":
             return "of recurrent layers, TensorFlow Lite has integer arithmetic for the LSTM only"
         given = dict(zip(OPERANDS, node.inputs, strict=False))

@@ -182,7 +182,10 @@ def _as_float(tensor: T) -> T:
 
 
 def _dilated_row(axis: int, paddings: tuple[int, int], crops: tuple[int, int]) -> bytes:
-    """Return a dilated convolution of 15 pixels in a row; its image has a second axis at `axis`."""
+    """Return a dilated convolution of 15 pixels in a row.
+
+    An axis of size 1 is inserted at `axis`.
+    """
     block, taps = 2, 3
     length = (15 + sum(paddings)) // block
     valid = length - taps + 1
@@ -270,10 +273,8 @@ _FIXED = r"convert the network with a fixed batch size"
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (
-            _dilated((2, 2), ((0, 1), (0, 0)), ((1, 0), (0, 0))),
-            SPREAD,
-        ),  # larger crops than paddings
+        # The crops are larger than the paddings.
+        (_dilated((2, 2), ((0, 1), (0, 0)), ((1, 0), (0, 0))), SPREAD),
         (_dilated((2, 2), SAME, padding=schema.Padding.SAME), "CONV_2D"),
         (_dilated((2, 2), SAME, strideW=2), "CONV_2D"),
     ],
