@@ -154,7 +154,7 @@ class DepthwiseKernel(Kernel[DepthwiseConv2D]):
 
 
 class DepthwiseInPlaceKernel(Kernel[DepthwiseConv2D]):
-    """The same, but the rows of a strip are copied first, so that outputs may overwrite them."""
+    """As `DepthwiseKernel`, but rows are copied first, so that outputs may overwrite inputs."""
 
     op = DepthwiseConv2D
     uses_scratch_limit = True
@@ -204,7 +204,7 @@ def _call(
     strips = -(-g.output[1] // p.across) if not p.line else 1
     passes = g.images * len(p.starts) * -(-g.channels // LANES)
     outputs = g.images * len(p.starts) * strips * g.channels * p.sums
-    copies = {"strips": passes, "pixels": passes * p.rows * p.copied} if p.copied else {}
+    copies = {"pixels": passes * p.rows * p.copied} if p.copied else {}
     return KernelCall(
         template="backends/helium/depthwise.j2",
         stem="depthwise_{}x{}".format(*node.input(1).type.shape[1:3]),
