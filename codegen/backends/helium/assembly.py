@@ -69,7 +69,7 @@ class HeliumAssembly:
         self.saved(arguments)
 
     def saved(self, arguments: int) -> None:
-        """Know what the function that jumps to this one has saved with `enter`."""
+        """Record what the function that jumps to this one has saved with `enter`."""
         self._arguments = 4 * arguments
 
     def argument(self, index: int) -> str:

@@ -169,14 +169,14 @@ class HeliumScaling:
     def narrowing(self) -> str:
         """A sentence for comments: what `kind` says about saturation."""
         if self.unsigned:
-            return "u8: outputs are saturated to 0..255, minus 128."
+            return "u8: outputs are saturated to 0..255, then 128 is subtracted."
         zero = ", with the zero point added" if self.zero_point else ""
         limits = " and clamped" if any(self.clamps) else ""
         return f"i8: outputs are saturated to int8{zero}{limits}."
 
     @property
     def unsigned(self) -> bool:
-        """Whether outputs are the sums saturated to 0..255, minus 128."""
+        """Whether sums are saturated to 0..255, and 128 is then subtracted."""
         return self.zero_point == self.low == -128 and self.high == 127
 
     @property
