@@ -98,8 +98,8 @@ def _decided(group: Sequence[_Sharer], slowed: AbstractSet[Node]) -> dict[Node, 
         if sharer.node in calls:
             found[sharer.node] = _sharing(sharer, calls[sharer.node], len(calls) - 1)
         elif sharer.node in slowed:
-            slower = f"{sharer.body.slowdown:.1%}"
-            reason = f"Code shared with others would take an estimated {slower} more instructions."
+            slower = f"{sharer.body.slowdown:.1%} more instructions"
+            reason = f"Code shared with other layers would take an estimated {slower}."
             found[sharer.node] = _explained(sharer.choice, reason)
     return found
 
@@ -127,7 +127,7 @@ def _sharing(sharer: _Sharer, call: KernelCall, others: int) -> Choice:
     taken = sharer.choice.taken
     own = taken.call
     call = replace(call, in_place=own.in_place, form=own.form, work=own.work, missed=own.missed)
-    with_others = f" with {others} other{'s' if others > 1 else ''}" if others else ""
+    with_others = f" with {others} other layer{'s' if others > 1 else ''}" if others else ""
     slower = f"{max(sharer.body.slowdown, 0):.1%}"
     reason = f"Shares its code{with_others}, at an estimated {slower} more instructions."
     return _explained(replace(sharer.choice, taken=replace(taken, call=call)), reason)

@@ -93,7 +93,7 @@ def test_a_slower_layer_shares_if_its_cycles_are_negligible() -> None:
     assert shares(several, "speed") == [True, True, False, True]
 
 
-def test_only_layers_with_others_use_up_what_the_network_may_lose() -> None:
+def test_a_body_of_one_layer_does_not_count_towards_the_limit() -> None:
     layers = [layer(4, 9), layer(5, 30, cycles=50), layer(6, 9), layer(7, 30, step=2, cycles=40)]
     assert shares(layers, "speed") == [True, True, True, False]
     assert shares([*layers, layer(8, 30, cycles=40)], "speed") == [True, False, True, False, True]
@@ -135,12 +135,12 @@ def test_the_choice_says_what_sharing_costs() -> None:
     assert (
         reasons[::2]
         == [
-            "Nothing else serves it. Shares its code with 1 other, "
+            "Nothing else serves it. Shares its code with 1 other layer, "
             "at an estimated 0.4% more instructions."
         ]
         * 2
     )
     assert reasons[1] == (
         "Nothing else serves it. "
-        "Code shared with others would take an estimated 3.0% more instructions."
+        "Code shared with other layers would take an estimated 3.0% more instructions."
     )
