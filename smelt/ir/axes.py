@@ -63,7 +63,7 @@ def _rank(value: Value | None) -> int:
     return 0 if value is None else len(value.type.shape)
 
 
-def alike(node: Node, rebuild: Rebuild) -> Axes:
+def same_axes(node: Node, rebuild: Rebuild) -> Axes:
     """Return axes for a node whose operands and results all have the same axes."""
     names = tuple(range(_rank(node.outputs[0])))
     return Axes(names, (names,) * len(node.inputs), (names,) * len(node.outputs), rebuild)
@@ -71,7 +71,7 @@ def alike(node: Node, rebuild: Rebuild) -> Axes:
 
 def broadcast(node: Node, rebuild: Rebuild, *, elementwise: bool = False) -> Axes:
     """Return axes for a node whose operands are broadcast to the axes of its results."""
-    axes, rank = alike(node, rebuild), _rank(node.outputs[0])
+    axes, rank = same_axes(node, rebuild), _rank(node.outputs[0])
     inputs = tuple(axes.natural[rank - _rank(v) :] for v in node.inputs)
     return replace(axes, inputs=inputs, broadcasts=True, elementwise=elementwise)
 
@@ -81,7 +81,7 @@ def of_first(node: Node, rebuild: Rebuild) -> Axes:
 
     The layout of the other operands cannot change.
     """
-    axes = alike(node, rebuild)
+    axes = same_axes(node, rebuild)
     return replace(axes, inputs=(axes.natural, *(None for _ in node.inputs[1:])))
 
 

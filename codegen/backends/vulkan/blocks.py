@@ -66,7 +66,7 @@ class BlockChoice:
         """
         costs = costs_of(request.target)
         ranked, sizes = sorted(possible, key=cost), costs.local
-        near = [b for b in ranked if cost(b) <= costs.alike * cost(ranked[0])]
+        near = [b for b in ranked if cost(b) <= costs.reuse_margin * cost(ranked[0])]
         common = min(near, key=_distance_from_usual)
         ranked = [common, *(b for b in ranked if b != common)]
         sized = (replace(block, local=local) for local in sizes for block in ranked)

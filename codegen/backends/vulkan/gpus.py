@@ -36,8 +36,8 @@ class BlockCosts:
         multiply: Cycles of a scalar multiply-add.
         unpack: Cycles to unpack the four bytes of a word.
         start: Cycles of an invocation besides its products.
-        alike: A block that other layers use is preferred to the cheapest one if it costs at most
-            this many times as much, because drivers take long to compile another pipeline.
+        reuse_margin: A block that other layers use is preferred to the cheapest one if it costs at
+            most this many times as much, because drivers take long to compile another pipeline.
         reals: Whether int8 values are multiplied as floats if the sums stay exact.
     """
 
@@ -53,7 +53,7 @@ class BlockCosts:
     multiply: float
     unpack: float
     start: float
-    alike: float
+    reuse_margin: float
     reals: bool
 
 
@@ -99,7 +99,7 @@ _COMMON = BlockCosts(
     multiply=1.0,
     unpack=4.0,
     start=40.0,
-    alike=1.1,
+    reuse_margin=1.1,
     reals=True,
 )
 """Costs of a typical GPU: loads of one address for all are nearly free, registers are few."""
@@ -146,7 +146,7 @@ _LAVAPIPE = BlockCosts(
     multiply=1.65,
     unpack=6.0,
     start=200.0,
-    alike=2.0,
+    reuse_margin=2.0,
     reals=False,
 )
 """Mesa's driver for CPUs: loads are done lane by lane, and sums are in the cache, not registers.
@@ -176,7 +176,7 @@ _BY_NAME = {gpu.name: gpu for gpu in _GPUS}
 
 
 def available() -> tuple[Gpu, ...]:
-    """All profiles."""
+    """Return all profiles."""
     return _GPUS
 
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
-from smelt.ir.axes import Axes, alike
+from smelt.ir.axes import Axes, same_axes
 from smelt.ir.onnx_form import OnnxForm
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands
@@ -69,7 +69,7 @@ class Cumulative(Op):
 
     def axes_rule(self, node: Node) -> Axes:
         """Return that operand and result have the same axes."""
-        return alike(node, lambda order: replace(self, axis=order.index(self.axis)))
+        return same_axes(node, lambda order: replace(self, axis=order.index(self.axis)))
 
     def onnx_form(self, node: Node) -> OnnxForm | None:
         """Return ONNX's CumSum, which supports sums of floats and of at least 32-bit integers."""

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
-from smelt.ir.axes import Axes, alike
+from smelt.ir.axes import Axes, same_axes
 from smelt.ir.channels import Bounds, Mask, channels
 from smelt.ir.homogeneity import FactorLink, Homogeneity, in_place
 from smelt.ops.case import Case, Constant, Data
@@ -85,7 +85,7 @@ class Concat(Op):
 
     def axes_rule(self, node: Node) -> Axes:
         """Return that operands and result have the same axes."""
-        return alike(node, lambda order: Concat(order.index(self.axis)))
+        return same_axes(node, lambda order: Concat(order.index(self.axis)))
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
         """Return how factors propagate, if no operand is constant."""

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
-from smelt.ir.axes import Axes, alike, reduced
+from smelt.ir.axes import Axes, reduced, same_axes
 from smelt.ops.case import Case, Constant, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_quant
 from smelt.ops.tensor.indices import positions, require_elements, require_indices
@@ -112,7 +112,7 @@ class GatherElements(_GatherOp):
 
     def axes_rule(self, node: Node) -> Axes:
         """Return that data and indices have the same axes."""
-        return alike(node, lambda order: replace(self, axis=order.index(self.axis)))
+        return same_axes(node, lambda order: replace(self, axis=order.index(self.axis)))
 
 
 @dataclass(frozen=True)

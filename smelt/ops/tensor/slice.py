@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
-from smelt.ir.axes import Axes, alike, permuted
+from smelt.ir.axes import Axes, permuted, same_axes
 from smelt.ir.homogeneity import FactorLink, Homogeneity
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
@@ -87,7 +87,7 @@ class Slice(Op):
     def axes_rule(self, node: Node) -> Axes:
         """Return that operand and result have the same axes."""
         fields = (self.starts, self.sizes, self.steps)
-        return alike(node, lambda order: Slice(*(permuted(field, order) for field in fields)))
+        return same_axes(node, lambda order: Slice(*(permuted(field, order) for field in fields)))
 
     def is_identity(self, node: Node) -> bool:
         """Return whether all elements are taken in order."""

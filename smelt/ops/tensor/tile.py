@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
-from smelt.ir.axes import Axes, alike, permuted
+from smelt.ir.axes import Axes, permuted, same_axes
 from smelt.ir.onnx_form import OnnxForm
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
@@ -54,7 +54,7 @@ class Tile(Op):
 
     def axes_rule(self, node: Node) -> Axes:
         """Return that operand and result have the same axes."""
-        return alike(node, lambda order: Tile(permuted(self.multiples, order)))
+        return same_axes(node, lambda order: Tile(permuted(self.multiples, order)))
 
     def onnx_form(self, node: Node) -> OnnxForm:
         """Return ONNX's Tile, which has the multiples as an operand."""

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
-from smelt.ir.axes import Axes, alike
+from smelt.ir.axes import Axes, same_axes
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_quant
 from smelt.ops.tensor.indices import INDEX_TYPES
@@ -69,7 +69,7 @@ class TopK(Op):
 
     def axes_rule(self, node: Node) -> Axes:
         """Return that operand and results have the same axes."""
-        return alike(node, lambda order: replace(self, axis=order.index(self.axis)))
+        return same_axes(node, lambda order: replace(self, axis=order.index(self.axis)))
 
 
 _INTEGERS = (DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.UINT64)
