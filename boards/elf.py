@@ -92,10 +92,10 @@ def measure(elf: Path, link_map: Path, network: Iterable[str]) -> ElfInfo:
 
 
 def stored_bytes(path: Path) -> int:
-    """Bytes of an ELF or an object file that have to be stored: code, constants, initial values.
+    """Return the bytes that an ELF or object file stores: code, constants, initial values.
 
     Raises:
-        ToolError: it is no such file.
+        ToolError: the file is neither.
     """
     try:
         with path.open("rb") as file:
@@ -108,7 +108,7 @@ def pointed_functions(objects: Iterable[Path]) -> set[str]:
     """Return the names of the functions whose addresses some object files use as values.
 
     Raises:
-        ToolError: one is no object file.
+        ToolError: one of the files is not an object file.
     """
     found: set[str] = set()
     try:
@@ -149,7 +149,7 @@ def _pointed(elf: ELFFile) -> Iterator[str]:
 
 
 def _allocated(elf: ELFFile) -> list[tuple[str, int, str]]:
-    """Name, bytes and type of every section that occupies memory at run time."""
+    """Return name, bytes and type of every section that occupies memory at run time."""
     return [
         (section.name, int(section["sh_size"]), section["sh_type"])
         for section in elf.iter_sections()

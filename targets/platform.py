@@ -163,7 +163,7 @@ class Platform:
         return self.firmware in ("cortexm", "riscv")
 
     def without_firmware(self) -> Platform:
-        """The same machine for a network alone, as a library."""
+        """Return the same machine for a network alone, as a library."""
         return replace(self, firmware=None, description=self.target.description)
 
     def link_flags(self, optimize: Optimize) -> tuple[str, ...]:

@@ -151,17 +151,17 @@ class OnnxWriter:
     constants: list[onnx.TensorProto] = field(default_factory=list)
 
     def constant(self, name: str, value: Floats | float) -> str:
-        """Adds an initializer and returns its name."""
+        """Add an initializer and return its name."""
         self.constants.append(numpy_helper.from_array(np.array(value, np.float32, order="C"), name))
         return name
 
     def node(self, op: str, inputs: list[str], output: str, **attributes: Attribute) -> str:
-        """Adds a node with one output and returns the output's name."""
+        """Add a node with one output and return the output's name."""
         self.nodes.append(helper.make_node(op, inputs, [output], name=f"/{output}", **attributes))
         return output
 
     def conv(self, x: str, name: str) -> str:
-        """Adds convolution `name` of the network, with Keras's padding "same"."""
+        """Add convolution `name` of the network, with Keras's padding "same"."""
         layer = self.network.get_layer(name)
         weights, bias = fold(self.network, name)
         depthwise = isinstance(layer, layers.DepthwiseConv2D)
@@ -182,7 +182,7 @@ class OnnxWriter:
         )
 
     def classify(self, x: str) -> str:
-        """Adds the classifier, with columns reordered because ONNX flattens NCHW channels first."""
+        """Add the classifier, with columns reordered because ONNX flattens NCHW channels first."""
         weights, offsets = self.network.get_layer("classify").get_weights()
         height, width, channels = self.network.get_layer("pool").output.shape[1:]
         reordered = weights.reshape(height, width, channels, CLASSES).transpose(3, 2, 0, 1)

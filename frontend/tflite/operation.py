@@ -215,7 +215,7 @@ def require_one_scale(value: Value, where: str) -> None:
 
 
 def _rows(type_: TensorType) -> tuple[DType, int, tuple[int, ...]]:
-    """What tensors have in common that hold the same rows: element type, number, row length."""
+    """Return what tensors with the same rows have in common: element type, size, row length."""
     return type_.dtype, type_.size, type_.shape[-1:]
 
 

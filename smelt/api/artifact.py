@@ -94,7 +94,7 @@ class Artifact(Stages):
         return "host" if self.board is None else "qemu"
 
     def with_firmware(self) -> Self:
-        """The same network with the firmware that `smelt run` speaks to in the project.
+        """Return the artifact with the firmware that `smelt run` speaks to in its project.
 
         Without a board, that is a program for this computer.
         """

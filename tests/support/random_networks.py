@@ -162,7 +162,7 @@ class Builder:
 
 
 def no_choice(strategy: st.SearchStrategy[Any]) -> object:
-    """Replacement for `draw` if nothing may be drawn: weights are not pruned."""
+    """Return False in place of a drawn value, so that no weights are pruned."""
     del strategy
     return False
 

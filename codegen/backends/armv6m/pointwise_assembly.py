@@ -185,7 +185,7 @@ def _chain(a: Armv6m, chain: Chain) -> int:
 
 
 def _jump(a: Armv6m, number: int) -> int:
-    """Jump over a distance in the struct; returns where the jump is."""
+    """Append a jump by the distance that field `number` contains; return where the jump is."""
     a.ldr(R2, SP, _JUMPS + 4 * number)
     at = a.size
     a.add(PC, R2)

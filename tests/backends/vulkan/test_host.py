@@ -107,7 +107,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 @pytest.fixture(scope="module")
 def session_in_two_parts(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """Its weights are larger than its arena, and one CPU layer is between the GPU's."""
+    """Return a session with weights larger than its arena, and a CPU layer between the GPU's."""
     options = replace(ON_GPU, place={"v3": "c"})
     return compiled(compile_graph(dense(), options), tmp_path_factory.mktemp("two_parts"))
 
