@@ -76,7 +76,7 @@ def test_bytes_that_are_not_live_may_be_shared() -> None:
     assert assign([first, item("y", 64, 100, 1, 3)], BOTH) == {"x": "fast", "y": "fast"}
 
 
-def test_gaps_between_buffers_count() -> None:
+def test_gaps_between_buffers_take_bytes() -> None:
     """The live bytes would fit, but `a` and `c` leave no room for the last one in one piece."""
     items = [
         item("a", 16, 900, 0, 3),
@@ -97,7 +97,7 @@ def test_of_three_memories_the_fastest_that_has_room_is_chosen() -> None:
     assert assign(items, banks) == {"t0": "psram", "t1": "sram", "t2": "sram", "t3": "tcm"}
 
 
-def test_what_no_access_needs_leaves_the_fast_memory_free() -> None:
+def test_tensors_without_accesses_go_to_the_slow_memory() -> None:
     assert assign([item("idle", 16, 0)], BOTH) == {"idle": "slow"}
 
 
@@ -113,7 +113,7 @@ def test_nothing_is_found_if_nothing_fits() -> None:
 
 
 @pytest.mark.parametrize(("moved", "states", "cycles"), [(4, 3, 3), (5, 3, 6), (0, 3, 0)])
-def test_words_wait(moved: int, states: int, cycles: int) -> None:
+def test_wait_cycles_count_words(moved: int, states: int, cycles: int) -> None:
     assert wait_cycles(moved, states) == cycles
 
 

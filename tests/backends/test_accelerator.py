@@ -62,7 +62,7 @@ NAMED = {
 """The only files that may name accelerators: catalogs and the command line's help."""
 
 
-def test_nothing_else_names_the_accelerator() -> None:
+def test_only_catalogs_and_help_name_accelerators() -> None:
     files = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file())
     texts = (path for path in files if not {"__pycache__"} & set(path.parts))
     naming = {

@@ -72,7 +72,7 @@ def test_outlines_follow_the_live_bytes() -> None:
     assert (made.peak_x, made.peak_width, made.arena_y) == (90.0, 212.5, 40.0)
 
 
-def test_the_limit_is_a_line_if_it_is_near() -> None:
+def test_a_limit_near_the_arena_is_drawn_as_a_line() -> None:
     near = dict(digits(Options("cortex-m4", max_ram=3000)).report)
     far = dict(digits(Options("cortex-m4", max_ram=300_000)).report)
     none = dict(digits(Options("cortex-m4")).report)

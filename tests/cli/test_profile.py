@@ -29,7 +29,7 @@ from tests.support.tflite_networks import DIGITS
 pytestmark = pytest.mark.qemu
 
 
-def test_the_table_adds_up(smelt: Smelt) -> None:
+def test_the_layers_of_a_profile_sum_to_the_total(smelt: Smelt) -> None:
     ran = smelt("profile", MODEL, "--board", "mps2-an386", "--cycles")
     assert ran.code == 0
     lines = ran.out.splitlines()

@@ -209,7 +209,7 @@ def test_the_current_folder_and_its_parents_are_refused(
     assert (out / "report.json").is_file()
 
 
-def test_the_python_api_names_its_own_argument(tmp_path: Path) -> None:
+def test_the_error_of_the_python_api_names_force(tmp_path: Path) -> None:
     artifact = digits()
     artifact.write(tmp_path / "out")
     with pytest.raises(ConfigError, match="not empty; force=True replaces the files"):

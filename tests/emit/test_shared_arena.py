@@ -87,7 +87,7 @@ def test_the_project_is_reproducible(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("board", ["host", "mps2-an386"])
-def test_it_compiles_without_a_warning(board: str, tmp_path: Path) -> None:
+def test_a_shared_arena_compiles_without_a_warning(board: str, tmp_path: Path) -> None:
     """Also with a network that has a size known at run time, and with the step callback."""
     options = Options(board=board, target="cortex-m4")
     more = compile_model(Imported(parse(DENSE)), options)

@@ -150,7 +150,7 @@ def test_core_is_exact_with_expanded_weights(network: Network) -> None:
 @pytest.mark.quick(network=("tflm/hello_world_int8",))
 @pytest.mark.qemu
 @networks("tflm/*_int8", "mlperf_tiny/sww_int8", "ops/conv", "ops/add", "ops/fc", "ops/softmax")
-def test_small_networks_are_exact_on_a_real_armv6m(network: Network) -> None:
+def test_small_networks_are_exact_on_microbit(network: Network) -> None:
     """Unlike the boards above, QEMU's micro:bit faults at instructions that a Cortex-M0 lacks."""
     check(network, Options(board="microbit"), few(network))
 
@@ -158,7 +158,7 @@ def test_small_networks_are_exact_on_a_real_armv6m(network: Network) -> None:
 @pytest.mark.quick(every=2)
 @networks("mlperf_tiny/vww_int8", "mlperf_tiny/ad_int8")
 def test_large_networks_do_not_fit_microbit(network: Network) -> None:
-    """The weights of `ad` are too large, and the arena of `vww`: its input alone is."""
+    """The weights of `ad` exceed the flash, and the input of `vww` alone exceeds the RAM."""
     short = "flash" if network.name == "ad_int8" else "arena"
     with pytest.raises(DoesNotFit, match=short) as caught:
         compile_model(network.model, Options(board="microbit"))

@@ -128,7 +128,7 @@ def test_a_board_with_one_memory_for_each_part_has_one_arena() -> None:
 
 
 @pytest.mark.parametrize("board", [M55, M7])
-def test_less_room_waits_longer(tmp_path: Path, board: str) -> None:
+def test_a_smaller_fast_memory_costs_wait_cycles(tmp_path: Path, board: str) -> None:
     found: list[int] = []
     for room in (0, 256, 512, 768, 1024, 1 << 17):
         file = with_room(tmp_path, board, **{FAST[board]: room})

@@ -90,7 +90,7 @@ def test_no_assignment_is_cheaper(seed: int) -> None:
         assert cost(layers, found, submit_ns, tensors) == least
 
 
-def test_an_island_must_pay_for_its_submissions() -> None:
+def test_submissions_are_part_of_the_cost() -> None:
     either = (True, True)
     layers = [
         PricedLayer((10.0, 90.0), either),
@@ -122,7 +122,7 @@ def test_every_operator_has_estimated_costs() -> None:
     assert all(min(costs.of(node)) >= 0 for node in nodes)
 
 
-def test_measured_times_decide() -> None:
+def test_measured_times_decide_the_placement() -> None:
     everywhere = compiled(backends=("vulkan", "c")).report["layers"]
     there = compiled(tuning=tuned(1.0, 1e6)).report["layers"]
     here = compiled(tuning=tuned(1e6, 1.0)).report["layers"]
