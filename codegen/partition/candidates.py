@@ -41,7 +41,7 @@ class Candidate:
         saved: Bytes of an operand that its results may overwrite; 0 if the operand is read later.
         memory: Bytes that it needs beside operands and results: its scratch, and those of its
             results that could overwrite an operand if another candidate were chosen.
-        excess: Bytes of `memory` beyond a limit that is to be kept above all (`Request.limited`).
+        excess: Bytes of `memory` beyond a limit that has precedence over cost (`Request.limited`).
     """
 
     backend: str

@@ -298,7 +298,7 @@ class Partitioner:
         return self.scratch_limits.get(node, self.request.scratch_limit)
 
     def _most_memory(self, node: Node) -> float:
-        """Return the limit of `Candidate.memory` that is to be kept above all."""
+        """Return the limit of `Candidate.memory` that takes precedence over cost."""
         return self._scratch_limit(node) if self.request.limited else inf
 
 

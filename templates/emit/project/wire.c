@@ -382,7 +382,7 @@ static int read_step(const session_t *session, const char *arguments, uint32_t *
 
 /*
  * Executes commands until the host has finished with a step. Commands that begin a session end the
- * walk.
+ * inference.
  */
 static walk_answer_t wait_for_host(const walk_t *walk, const void *output, uint32_t bytes) {
     session_t *const session = walk->session;
