@@ -18,7 +18,7 @@ class SharedFunctions(SharedBody):
     def of(
         own: KernelCall, shared: KernelCall, cost: BodyCost, specialized: BodyCost
     ) -> SharedFunctions:
-        """Return the functions of a layer.
+        """Return the functions of a layer; those that both calls have do not count.
 
         Args:
             own: The call with the layer's own functions.
@@ -26,7 +26,8 @@ class SharedFunctions(SharedBody):
             cost: The cost of the layer with these, and the bytes of these alone.
             specialized: The same for its own functions.
         """
-        functions, family = (tuple(i.key for i in call.inner) for call in (own, shared))
+        functions = tuple(i.key for i in own.inner if i not in shared.inner)
+        family = tuple(i.key for i in shared.inner if i not in own.inner)
         return SharedFunctions(shared, cost, specialized, family, functions)
 
     @override

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.codegen.backends.c.float_sums import Channels, FloatChannels, FloatSums
+from smelt.codegen.backends.c.float_channels import ChannelsCall, FloatLayer, FloatProduct
+from smelt.codegen.backends.c.float_sums import Channels, FloatSums
 from smelt.codegen.backends.c.vector_loops import padded_vectors
 from smelt.codegen.lower.c_expressions import Store, stored
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
@@ -33,16 +34,14 @@ from smelt.codegen.lower.kernel import (
     missed_for_ram,
 )
 from smelt.codegen.lower.quantized_products import constant_bias
+from smelt.codegen.lower.shared_functions import SharedFunctions
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.expressions import advance
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ir.weights import weights_rule
 from smelt.ops.arithmetic.fixed_point import Activation
-from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.core.fully_connected import FullyConnected
 from smelt.targets import Target
-
-FloatProduct = Node[Conv2D | DepthwiseConv2D | FullyConnected]
 
 PATCH_BYTES = 2048
 """Upper limit of the scratch for the gathered windows of a block, in bytes."""
@@ -97,8 +96,8 @@ class GatheredWindow:
         inside = f"y >= 0 && y < {height} && side >= 0 && side + {columns} <= {width}"
         row = columns * window.depth if row_is_run else 0
         return GatheredWindow(
-            down=f"for (int32_t y = top; y < top + {down}; y += {down_step}) {{",
-            across=f"for (int32_t x = side; x < side + {across}; x += {across_step}) {{",
+            down=f"for (int32_t y = top; y < top + {down}; {advance('y', down_step)}) {{",
+            across=f"for (int32_t x = side; x < side + {across}; {advance('x', across_step)}) {{",
             whole_row=inside if row_is_run else "",
             row_start=frame.source.offset("y", "side") if row_is_run else "",
             row=row,
@@ -119,13 +118,10 @@ class FloatBlocksParameters(Parameters):
         outside: condition that an input pixel lies outside of the image; empty without padding.
         pixels: pixels of a block.
         all_pixels: pixels of the output.
-        vectors: whether neighboring channels share vector registers.
-        length: inputs of a run, with vectors; else 0.
-        channels: a group's channels: those in whole blocks, then the remainder.
+        channels: calls for a group's channels: those in whole blocks, then the remainder.
         groups: number of channel groups.
         gathered: how windows are gathered; None if inputs are read in place.
         window: inputs of a gathered window; 0 if windows are not gathered.
-        taps: runs under a window.
         pointers: run pointers of a block.
         down, across: open the loops over a window's rows and columns; empty without such a loop.
         top, side: the first row and column under a window.
@@ -140,13 +136,10 @@ class FloatBlocksParameters(Parameters):
     outside: str
     pixels: int
     all_pixels: int
-    vectors: bool
-    length: int
-    channels: tuple[FloatChannels, ...]
+    channels: tuple[ChannelsCall, ...]
     groups: int
     gathered: GatheredWindow | None
     window: int
-    taps: int
     pointers: int
     down: str
     across: str
@@ -210,8 +203,16 @@ def float_blocks(
     per_group = window.outputs // window.groups
     count, outputs = _block(pixels, per_group, request.target)
     blocks = _channels(per_group, outputs, count, runs.length, request)
-    sums = float_sums(node, count, request)
-    parameters = _parameters(node, window, frame, runs, sums, blocks)
+    layer = FloatLayer(
+        node=node,
+        stem=stem,
+        sums=float_sums(node, count, request),
+        window=runs.window,
+        length=runs.length,
+        taps=1 if runs.gathers else runs.taps,
+        count=-(-frame.pixels // count) * frame.batch,
+    )
+    functions, calls = zip(*map(layer.channels, blocks), strict=True)
     operands: list[Operand] = [Input(0, "input")]
     if window.padded and not runs.gathers:
         inputs = max(node.input(0).type.shape[-1], runs.window.depth)
@@ -219,20 +220,28 @@ def float_blocks(
     operands.append(Packed("weights", packed_channels(node, window.groups, blocks)))
     if runs.gathers:
         operands.append(Scratch("patch", DType.FLOAT32, count * runs.length))
-    return KernelCall(
+    pixel = _input_pixel(window, frame, runs)
+    call = KernelCall(
         template="backends/c/convolution_float.j2",
         stem=stem,
-        parameters=parameters,
+        parameters=_parameters(node, window, frame, runs, layer, calls),
         operands=(*operands, Output(0, "output")),
-        inner=_input_pixel(window, frame, runs),
-        uses=frozenset({"SMELT_ARRAY"}).union(
-            {"SMELT_VECTORS" if sums.vectors else "SMELT_NOINLINE"},
-            when(runs.gathers, "string.h"),
-            *(part.uses for part in parameters.channels),
-        ),
+        inner=(*functions, *pixel),
+        uses=when(runs.gathers, "string.h") | {"SMELT_ARRAY"},
         summary=f"{count} pixels x {outputs} channels" + (", gathered" if runs.gathers else ""),
         missed=runs.missed,
     )
+    if layer.sums.vectors or window.groups > 1:
+        return call
+    found = (layer.channels(block, shared=True) for block in blocks)
+    functions, calls = zip(*found, strict=True)
+    shared = replace(
+        call,
+        parameters=_parameters(node, window, frame, runs, layer, calls),
+        inner=(*functions, *pixel),
+    )
+    cost = layer.cost(blocks, shared=True)
+    return replace(call, shared=SharedFunctions.of(call, shared, cost, layer.cost(blocks)))
 
 
 def _input_pixel(window: Window, frame: Frame, runs: InputRuns) -> tuple[InnerFunction, ...]:
@@ -293,10 +302,10 @@ def _parameters(
     window: Window,
     frame: Frame,
     runs: InputRuns,
-    sums: FloatSums,
-    blocks: tuple[Channels, ...],
+    layer: FloatLayer,
+    channels: tuple[ChannelsCall, ...],
 ) -> FloatBlocksParameters:
-    taps, gathers, tap_runs = 1 if runs.gathers else runs.taps, runs.gathers, runs.window
+    taps, gathers, tap_runs, pixels = layer.taps, runs.gathers, runs.window, layer.sums.pixels
     alone = taps == 1 and not gathers and not window.padded
     gathered = GatheredWindow.of(tap_runs, frame, row_is_run=runs.row_is_run)
     return FloatBlocksParameters(
@@ -304,16 +313,13 @@ def _parameters(
         images=frame.images,
         width=frame.width,
         outside=tap_runs.outside if window.padded else "",
-        pixels=sums.pixels,
+        pixels=pixels,
         all_pixels=frame.pixels,
-        vectors=sums.vectors,
-        length=runs.length if sums.vectors else 0,
-        channels=tuple(FloatChannels.of(block, sums, tap_runs, runs.length) for block in blocks),
+        channels=channels,
         groups=window.groups,
         gathered=gathered if gathers else None,
         window=runs.length if gathers else 0,
-        taps=taps,
-        pointers=sums.pixels * taps,
+        pointers=pixels * taps,
         down=tap_runs.loop(0, "dy") if taps > 1 else "",
         across=tap_runs.loop(1, "dx") if taps > 1 and tap_runs.kernel[1] > 1 else "",
         top=tap_runs.origin(0, "y"),

@@ -6,18 +6,19 @@ that use it, and each weight once for all pixels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 
 from smelt.codegen.backends.c.convolution_float import float_sums, packed_channels
-from smelt.codegen.backends.c.float_sums import Channels, FloatSums
+from smelt.codegen.backends.c.float_sums import CALL, REPEATED, STORE, Channels, FloatSums
 from smelt.codegen.backends.c.vector_loops import lane_loops, vector_width
 from smelt.codegen.lower.function_names import steps
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.input_pixel import input_pixel
 from smelt.codegen.lower.kernel import (
+    BodyCost,
     InnerFunction,
     Input,
     KernelCall,
@@ -28,9 +29,11 @@ from smelt.codegen.lower.kernel import (
 )
 from smelt.codegen.lower.loop_heads import loop_head
 from smelt.codegen.lower.nested_loops import total
+from smelt.codegen.lower.shared_functions import SharedFunctions
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.expressions import in_parentheses, offset
 from smelt.codegen.text.helpers import uses_in
+from smelt.codegen.text.layer_number import LayerNumber
 from smelt.ir import DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
@@ -48,6 +51,9 @@ _REGISTERS = 31
 
 A Cortex-M4 has 32 for floats; the last one holds the product that is added to a sum.
 """
+
+_ARGUMENT = 20
+"""Additional instructions of a call whose number of channels is an argument, on Cortex-M4."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ def _products(
         first: index in the array of the row's first input.
         weight: index of the row's first weight.
     """
-    count, begin = channels.count, "c" if channels.repeats else channels.begin
+    count, begin = channels.count, "c" if channels.repeats else str(channels.begin)
     lines: list[str] = []
     if not sums.vectors:
         read = 1 + max(k for column in columns for _, k in column.products)
@@ -180,6 +186,7 @@ class DepthwisePixelsParameters(Parameters):
         pixels_text: pixels of a block, in words.
         vectors: whether neighboring channels share vector registers.
         channels: the channels in whole blocks, then the remainder.
+        shared: whether an argument, `whole`, tells the channels in whole blocks.
         rows: rows of a window if they are looped over; else 0.
         columns: columns that a block's windows cover, if rows are looped over; else 0.
     """
@@ -187,6 +194,7 @@ class DepthwisePixelsParameters(Parameters):
     pixels_text: str
     vectors: bool
     channels: tuple[DepthwiseBlock, ...]
+    shared: bool
     rows: int
     columns: int
 
@@ -208,6 +216,7 @@ class DepthwiseFloatParameters(Parameters):
         top, side: the first row and column under a window.
         output_pixel: address of the first output pixel of a block.
         others: addresses of the outputs of a block's pixels after the first.
+        whole: channels in whole blocks if the function for pixels is shared; else None.
     """
 
     title: str
@@ -225,6 +234,7 @@ class DepthwiseFloatParameters(Parameters):
     side: str
     output_pixel: str
     others: tuple[str, ...]
+    whole: int | None = None
 
 
 def depthwise_float(
@@ -248,10 +258,11 @@ def depthwise_float(
     blocks = tuple(part for part in parts if part.end > part.begin)
     sums = float_sums(node, pixels, request)
     columns = _columns(window, pixels)
-    done = tuple(DepthwiseBlock.of(block, sums, window, columns) for block in blocks)
-    parameters = _parameters(node, window, frame, sums, columns, done[0].count)
+    parameters = _parameters(node, window, frame, sums, columns, lanes)
     padding = Packed("padding", np.zeros(channels, np.float32))
-    return KernelCall(
+    pixel = input_pixel(window.size, frame.source, padded=parameters.padded, dtype=DType.FLOAT32)
+    function = _block_of_pixels(node, window, sums, columns, blocks, stem)
+    call = KernelCall(
         template="backends/c/depthwise_float.j2",
         stem=stem,
         parameters=parameters,
@@ -262,12 +273,41 @@ def depthwise_float(
             Output(0, "output"),
         ),
         uses={"SMELT_ARRAY"},
-        inner=(
-            input_pixel(window.size, frame.source, padded=parameters.padded, dtype=DType.FLOAT32),
-            _block_of_pixels(node, window, sums, columns, done, f"{stem}{steps(node)}_c{channels}"),
-        ),
+        inner=(pixel, function),
         summary=f"{pixels} pixels x {lanes} channels",
     )
+    if sums.vectors or not blocks[0].repeats:
+        return call
+    end = LayerNumber(whole, "whole")
+    ends = (replace(blocks[0], end=end), *(replace(block, begin=end) for block in blocks[1:]))
+    shared = replace(
+        call,
+        parameters=replace(parameters, whole=whole),
+        inner=(pixel, _block_of_pixels(node, window, sums, columns, ends, stem)),
+    )
+    calls = -(-frame.width // pixels) * frame.height * frame.batch
+    own = _cost(window, sums, columns, blocks, calls)
+    arguments = calls * (_ARGUMENT + REPEATED * (whole // lanes))
+    cost = replace(own, instructions=own.instructions + arguments)
+    return replace(call, shared=SharedFunctions.of(call, shared, cost, own))
+
+
+def _cost(
+    window: Window,
+    sums: FloatSums,
+    columns: tuple[Column, ...],
+    channels: tuple[Channels, ...],
+    calls: int,
+) -> BodyCost:
+    """Return the cost: instructions of `calls` calls of the function for pixels, and its bytes."""
+    instructions, code = CALL, 0
+    for part in channels:
+        block = DepthwiseBlock.of(part, sums, window, columns)
+        others = len(block.begin) + STORE * part.count * sums.pixels
+        rows = window.kernel[0] if _looped(window) else 1
+        instructions += part.computed // part.count * (others + rows * len(block.products))
+        code += others + len(block.products)
+    return BodyCost(calls * instructions, 4 * code)
 
 
 def _block_of_pixels(
@@ -275,19 +315,27 @@ def _block_of_pixels(
     window: Window,
     sums: FloatSums,
     columns: tuple[Column, ...],
-    blocks: tuple[DepthwiseBlock, ...],
+    channels: tuple[Channels, ...],
     stem: str,
 ) -> InnerFunction:
     """Return the function that computes a block of pixels."""
     pixels, looped = sums.pixels, _looped(window)
+    several, shared = "s" * (pixels > 1), isinstance(channels[0].end, LayerNumber)
+    own = "" if shared else f"_c{window.outputs}"
+    blocks = tuple(DepthwiseBlock.of(block, sums, window, columns) for block in channels)
     return InnerFunction(
         template="backends/c/depthwise_pixels.j2",
-        stem=f"{stem}_{pixels}pixel{'s' * (pixels > 1)}",
-        details={"clamp": node.op.activation.name.lower(), "lanes": f"lanes{blocks[0].count}"},
+        stem=f"{stem}{steps(node)}{own}_{pixels}pixel{several}",
+        details={
+            "clamp": node.op.activation.name.lower(),
+            "lanes": f"lanes{blocks[0].count}",
+            "rest": f"rest{channels[1].count}" if len(channels) > 1 else "",
+        },
         parameters=DepthwisePixelsParameters(
-            pixels_text=f"{pixels} pixel{'s' * (pixels > 1)}",
+            pixels_text=f"{pixels} pixel{several}",
             vectors=sums.vectors,
             channels=blocks,
+            shared=shared,
             rows=window.kernel[0] if looped else 0,
             columns=len(columns) if looped else 0,
         ),

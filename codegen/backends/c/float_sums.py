@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 
 from smelt.codegen.backends.c.vector_loops import lane_loops, vectors_of
 from smelt.codegen.lower.c_expressions import Store
-from smelt.codegen.lower.window import Window
-from smelt.codegen.text.expressions import offset, times
-from smelt.codegen.text.helpers import uses_in
+
+CALL, STORE = 40, 5
+"""Assumed instructions of a call with its saved registers, and of an output that is stored."""
+
+REPEATED = 2
+"""Additional instructions of an iteration if the end of the loop is an argument, on Cortex-M4."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ class Channels:
     def looped(self) -> int:
         """Inputs of a run that the loop covers; 0 if all are unrolled without a loop."""
         return 0 if self.length <= self.unrolled else self.length - self.length % self.unrolled
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the loop over inputs; 0 without a loop."""
+        return self.looped // self.unrolled
 
     @property
     def remaining(self) -> int:
@@ -140,78 +147,3 @@ class FloatSums:
             )
         count = channels.count
         return tuple(f"out{p}[{j}] = {self.store(f'sum{p}_{j}')};" for j in range(count))
-
-
-@dataclass(frozen=True)
-class FloatChannels:
-    """Channels of a group that one C function computes.
-
-    Attributes:
-        real: channels of a block without vector padding; part of the function's name.
-        text: what the function computes, for its comment.
-        loop: C line that opens the loop over blocks; empty for a single block.
-        count: channels of a block.
-        output: C text added to a pixel's address to reach the block's first channel.
-        begin: C lines that declare the sums.
-        iteration: C lines of the body of the loop over inputs; empty if scalars need no loop.
-        run_end: inputs that this loop covers, with scalars; else 0.
-        last: C lines for the inputs after the loop.
-        stores: C lines that store the results, for each pixel.
-        arguments: arguments of the function's call.
-        weights: biases and weights of these channels in a group; 0 if there is one group.
-    """
-
-    real: int
-    text: str
-    loop: str
-    count: int
-    output: str
-    begin: tuple[str, ...]
-    iteration: tuple[str, ...]
-    run_end: int
-    last: tuple[str, ...]
-    stores: tuple[tuple[str, ...], ...]
-    arguments: str
-    weights: int
-
-    @property
-    def uses(self) -> frozenset[str]:
-        """The helpers and headers that the C lines use."""
-        return uses_in(chain(self.begin, self.iteration, self.last, *self.stores))
-
-    @staticmethod
-    def of(channels: Channels, sums: FloatSums, runs: Window, length: int) -> FloatChannels:
-        """Return the code that computes `channels`; each tap of `runs` is a run of `length`."""
-        begin, end, count = channels.begin, channels.end, channels.count
-        per_group, each = runs.outputs // runs.groups, 1 + runs.taps * runs.depth
-        grouped, alone = runs.groups > 1, not channels.repeats
-        of_group, several = " of a group" * grouped, f", {count} at a time" * channels.repeats
-        text = f"{channels.text}{of_group} of {sums.pixels} pixel{'s' * (sums.pixels > 1)}{several}"
-        loop = f"for (int32_t o = {begin}; o < {end}; o += {count}) {{"
-        arguments = f"taps, weights{f' + {begin * each}' * (begin > 0)}, outputs"
-        output = f" + {begin}" * (begin > 0) if alone else " + o"
-        if grouped:
-            loop = f"for (const int32_t end = o + {end - begin}; o < end; o += {count}) {{"
-            first = offset(times("group", per_group), begin)
-            arguments = f"taps, weight, outputs, {times('group', runs.depth)}, {first}"
-            output = " + o"
-        iteration = last = ()
-        if sums.vectors:
-            iteration = sums.products(channels, "k" if length > 1 else "0")
-        else:
-            iteration = sums.stretch(channels, channels.unrolled) if channels.looped else ()
-            last = sums.stretch(channels, channels.remaining) if channels.remaining else ()
-        return FloatChannels(
-            real=channels.real,
-            text=text,
-            loop="" if alone else loop,
-            count=count,
-            output=output,
-            begin=sums.begin(channels),
-            iteration=iteration,
-            run_end=0 if sums.vectors else channels.looped,
-            last=last,
-            stores=tuple(sums.stores(channels, pixel) for pixel in range(sums.pixels)),
-            arguments=arguments,
-            weights=channels.computed * each if grouped else 0,
-        )
