@@ -47,7 +47,7 @@ FAULTS = (
     _of(
         "a command while a step waits may name any step",
         "templates/emit/project/wire.c",
-        "!read_step(session, arguments, &steps) || walk->count - steps > 1u) {",
+        "!read_step(session, arguments, &steps) || stepping->count - steps > 1u) {",
         "!read_step(session, arguments, &steps)) {",
         ("tests/devices/test_wire_line.py", "-k", "while_a_step_waits"),
     ),

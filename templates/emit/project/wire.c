@@ -344,32 +344,34 @@ typedef struct {
     session_t *session;
     uint64_t start; /* of the current step, in ticks of the timer */
     uint32_t count; /* steps so far */
-} walk_t;
+} stepping_t;
 
-typedef enum { WALK_AGAIN, WALK_ON, WALK_AWAY } walk_answer_t;
+/* What the host asks for while a step waits. */
+typedef enum { RESEND_STEP, NEXT_STEP, END_INFERENCE } host_request_t;
 
 /* Answers a command that does not fit the step that waits. */
-static void put_waiting(const walk_t *walk) {
+static void put_waiting(const stepping_t *stepping) {
     smelt_put("e-[Step");
-    put_value(walk->count);
+    put_value(stepping->count);
     smelt_put(" waits for smelt trace");
-    put_value(walk->count);
+    put_value(stepping->count);
     smelt_put(" OFFSET BYTES, smelt last or smelt step");
-    put_value(walk->session->count);
-    put_value(walk->count);
+    put_value(stepping->session->count);
+    put_value(stepping->count);
     smelt_put_line("; smelt info ends the inference]");
 }
 
-static void trace(const walk_t *walk, const char *arguments, const void *output, uint32_t bytes) {
+static void trace(
+    const stepping_t *stepping, const char *arguments, const void *output, uint32_t bytes) {
     chunk_t chunk;
     if (!read_chunk(&arguments, &chunk) || *arguments != '\0') {
         smelt_put_error("Usage: smelt trace STEPS OFFSET BYTES");
-    } else if (chunk.index != walk->count) {
-        put_waiting(walk);
+    } else if (chunk.index != stepping->count) {
+        put_waiting(stepping);
     } else if (!is_within(&chunk, bytes)) {
         put_not_within("the output of step", &chunk, bytes);
     } else {
-        put_raw(walk->session->model, &chunk, output);
+        put_raw(stepping->session->model, &chunk, output);
     }
 }
 
@@ -381,20 +383,21 @@ static int read_step(const session_t *session, const char *arguments, uint32_t *
 }
 
 /*
- * Executes commands until the host has finished with a step. Commands that begin a session end the
- * inference.
+ * Executes commands until the host has finished with a step, and returns what it asks for.
+ * Commands that begin a session end the inference.
  */
-static walk_answer_t wait_for_host(const walk_t *walk, const void *output, uint32_t bytes) {
-    session_t *const session = walk->session;
+static host_request_t wait_for_host(
+    const stepping_t *stepping, const void *output, uint32_t bytes) {
+    session_t *const session = stepping->session;
     for (;;) {
         smelt_put_line("m-ready");
         if (!read_command(session)) {
-            return WALK_AWAY;
+            return END_INFERENCE;
         }
         if ((session->other != NULL && strcmp(session->command, "name") == 0) ||
             strcmp(session->command, "smelt info") == 0) {
             session->pending = 1;
-            return WALK_AWAY;
+            return END_INFERENCE;
         }
         uint32_t steps;
         const char *arguments;
@@ -402,44 +405,44 @@ static walk_answer_t wait_for_host(const walk_t *walk, const void *output, uint3
         if (!smelt_take_word(session->command, "smelt", &command)) {
             put_unknown(session->command);
         } else if (smelt_take_word(command, "trace", &arguments)) {
-            trace(walk, arguments, output, bytes);
+            trace(stepping, arguments, output, bytes);
         } else if (strcmp(command, "last") == 0) {
             last(session);
         } else if (
             !smelt_take_word(command, "step", &arguments) ||
-            !read_step(session, arguments, &steps) || walk->count - steps > 1u) {
-            put_waiting(walk);
+            !read_step(session, arguments, &steps) || stepping->count - steps > 1u) {
+            put_waiting(stepping);
         } else {
-            return steps == walk->count ? WALK_ON : WALK_AGAIN;
+            return steps == stepping->count ? NEXT_STEP : RESEND_STEP;
         }
     }
 }
 
 static int wait_after_step(void *user, int step, const void *output, uint32_t bytes) {
-    walk_t *const walk = user;
+    stepping_t *const stepping = user;
     const uint64_t ticks = smelt_timer_ticks() -
-        (walk->count == 0u ? *walk->session->model->started : walk->start);
-    walk_answer_t answer;
-    walk->count++;
+        (stepping->count == 0u ? *stepping->session->model->started : stepping->start);
+    host_request_t request;
+    stepping->count++;
     do {
         smelt_put("m-step-[");
-        smelt_put_unsigned(walk->count);
+        smelt_put_unsigned(stepping->count);
         put_value((uint32_t)step);
         put_value(bytes);
         smelt_put(" ");
         smelt_put_unsigned(ticks);
         smelt_put_check();
-        answer = wait_for_host(walk, output, bytes);
-        if (answer != WALK_AWAY) {
+        request = wait_for_host(stepping, output, bytes);
+        if (request != END_INFERENCE) {
             put_begin();
         }
-    } while (answer == WALK_AGAIN);
-    walk->start = smelt_timer_ticks();
-    return answer == WALK_AWAY;
+    } while (request == RESEND_STEP);
+    stepping->start = smelt_timer_ticks();
+    return request == END_INFERENCE;
 }
 
 static void step(session_t *session, const char *arguments) {
-    walk_t walk = { 0 };
+    stepping_t stepping = { 0 };
     uint32_t steps;
     if (session->model->set_step_callback == NULL) {
         smelt_put_error("Built without -DSMELT_STEP_CALLBACK: build it with TRACE=1");
@@ -451,8 +454,8 @@ static void step(session_t *session, const char *arguments) {
         smelt_put_line(" 0]");
         return;
     }
-    walk.session = session;
-    session->model->set_step_callback(wait_after_step, &walk);
+    stepping.session = session;
+    session->model->set_step_callback(wait_after_step, &stepping);
     invoke(session);
     session->model->set_step_callback(NULL, NULL);
 }
