@@ -17,6 +17,9 @@ InputForm = Literal["packed", "paired", "single"]
 - `single`: each on its own, with one sum for each pixel.
 """
 
+COPIES = "/* Products are added to copies: gcc then moves fewer words between registers. */"
+"""The C comment above local copies of 64-bit totals."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BlockTiling:
@@ -162,8 +165,8 @@ class ChannelSums:
 def _stretch(tiling: BlockTiling, length: int, count: int) -> tuple[str, ...]:
     """Return C lines that add the products of `length` inputs to the sums of a block, unrolled.
 
-    The lines advance the pointers to inputs and weights. The local copies of 64-bit totals keep gcc
-    from inserting moves between registers.
+    The lines advance the pointers to inputs and weights. The products are added to local copies of
+    64-bit totals, because gcc then inserts fewer moves between registers.
     """
     suffixes = tiling.suffixes(count) if tiling.wide else []
     words = [f"x{p}" for p in range(tiling.columns)] + ["w"] * (tiling.columns > 1)
@@ -171,6 +174,7 @@ def _stretch(tiling: BlockTiling, length: int, count: int) -> tuple[str, ...]:
     if tiling.form == "packed":
         moves = [f"{advance('word', length * tiling.columns)};"]
     return (
+        *((COPIES,) if tiling.wide else ()),
         *(f"int64_t sum{suffix} = (int64_t)total{suffix};" for suffix in suffixes),
         f"int32_t {', '.join(words)};",
         *(line for k in range(length) for line in _products(tiling, k, count)),
