@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smelt.codegen import arena
 from smelt.codegen.schedule.schedule import ARENA, Argument, InBuffer, InFlash
@@ -22,11 +22,21 @@ class BufferOffset:
         macro: The name of the macro.
         value: The offset in bytes.
         bytes: The size of the buffer.
+        rows: The sizes in bytes of the rows that it holds; empty if no layer uses rows of it.
     """
 
     macro: str
     value: int
     bytes: int
+    rows: tuple[int, ...] = ()
+
+    @property
+    def comment(self) -> str:
+        """What the comment behind the macro says."""
+        size = f"{self.bytes:,} byte{'' if self.bytes == 1 else 's'}"
+        if not self.rows:
+            return size
+        return f"{size}, rows of {' or '.join(f'{row:,}' for row in self.rows)}"
 
 
 class Addresses:
@@ -35,12 +45,16 @@ class Addresses:
     def __init__(self, plan: arena.Plan) -> None:
         self._plan = plan
         self._offsets = _macros(plan)
-        self._used: set[str] = set()
+        self._used: dict[str, list[int]] = {}
 
     @property
     def offsets(self) -> tuple[BufferOffset, ...]:
         """The macros of all offsets that were used so far, in the order of the plan."""
-        return tuple(offset for name, offset in self._offsets.items() if name in self._used)
+        return tuple(
+            replace(offset, rows=tuple(self._used[name]))
+            for name, offset in self._offsets.items()
+            if name in self._used
+        )
 
     def in_arena(self, buffer: str) -> bool:
         """Return whether a buffer is in the arena."""
@@ -48,7 +62,7 @@ class Addresses:
 
     def offset(self, buffer: str) -> str:
         """Return the macro of a buffer's offset in its memory."""
-        self._used.add(buffer)
+        self._used.setdefault(buffer, [])
         return self._offsets[buffer].macro
 
     def base(self, buffer: str) -> str:
@@ -71,8 +85,15 @@ class Addresses:
             case InFlash(constant, offsets):
                 return constant + _iteration_terms(offsets, 1)
             case InBuffer(buffer, dtype, offsets=offsets, start=start):
+                base = self.of_buffer(buffer)
+                row = argument.row * dtype.size
+                if 1 < row < self._plan[buffer].size:
+                    if row not in self._used[buffer]:
+                        self._used[buffer].append(row)
+                    rows = start or offsets
+                    return f"{base} + {_rows_term(argument)}" if rows else base
                 first = f" + {start * dtype.size}" if start else ""
-                return self.of_buffer(buffer) + first + _iteration_terms(offsets, dtype.size)
+                return base + first + _iteration_terms(offsets, dtype.size)
 
     def same(self, a: Argument, b: Argument) -> bool:
         """Return whether two arguments have the same address."""
@@ -126,3 +147,21 @@ def _iteration_terms(offsets: Sequence[IterationOffset], size: int) -> str:
         f" + {i}" if t.elements * size == 1 else f" + {i} * {t.elements * size}"
         for i, t in zip(indices, offsets, strict=True)
     )
+
+
+def bytes_of_rows(count: int, row: int) -> str:
+    """Return `count` bytes as a C product of rows and the bytes of a row."""
+    return f"{count // row} * {row}" if 1 < row < count else str(count)
+
+
+def _rows_term(argument: InBuffer) -> str:
+    """Return the distance of an argument from its buffer's start, as rows times bytes of a row."""
+    row = argument.row * argument.dtype.size
+    if not argument.offsets:
+        return bytes_of_rows(argument.start * argument.dtype.size, row)
+    rows = [str(argument.start // argument.row)] if argument.start else []
+    for offset in argument.offsets:
+        count = offset.elements // argument.row
+        rows.append(offset.counter if count == 1 else f"{offset.counter} * {count}")
+    text = " + ".join(rows)
+    return f"({text}) * {row}" if len(rows) > 1 else f"{text} * {row}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from smelt.codegen.accelerator import DeviceProgram
-from smelt.codegen.emit.addresses import Addresses
+from smelt.codegen.emit.addresses import Addresses, bytes_of_rows
 from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.schedule.schedule import (
     Actions,
@@ -238,18 +238,21 @@ class _Writer:
 
     def _band_action(self, action: BandCall | RowsMove, pad: str) -> list[str]:
         if isinstance(action, RowsMove):
-            source = InBuffer(action.source, DType.INT8, constant=False, start=action.start)
-            target = InBuffer(action.target, DType.INT8, constant=False, start=action.to)
+            row = action.row_bytes
+            source = InBuffer(action.source, DType.INT8, False, start=action.start, row=row)
+            target = InBuffer(action.target, DType.INT8, False, start=action.to, row=row)
             if self._addresses.same(source, target):
                 return []
             distance = self._addresses.distance(source, target)
             ends = self._addresses.of(target), self._addresses.of(source)
-            return [pad + self._moved(*ends, action.bytes, distance)]
+            count = bytes_of_rows(action.bytes, row)
+            return [pad + self._moved(*ends, count, 0 < distance < action.bytes)]
         call = self._called(action.function, action.arguments, pad)
         result = self._addresses.of(action.result)
+        count = bytes_of_rows(action.bytes, action.result.row * action.result.dtype.size)
         return [
             _CallStatement.of(call, action.step),
-            f"{pad}STEP_DONE({action.step}, {result}, {action.bytes});",
+            f"{pad}STEP_DONE({action.step}, {result}, {count});",
         ]
 
     def _branch(self, step: Branch, pad: str) -> list[str]:
@@ -313,18 +316,17 @@ class _Writer:
             copied = f"memcpy({target}, {source}, {move.bytes});"
         else:
             distance = self._addresses.distance(move.source, move.target)
-            copied = self._moved(target, source, move.bytes, distance)
+            copied = self._moved(target, source, str(move.bytes), 0 < distance < move.bytes)
         why = "" if move.apart else ": makes room for the results of the next step"
         return [f"{pad}{copied} /* '{c_comment(move.comment)}'{why} */"]
 
-    def _moved(self, target: str, source: str, count: int, distance: int) -> str:
-        """Return the statement that moves bytes up by a distance, or down if it is negative.
+    def _moved(self, target: str, source: str, count: str, up: bool) -> str:
+        """Return the statement that moves `count` bytes up to addresses that overlap, or down.
 
         newlib's `memmove` moves overlapping bytes one by one if they move up, and single words if
         they move down. The network's own functions move eight words at a time on most Cortex-M.
         """
         self.copies = True
-        up = 0 < distance < count
         self.moves_up |= up
         self.moves_down |= not up
         return f"{'move_up' if up else 'move_down'}({target}, {source}, {count});"

@@ -38,11 +38,13 @@ class _KeptRows:
 
     Attributes:
         bytes: Their size.
+        row_bytes: The size of one row.
         source: Where they have been made: their offset in the band, in bytes.
         target: The offset to which they are moved before new rows are made.
     """
 
     bytes: int
+    row_bytes: int
     source: int
     target: int
 
@@ -211,9 +213,9 @@ class SegmentLinearizer:
         row, rows = segment.row_bytes(value), bands.kept_after(value, turn - 1)
         made = bands.made(segment.producers[value])
         if segment.reverse:
-            return _KeptRows(rows * row, 0, made * row)
+            return _KeptRows(rows * row, row, 0, made * row)
         end = bands.band_rows(value) - rows
-        return _KeptRows(rows * row, end * row, (end - made) * row)
+        return _KeptRows(rows * row, row, end * row, (end - made) * row)
 
     def _scratch(self) -> Mapping[tuple[Node, str], str]:
         """Return the buffers of the layers' scratch; all calls of a layer use the same ones."""
@@ -268,7 +270,7 @@ class SegmentLinearizer:
                 band = str(seen[node.output].place)
                 spill = self._spills.get(node.output)
                 source = (band, rows.source) if spill is None else (spill, 0)
-                yield RowsMove(*source, band, rows.target, rows.bytes)
+                yield RowsMove(*source, band, rows.target, rows.bytes, rows.row_bytes)
             if node in layers and node in self._calls:
                 yield self._call(layers[node], turns, seen, scratch)
             for used in self._turns.moved_after(node, turn):
@@ -276,7 +278,7 @@ class SegmentLinearizer:
                 rows = self._kept_rows(used, next(refill for refill in refills if refill > turn))
                 band, spill = str(seen[used].place), self._spills.get(used)
                 target = (band, rows.target) if spill is None else (spill, 0)
-                yield RowsMove(band, rows.source, *target, rows.bytes)
+                yield RowsMove(band, rows.source, *target, rows.bytes, rows.row_bytes)
 
     def _call(
         self,
@@ -321,11 +323,11 @@ class SegmentLinearizer:
             place = seen[value].place
             if value in segment.banded:
                 start = self._turns.position(value, rows, turns.start)
-                views[value] = ValueView(place, (), start * elements)
+                views[value] = ValueView(place, (), start * elements, elements)
                 continue
             start = rows.start - (len(turns) - 1) * step if segment.reverse else rows.start
             offsets = (IterationOffset(_COUNTER, step * elements),) if len(turns) > 1 else ()
-            views[value] = ValueView(place, offsets, start * elements)
+            views[value] = ValueView(place, offsets, start * elements, elements)
         return views
 
     def _layer(self, node: Node, phases: Sequence[Phase], seen: ValueViews) -> Call:

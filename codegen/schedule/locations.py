@@ -23,11 +23,13 @@ class ValueView:
         place: The name of the buffer, or the constant.
         offsets: Offsets that depend on the counters of the loops around the access.
         start: Elements from the beginning of `place` to the value, besides `offsets`.
+        row: Elements of a row, if `start` and `offsets` are whole rows; otherwise 0.
     """
 
     place: str | Value
     offsets: tuple[IterationOffset, ...] = ()
     start: int = 0
+    row: int = 0
 
 
 ValueViews = dict[Value, ValueView]
@@ -151,7 +153,7 @@ class Places:
     def argument(self, view: ValueView, type_: TensorType, owner: str, role: str) -> Argument:
         """Return the pointer to a value that is read; a constant is named by its owner and role."""
         if isinstance(view.place, str):
-            return InBuffer(view.place, type_.dtype, True, view.offsets, view.start)
+            return InBuffer(view.place, type_.dtype, True, view.offsets, view.start, view.row)
         name = self._constants.add(owner, role, view.place.name, view.place.array)
         return InFlash(name, view.offsets)
 
@@ -159,7 +161,7 @@ class Places:
         """Return the pointer to a value that is written."""
         if not isinstance(view.place, str):
             raise TypeError(f"constant {view.place.name} cannot be written")
-        return InBuffer(view.place, type_.dtype, False, view.offsets, view.start)
+        return InBuffer(view.place, type_.dtype, False, view.offsets, view.start, view.row)
 
     def operand(
         self, operand: Operand, node: Node, owner: str, time: int, scope: ValueViews

@@ -26,13 +26,18 @@ class IterationOffset:
 
 @dataclass(frozen=True)
 class InBuffer:
-    """An argument that points into a planned buffer, `start` elements from its first one."""
+    """An argument that points into a planned buffer, `start` elements from its first one.
+
+    If `row` is not 0, it is the number of elements of a row, and `start` and `offsets` are whole
+    rows.
+    """
 
     buffer: str
     dtype: DType
     constant: bool
     offsets: tuple[IterationOffset, ...] = ()
     start: int = 0
+    row: int = 0
 
 
 @dataclass(frozen=True)
@@ -331,6 +336,7 @@ class RowsMove:
         target: The buffer that gets them: the same one, or where they wait for the next turn.
         to: Their offset there, in bytes.
         bytes: Their size.
+        row_bytes: The size of one row.
     """
 
     source: str
@@ -338,6 +344,7 @@ class RowsMove:
     target: str
     to: int
     bytes: int
+    row_bytes: int
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,13 @@ def _lines(lines: Iterable[str]) -> Iterator[str]:
         in_comment = _opens_comment(line, in_comment)
         pad = line[: len(line) - len(line.lstrip())]
         code = line.strip()
-        if len(line) <= COLUMNS or code.startswith(("#", '"')) or code.endswith("\\"):
+        trailing = _TRAILING.match(code)
+        if len(line) <= COLUMNS or code.startswith('"') or code.endswith("\\"):
             yield line
+        elif code.startswith("#"):
+            if trailing:
+                yield from _comment_lines(trailing["comment"][2:-2].strip(), pad)
+            yield trailing["code"] if trailing else line
         elif was_in_comment:
             first, *rest = _wrapped(code.removeprefix("* "), COLUMNS - len(pad) - 2)
             yield f"{pad}* {first}"
@@ -97,7 +102,7 @@ def _lines(lines: Iterable[str]) -> Iterator[str]:
             first, *rest = _wrapped(code, COLUMNS - len(pad))
             yield pad + first
             _put_back(following, " ".join(rest), pad + " ")
-        elif trailing := _TRAILING.match(code):
+        elif trailing:
             yield from _comment_lines(trailing["comment"][2:-2].strip(), pad)
             yield from _broken(trailing["code"], pad)
         else:

@@ -87,6 +87,10 @@ BROKEN = {
         f'    /* {LONG}\n     * {LONG} {LONG} {LONG} {LONG} */\n    "x"',
         f'    /* {LONG}\n     * {LONG} {LONG} {LONG}\n     * {LONG} */\n    "x"',
     ),
+    "the comment behind a macro": (
+        f"#define {LONG} (1) /* {LONG} {LONG} {LONG} */",
+        f"/* {LONG} {LONG} {LONG} */\n#define {LONG} (1)",
+    ),
     "a sentence that goes on": (
         f"/*\n * Of {LONG} {LONG} {LONG} {LONG},\n * the rest.\n */",
         f"/*\n * Of {LONG} {LONG} {LONG}\n * {LONG}, the rest.\n */",
