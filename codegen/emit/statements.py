@@ -248,12 +248,12 @@ class _Writer:
             count = bytes_of_rows(action.bytes, row)
             return [pad + self._moved(*ends, count, 0 < distance < action.bytes)]
         call = self._called(action.function, action.arguments, pad)
-        result = self._addresses.of(action.result)
-        count = bytes_of_rows(action.bytes, action.result.row * action.result.dtype.size)
-        return [
-            _CallStatement.of(call, action.step),
-            f"{pad}STEP_DONE({action.step}, {result}, {count});",
-        ]
+        lines: list[str] = [_CallStatement.of(call, action.step)]
+        if action.bytes:
+            result = self._addresses.of(action.result)
+            count = bytes_of_rows(action.bytes, action.result.row * action.result.dtype.size)
+            lines.append(f"{pad}STEP_DONE({action.step}, {result}, {count});")
+        return lines
 
     def _branch(self, step: Branch, pad: str) -> list[str]:
         then, otherwise = (self.actions(b, pad + _INDENT) for b in (step.then, step.otherwise))

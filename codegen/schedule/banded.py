@@ -28,8 +28,8 @@ from smelt.ir import Node, Value
 _COUNTER = "i"
 """The C variable that counts the iterations of a phase."""
 
-_BAND, _ROWS = BANDS = ("band of ", "rows of ")
-"""What the names of buffers begin with that store a band, or rows that it keeps."""
+_BAND, _ROWS, _SUMS = BANDS = ("band of ", "rows of ", "sums of ")
+"""What the names of buffers begin with that store a band, rows that it keeps, or sums of rows."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,10 @@ class SegmentLinearizer:
             for value in (node.output for node in turns.segment.nodes)
             if value in turns.spilled
         }
+        self._sums: str | None = None
+        if turns.segment.summed is not None and turns.segment.sums is not None:
+            name = f"{_SUMS}{turns.segment.summed.output.name}"
+            self._sums = lifetimes.buffer(name, turns.segment.sums.bytes)
         self._slots: list[dict[Node, int]] = []
         self._saved: list[dict[Value, int]] = []
         self._reloaded: list[dict[Value, int]] = []
@@ -119,6 +123,7 @@ class SegmentLinearizer:
         seen = {**scope, **bands}
         self._use_whole_tensors(seen)
         self._hold_bands(bands)
+        self._hold_sums()
         scratch = self._scratch()
         phases = tuple(
             self._phase(turns, period, seen, scratch) for turns, period in self._turns.phases()
@@ -162,8 +167,10 @@ class SegmentLinearizer:
         for slots, turn in zip(self._slots, self._turns.all, strict=True):
             for layer in turn:
                 rows = dict.fromkeys(segment.operands(layer.node), layer.read.rows)
-                rows[layer.node.output] = layer.made
-                for value in (*layer.node.inputs, layer.node.output):
+                if layer.node is not segment.summed:
+                    rows[layer.node.output] = layer.made
+                made = (layer.node.output,) if layer.has_result else ()
+                for value in (*layer.node.inputs, *made):
                     if value is None or value.data is not None or value in segment.banded:
                         continue
                     buffer, size = str(seen[value].place), segment.row_bytes(value)
@@ -174,6 +181,14 @@ class SegmentLinearizer:
                         )
                     else:
                         self._lifetimes.use(buffer, slots[layer.node])
+
+    def _hold_sums(self) -> None:
+        """Record that sums of rows are live from the first call that adds rows to the last one."""
+        summed, sums = self._turns.segment.summed, self._turns.segment.sums
+        if summed is not None and sums is not None and self._sums is not None:
+            turns = self._turns.bands.active[summed]
+            first, last = (self._slots[turn][summed] for turn in (turns[0], turns[-1]))
+            self._lifetimes.hold(self._sums, first, last + 1, 0, sums.bytes)
 
     def _hold_bands(self, bands: ValueViews) -> None:
         """Record which bytes of each band are live.
@@ -287,11 +302,12 @@ class SegmentLinearizer:
         seen: ValueViews,
         scratch: Mapping[tuple[Node, str], str],
     ) -> BandCall:
-        node, choice = layer.node, self._choices[layer.band_node]
+        node, band_node = layer.node, layer.band_node
+        choice = self._choices[band_node]
         index = self._indices[node]
         owner = f"step{index}"
-        if layer.band_node is not next(iter(self._calls[node])):
-            owner += f"_row{self._first_rows[layer.band_node]}"
+        if band_node is not next(iter(self._calls[node])):
+            owner += f"_row{self._first_rows[band_node]}"
         views = self._views(layer, turns, seen)
         arguments: list[Argument] = []
         for operand in choice.taken.call.operands:
@@ -299,26 +315,28 @@ class SegmentLinearizer:
                 buffer = scratch[node, operand.name]
                 arguments.append(InBuffer(buffer, operand.dtype, constant=False))
             else:
-                arguments.append(self._places.operand(operand, node, owner, -1, views))
+                arguments.append(self._places.operand(operand, band_node, owner, -1, views))
         return BandCall(
             step=index,
-            node=layer.band_node,
+            node=band_node,
             choice=choice,
-            function=self._functions.add(layer.band_node, choice.taken.call),
+            function=self._functions.add(band_node, choice.taken.call),
             arguments=tuple(arguments),
-            result=self._places.target(views[node.output], node.output.type),
-            bytes=len(layer.made) * self._turns.segment.row_bytes(node.output),
+            result=self._places.target(views[band_node.output], band_node.output.type),
+            bytes=band_node.output.type.bytes if layer.has_result else 0,
             slots=tuple(self._slots[turn][node] for turn in turns),
         )
 
     def _views(self, layer: LayerTurn, turns: range, seen: ValueViews) -> ValueViews:
-        """Return the locations of the rows that a call reads and makes."""
+        """Return the locations of what a call reads and makes, by the values of its band node."""
         segment, bands, node = self._turns.segment, self._turns.bands, layer.node
         views = dict(seen)
         made = int(turns.step * bands.rates[node])
         advance = made * segment.windows[node].stride
-        operands = [(value, layer.read.rows, advance) for value in segment.operands(node)]
-        for value, rows, step in (*operands, (node.output, layer.made, made)):
+        parts = [(value, layer.read.rows, advance) for value in segment.operands(node)]
+        if node is not segment.summed:
+            parts.append((node.output, layer.made, made))
+        for value, rows, step in parts:
             elements = value.type.size // segment.height(value)
             place = seen[value].place
             if value in segment.banded:
@@ -328,7 +346,13 @@ class SegmentLinearizer:
             start = rows.start - (len(turns) - 1) * step if segment.reverse else rows.start
             offsets = (IterationOffset(_COUNTER, step * elements),) if len(turns) > 1 else ()
             views[value] = ValueView(place, offsets, start * elements, elements)
-        return views
+        values = (*node.inputs, node.output)
+        own = (*layer.band_node.inputs[: len(node.inputs)], layer.band_node.output)
+        found = {b: views[v] for v, b in zip(values, own, strict=True) if v in views and b}
+        if self._sums is not None and node is segment.summed:
+            sums = (*layer.band_node.inputs[1:], *layer.band_node.outputs[layer.has_result :])
+            found |= {value: ValueView(self._sums) for value in sums if value is not None}
+        return found
 
     def _layer(self, node: Node, phases: Sequence[Phase], seen: ValueViews) -> Call:
         """Return the step of a node, with the kernel of most of its calls."""

@@ -9,7 +9,7 @@ operator's window.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,9 +27,9 @@ from smelt.codegen.schedule.steps import (
     RowsMove,
     StreamedRows,
 )
-from smelt.codegen.segments.bands import operands_with_rows
+from smelt.codegen.segments.bands import adds_rows, operands_with_rows
 from smelt.errors import GraphError
-from smelt.ir import Array, Graph, Node, Value
+from smelt.ir import Array, DType, Graph, Node, Value
 
 _NOTHING = -1
 """The label of a byte that holds no tensor."""
@@ -105,8 +105,9 @@ class _Replay:
 
     def _call(self, step: Call) -> None:
         node = step.node
-        whole = {v: (0, v.type.bytes) for v in (*node.inputs, *node.outputs) if v is not None}
-        self._execute(node, step.call, step.arguments, 0, whole, in_place=True)
+        inputs = [None if v is None else self._labels.of(v) for v in node.inputs]
+        outputs = [self._labels.of(value) for value in node.outputs]
+        self._execute(node, step.call, step.arguments, 0, inputs, outputs, in_place=True)
 
     def _segment(self, segment: BandedSegment) -> None:
         nodes = {layer.index: layer.node for layer in segment.layers}
@@ -123,7 +124,7 @@ class _Replay:
                         else:
                             self._band_call(nodes[action.step], action, segment, counter)
         for node in nodes.values():
-            height = node.output.type.shape[segment.axis]
+            height = self._height(node, segment)
             made = self._made.get(node, 0)
             if made != height:
                 raise GraphError(f"{node.name} has {made} of {height} rows")
@@ -138,6 +139,9 @@ class _Replay:
 
     def _band_call(self, node: Node, call: BandCall, segment: BandedSegment, counter: int) -> None:
         axis, band_node = segment.axis, call.node
+        if adds_rows(node, axis):
+            self._add_rows(node, call, segment, counter)
+            return
         height, made = node.output.type.shape[axis], band_node.output.type.shape[axis]
         done = self._made.get(node, 0)
         self._made[node] = done + made
@@ -159,7 +163,39 @@ class _Replay:
                     f"{max(start, 0)} to {end - 1}"
                 )
             ranges[value] = self._bytes_of_rows(value, axis, got)
-        self._execute(node, call.choice.taken.call, call.arguments, counter, ranges, in_place=False)
+        inputs, outputs = (
+            [None if v is None else self._labels.of(v)[slice(*ranges[v])] for v in values]
+            for values in (node.inputs, node.outputs)
+        )
+        self._execute(
+            node, call.choice.taken.call, call.arguments, counter, inputs, outputs, in_place=False
+        )
+
+    def _add_rows(self, node: Node, call: BandCall, segment: BandedSegment, counter: int) -> None:
+        """Check a call that adds rows to sums; the last one makes the result."""
+        x, rows = node.input(0), call.node.input(0).type.shape[segment.axis]
+        height, done = self._height(node, segment), self._made.get(node, 0)
+        self._made[node] = made = done + rows
+        first = height - made if segment.reverse else done
+        if first < 0 or call.node.op != node.op.row_sums(node, last=made == height):
+            raise GraphError(f"{node.name} adds up {made} of {height} rows, and makes its result")
+        part = self._bytes_of_rows(x, segment.axis, range(first, first + rows))
+        inputs = [self._labels.of(x)[slice(*part)]]
+        if done:
+            inputs.append(self._labels.of_sums(node, done))
+        if len(inputs) != len(call.node.inputs):
+            raise GraphError(f"{node.name} has sums of {done} rows; its operands do not")
+        result = self._labels.of_sums(node, made)
+        outputs = [self._labels.of(node.output) if made == height else result]
+        self._execute(
+            node, call.choice.taken.call, call.arguments, counter, inputs, outputs, in_place=True
+        )
+
+    @staticmethod
+    def _height(node: Node, segment: BandedSegment) -> int:
+        """Return the number of rows that a layer makes or, if it adds rows, reads."""
+        value = node.input(0) if adds_rows(node, segment.axis) else node.output
+        return value.type.shape[segment.axis]
 
     @staticmethod
     def _bytes_of_rows(value: Value, axis: int, rows: range) -> tuple[int, int]:
@@ -172,7 +208,8 @@ class _Replay:
         call: KernelCall,
         arguments: Sequence[Argument],
         counter: int,
-        ranges: Mapping[Value, tuple[int, int]],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array | None],
         *,
         in_place: bool,
     ) -> None:
@@ -183,7 +220,8 @@ class _Replay:
             call: The kernel.
             arguments: The kernel's arguments.
             counter: The value of the loop's counter.
-            ranges: For each tensor, the first byte that is read or made, and the end.
+            inputs: The labels of the bytes of each operand that the call reads.
+            outputs: The labels of the bytes of each result that it makes.
             in_place: Whether results may overwrite operands as `call.in_place` says.
         """
         read: list[tuple[Array, Array, str]] = []
@@ -194,13 +232,12 @@ class _Replay:
                 continue
             match operand:
                 case Input(index):
-                    value = node.input(index)
-                    labels = self._labels.of(value)[slice(*ranges[value])]
+                    labels = self._present(node, inputs[index])
                     found = self._argument(argument, counter, len(labels))
-                    read.append((found, labels, f"{node.name} reads {value.name}"))
+                    name = node.input(index).name if index < len(node.inputs) else "sums"
+                    read.append((found, labels, f"{node.name} reads {name}"))
                 case Output(index):
-                    value = node.outputs[index]
-                    labels = self._labels.of(value)[slice(*ranges[value])]
+                    labels = self._present(node, outputs[index])
                     written.append((self._argument(argument, counter, len(labels)), labels))
                 case Scratch(_, dtype, count):
                     scratch.append(self._argument(argument, counter, count * dtype.size))
@@ -216,6 +253,12 @@ class _Replay:
         for found, labels, where in read:
             if not (in_place and any(_same(found, target) for target in same)):
                 self._require(found, labels, f"{where} after it has written its results")
+
+    @staticmethod
+    def _present(node: Node, labels: Array | None) -> Array:
+        if labels is None:
+            raise GraphError(f"{node.name} reads an operand that it does not have")
+        return labels
 
     def _argument(self, argument: InBuffer, counter: int, count: int) -> Array:
         elements = argument.start
@@ -234,16 +277,24 @@ class _Labels:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._numbers: dict[Value, int] = {}
+        self._numbers: dict[Value | tuple[Node, int], int] = {}
         self._names: list[str] = []
 
     def of(self, value: Value) -> Array:
         """Return the labels of all bytes of a value, which are those of the value it views."""
         root = root_of(self._graph, value)
-        if root not in self._numbers:
-            self._numbers[root] = len(self._names)
-            self._names.append(root.name)
-        return (self._numbers[root] << 40) + np.arange(value.type.bytes)
+        return self._of(root, root.name, value.type.bytes)
+
+    def of_sums(self, node: Node, rows: int) -> Array:
+        """Return the labels of all bytes of the int32 sums of the first rows that a node adds."""
+        name = f"the sums of {rows} rows of {node.input(0).name}"
+        return self._of((node, rows), name, node.output.type.size * DType.INT32.size)
+
+    def _of(self, key: Value | tuple[Node, int], name: str, count: int) -> Array:
+        if key not in self._numbers:
+            self._numbers[key] = len(self._names)
+            self._names.append(name)
+        return (self._numbers[key] << 40) + np.arange(count)
 
     def text(self, label: int) -> str:
         """Return a label in words."""

@@ -312,7 +312,8 @@ class BandCall:
         choice: The kernel for these rows.
         function: The name of the C function.
         arguments: The arguments of the function.
-        result: The rows that the call makes, and their size in bytes.
+        result: What the call makes: rows of the result, or sums of rows of the operand.
+        bytes: The size of the rows; 0 for sums.
         slots: The slot of time in each iteration.
     """
 

@@ -22,7 +22,7 @@ from math import ceil, lcm, prod
 import numpy as np
 
 from smelt.codegen.segments.delivery import delivery_of, is_delivery
-from smelt.ir import Array, Graph, Node, Value
+from smelt.ir import Array, DType, Graph, Node, TensorType, Value
 from smelt.ir.row_window import RowsRead, RowWindow
 
 
@@ -38,6 +38,8 @@ class RowSegment:
         banded: The values that only nodes of the segment read: bands of them are stored.
         reverse: Whether the last rows are computed first. Then `windows` and everything in
             `RowBands` number rows from the last one.
+        summed: The last node, if its result is a function of the sums of all rows of its operand.
+            It makes no rows: each turn adds some rows of the operand to the sums.
     """
 
     nodes: tuple[Node, ...]
@@ -45,6 +47,7 @@ class RowSegment:
     windows: Mapping[Node, RowWindow]
     banded: frozenset[Value]
     reverse: bool = False
+    summed: Node | None = None
 
     @property
     def layers(self) -> tuple[Node, ...]:
@@ -59,7 +62,7 @@ class RowSegment:
     def mirrored(self) -> RowSegment:
         """Return the segment in the opposite order of rows; it must not have a streamed input."""
         windows = {
-            node: window.mirrored(self.height(self.operands(node)[0]), self.height(node.output))
+            node: window.mirrored(self.height(self.operands(node)[0]), self.rows(node))
             for node, window in self.windows.items()
         }
         return replace(self, windows=windows, reverse=not self.reverse)
@@ -67,6 +70,17 @@ class RowSegment:
     def height(self, value: Value) -> int:
         """Return the number of rows of a value."""
         return value.type.shape[self.axis]
+
+    def rows(self, node: Node) -> int:
+        """Return the number of rows that a node makes or, if it is `summed`, that it adds up."""
+        return self.height(self.operands(node)[0] if node is self.summed else node.output)
+
+    @cached_property
+    def sums(self) -> TensorType | None:
+        """The type of the sums, if a node is `summed`."""
+        if self.summed is None:
+            return None
+        return TensorType(self.summed.output.type.shape, DType.INT32)
 
     def row_bytes(self, value: Value) -> int:
         """Return the bytes of a row of a value."""
@@ -122,6 +136,9 @@ def segment_of(
         return None
     axis = rows_axis(nodes[0])
     windows = {node: window for node in nodes if (window := row_window(node, axis)) is not None}
+    summed = nodes[-1] if adds_rows(nodes[-1], axis) else None
+    if summed is not None:
+        windows[summed] = RowWindow()
     if len(windows) < len(nodes):
         return None
     if streamed is not None:
@@ -145,7 +162,16 @@ def segment_of(
         return None  # a node reads all rows of a value that the segment makes
     if streamed is not None and streamed not in banded:
         return None  # a node after the segment reads the streamed input
-    return RowSegment(tuple(nodes), axis, windows, banded)
+    return RowSegment(tuple(nodes), axis, windows, banded, summed=summed)
+
+
+def adds_rows(node: Node, axis: int) -> bool:
+    """Return whether a node's only result is a function of the sums of its operand's rows."""
+    if len(node.inputs) != 1 or len(node.outputs) != 1:
+        return False
+    x, y = node.input(0).type.shape, node.output.type.shape
+    rows = len(x) == len(y) > axis + 1 and prod(x[:axis]) == 1 and x[axis] > 1 == y[axis]
+    return rows and node.op.row_sums(node, last=True) is not None
 
 
 def rows_axis(node: Node) -> int:
@@ -221,7 +247,7 @@ class RowBands:
     @cached_property
     def done(self) -> Mapping[Node, Sequence[int]]:
         """For each node, how many rows it has made before each turn, and after the last one."""
-        heights = {node: self.segment.height(node.output) for node in self.segment.nodes}
+        heights = {node: self.segment.rows(node) for node in self.segment.nodes}
         return {
             node: [min(max(self._unbounded(node, t), 0), rows) for t in range(-1, self.turns)]
             for node, rows in heights.items()
@@ -277,7 +303,7 @@ class RowBands:
         """For each node, the turns in which it makes rows."""
         found: dict[Node, range] = {}
         for node, rate in self.rates.items():
-            lag, height = self.lags[node], self.segment.height(node.output)
+            lag, height = self.lags[node], self.segment.rows(node)
             first = ceil((1 + lag) / rate) - 1
             found[node] = range(first, ceil((height + lag) / rate), rate.denominator)
         return found
@@ -388,14 +414,38 @@ class BandNodes:
     """Makes the nodes that compute a few rows of other nodes' results; equal nodes only once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Node, int, int, int, int], Node | None] = {}
+        self._known: dict[tuple[object, ...], Node | None] = {}
 
     def of(self, segment: RowSegment, node: Node, made: range, read: RowsRead) -> Node | None:
         """Return the node for these rows, or None if its operator cannot compute them alone."""
+        if node is segment.summed:
+            first, last = made.start == 0, made.stop == segment.rows(node)
+            if segment.reverse:
+                first, last = last, first
+            key = node, segment.axis, len(made), first, last
+            if key not in self._known:
+                self._known[key] = _sums_node(segment, node, len(made), first=first, last=last)
+            return self._known[key]
         key = node, segment.axis, len(made), read.before, read.after
         if key not in self._known:
             self._known[key] = _band_node(segment, node, len(made), read)
         return self._known[key]
+
+
+def _sums_node(
+    segment: RowSegment, node: Node, added: int, *, first: bool, last: bool
+) -> Node | None:
+    """Return the node that adds rows to the sums or, if they are the `last`, makes the result."""
+    op, x, sums = node.op.row_sums(node, last=last), node.input(0), segment.sums
+    if op is None or sums is None:
+        return None
+    shape = list(x.type.shape)
+    shape[segment.axis] = added
+    rows = Value(x.name, replace(x.type, shape=tuple(shape)))
+    name = f"sums of {node.output.name}"
+    output = Value(node.output.name, node.output.type) if last else Value(name, sums)
+    inputs = (rows,) if first else (rows, Value(name, sums))
+    return replace(node, op=op, inputs=inputs, outputs=(output,))
 
 
 def _band_node(segment: RowSegment, node: Node, made: int, read: RowsRead) -> Node | None:

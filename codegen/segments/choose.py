@@ -209,7 +209,7 @@ class SegmentSearch:
                 continue  # a node that follows may be the last one to read the streamed input
             if segment is None:
                 return
-            height = segment.height(nodes[end - 1].output)
+            height = segment.rows(nodes[end - 1])
             for rows in (rows for rows in ROWS if rows < height):
                 found = self._banded(start, end, rows, segment)
                 if found is not None:
@@ -240,7 +240,7 @@ class SegmentSearch:
             band_node = self.nodes.of(bands.segment, node, made, bands.read(node, made))
             if band_node is None:
                 return None
-            calls.append((band_node, bands.segment.height(node.output) / len(made)))
+            calls.append((band_node, bands.segment.rows(node) / len(made)))
         moved = sum(
             sum(bands.kept_after(value, turn - 1) for turn in bands.refills[value][1:])
             * bands.segment.row_bytes(value)

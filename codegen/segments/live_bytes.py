@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.segments.bands import RowBands
-from smelt.ir import Array, Value
+from smelt.ir import Array, Node, Value
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ class SegmentLiveBytes:
             elif value in self.consumed:
                 live += self._unread_rows(value) * bands.segment.row_bytes(value)
         for position, node in enumerate(nodes):
-            if node.output not in bands.segment.banded:
+            if node is bands.segment.summed:
+                live += self._sums(node, position)
+            elif node.output not in bands.segment.banded:
                 made = np.array(bands.done[node])
                 later = np.arange(len(nodes)) >= position
                 rows = np.where(later, made[1:, None], made[:-1, None])
@@ -61,6 +63,15 @@ class SegmentLiveBytes:
         live = np.cumsum(rows[:-1]).reshape(bands.turns, len(nodes))
         return live * bands.segment.row_bytes(value)
 
+    def _sums(self, node: Node, position: int) -> Array:
+        """Return the bytes of a node's sums, and of its result, as an array [turns, nodes]."""
+        bands, turns, count = self.bands, self.bands.active[node], len(self.bands.segment.nodes)
+        first, last = (turn * count + position for turn in (turns[0], turns[-1]))
+        live = np.zeros(bands.turns * count, int)
+        live[first : last + 1] += 0 if bands.segment.sums is None else bands.segment.sums.bytes
+        live[last:] += node.output.type.bytes
+        return live.reshape(bands.turns, count)
+
     def _unread_rows(self, value: Value) -> Array:
         """Return the rows of a tensor that will still be read, as an array [turns, nodes]."""
         bands, nodes = self.bands, self.bands.segment.nodes
@@ -69,7 +80,7 @@ class SegmentLiveBytes:
         for reader in bands.segment.readers[value]:
             window, made = bands.segment.windows[reader], np.array(bands.done[reader])
             first = np.maximum(made * window.stride - window.before, 0)
-            first = np.where(made < bands.segment.height(reader.output), first, height)
+            first = np.where(made < bands.segment.rows(reader), first, height)
             earlier = np.arange(len(nodes)) <= nodes.index(reader)
             begins = np.where(earlier, first[:-1, None], first[1:, None])
             unread = np.maximum(unread, height - begins)

@@ -20,7 +20,7 @@ class LayerTurn:
 
     Attributes:
         node: The node.
-        made: The rows of its result that it makes.
+        made: The rows of its result that it makes, or of its operand that it adds up.
         read: The rows of its operands that it reads.
         band_node: The node that computes these rows alone; for a delivery, the delivery itself.
     """
@@ -29,6 +29,11 @@ class LayerTurn:
     made: range
     read: RowsRead
     band_node: Node
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the call makes rows of the node's result, or all of it; not only sums of rows."""
+        return self.band_node.output.type.dtype is self.node.output.type.dtype
 
 
 class Turns:
@@ -89,7 +94,7 @@ class Turns:
                 read = self.bands.read(node, made)
                 if self.segment.reverse:
                     height = self.segment.height(self.segment.operands(node)[0])
-                    made = _mirrored(made, self.segment.height(node.output))
+                    made = _mirrored(made, self.segment.rows(node))
                     read = RowsRead(_mirrored(read.rows, height), read.after, read.before)
                 band_node = node
                 if not is_delivery(node):

@@ -138,6 +138,16 @@ class Traits:
         ]
         return RowWindow() if self.row_rule(node, axes) else None
 
+    def row_sums(self, node: Node, *, last: bool) -> Op | None:
+        """Return the operator that adds rows to the sums of the rows before; None if none can.
+
+        It computes a node whose result depends on all rows, and on nothing but their sums. Its
+        operands are some rows of the node's operand and, unless they are the first ones, the sums
+        of the rows before: int32, of the result's shape. It returns the new sums or, if the rows
+        are the `last` ones, the node's result. The rows may be added in any order.
+        """
+        return None
+
     def with_row_padding(self, axis: int, before: int, after: int) -> Op:
         """Return the operator with this padding along the axis of a window of several rows."""
         if before or after:

@@ -70,7 +70,7 @@ def in_segments(graph: Graph, options: Options, segments: Sequence[Turns]) -> Ar
 
 
 def network(seed: int) -> Graph:
-    return RandomNetwork(seed).graph(5)
+    return RandomNetwork(seed).graph(5, pooled=seed % 2 == 0)
 
 
 def expected(artifact: Artifact, count: int) -> tuple[list[Sample], SampleOutputs]:
@@ -94,7 +94,7 @@ def test_random_segments_compute_the_network(seed: int, tmp_path: Path) -> None:
 def test_random_segments_compute_the_network_on_a_core(setup: str, seed: int) -> None:
     """Half of the networks have rows that are no multiple of a word."""
     channels = 4 if seed % 2 or setup == "m0" else 1
-    graph = RandomNetwork(100 + seed, channels=channels).graph(7)
+    graph = RandomNetwork(100 + seed, channels=channels).graph(7, pooled=True)
     artifact = in_random_segments(graph, SETUPS[setup], seed)
     assert artifact.schedule.segments
     samples, wanted = expected(artifact, 2)

@@ -29,11 +29,13 @@ class RandomNetwork:
         self._input = self._image("x", height, width, self._channels())
         self._nodes: list[Node] = []
 
-    def graph(self, layers: int) -> Graph:
-        """Return a network with about this many layers."""
+    def graph(self, layers: int, *, pooled: bool = False) -> Graph:
+        """Return a network with about this many layers; `pooled`: with an average at the end."""
         x = self._input
         for _ in range(layers):
             x = self._block(x)
+        if pooled:
+            x = self._add(Pool2D("average", _size(x)), (x,), (1, 1, x.type.shape[3]))
         return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
 
     def chain(self, layers: int, *, strided: bool = False) -> Graph:

@@ -56,7 +56,7 @@ class PoolParameters(Parameters):
         rows, columns: lines that declare the bounds of the rows and columns under a window.
         next_row: expression that advances to the next row.
         count: lines that declare the divisor of an output if window sizes differ.
-        type: type of the elements.
+        type, result_type: types of the operand's and the result's elements.
         output: address of output pixel (y, x).
         blocks: blocks of channels.
     """
@@ -69,6 +69,7 @@ class PoolParameters(Parameters):
     next_row: str
     count: tuple[str, ...]
     type: str
+    result_type: str
     output: str
     blocks: tuple[PoolBlock, ...]
 
@@ -99,13 +100,14 @@ class PoolKernel(Kernel[Pool2D]):
             stem=f"{op.kind}_pool_{op.window[0]}x{op.window[1]}",
             parameters=PoolParameters(
                 comment=_comment(node, clips=clips, counts=counts),
-                constants=() if counts else _divisors(prod(op.window), division),
+                constants=() if counts else divisors(prod(op.window), division),
                 frame=frame,
                 rows=rows.lines(ends=True),
                 columns=columns.lines(ends=not walk.taps or counts),
                 next_row=rows.advance,
                 count=_varying_divisors(varying, division) if counts else (),
-                type=y.dtype.c_name,
+                type=x.dtype.c_name,
+                result_type=y.dtype.c_name,
                 output=total(("output", frame.target.offset(frame.row, frame.column))),
                 blocks=blocks,
             ),
@@ -146,7 +148,7 @@ def _walk(
         columns=columns,
         taps=op.window[1] if not columns.clips and op.window[1] <= _TAPS_LIMIT else 0,
         center=center,
-        first=first,
+        first=lambda _: first,
         result=result,
     )
 
@@ -157,12 +159,12 @@ def _taps(op: Pool2D, x: TensorType) -> int:
 
 
 def _result_of(
-    node: Node[Pool2D], division: _AverageDivision, *, varies: bool
+    node: Node[Pool2D], division: AverageDivision, *, varies: bool
 ) -> Callable[[str], str]:
     """Return a function from an accumulator's name to the C expression of the output."""
     if node.op.scales(node):
         return partial(_scaled(node, varies=varies).replace, "%s")
-    return partial(_result, division, stored(node.op.activation, node.output.type))
+    return partial(average_of, division, stored(node.op.activation, node.output.type))
 
 
 def _scaled(node: Node[Pool2D], *, varies: bool) -> str:
@@ -199,7 +201,7 @@ def _comment(node: Node[Pool2D], *, clips: bool, counts: bool) -> tuple[str, ...
     return tuple(lines)
 
 
-_AverageDivision = Literal["none", "real", "scale", "reciprocal", "quotient"]
+AverageDivision = Literal["none", "real", "scale", "reciprocal", "quotient"]
 """How a sum becomes an average.
 
 none: not an average; real: float division; scale: ONNX's rounding; reciprocal: multiplication by a
@@ -207,7 +209,7 @@ none: not an average; real: float division; scale: ONNX's rounding; reciprocal: 
 """
 
 
-def _division(op: Pool2D, dtype: DType, *, scales: bool) -> _AverageDivision:
+def _division(op: Pool2D, dtype: DType, *, scales: bool) -> AverageDivision:
     """Return how sums become averages; `scales`: whether averages are rescaled, as in ONNX."""
     if op.kind != "average":
         return "none"
@@ -215,11 +217,15 @@ def _division(op: Pool2D, dtype: DType, *, scales: bool) -> _AverageDivision:
         return "real"
     if scales:
         return "scale"
-    small = op.window[0] * op.window[1] <= _RECIPROCAL_LIMIT
-    return "reciprocal" if dtype.size == 1 and small else "quotient"
+    return integer_division(op.window[0] * op.window[1], dtype)
 
 
-def _divisors(count: int, division: _AverageDivision) -> tuple[str, ...]:
+def integer_division(count: int, dtype: DType) -> AverageDivision:
+    """Return how a sum of `count` integers becomes their average."""
+    return "reciprocal" if dtype.size == 1 and count <= _RECIPROCAL_LIMIT else "quotient"
+
+
+def divisors(count: int, division: AverageDivision) -> tuple[str, ...]:
     """Return C lines that declare the divisor if all windows have the same size."""
     half = f"const int32_t half = {count // 2};"
     fixed = -(-(1 << 24) // count)
@@ -234,7 +240,7 @@ def _divisors(count: int, division: _AverageDivision) -> tuple[str, ...]:
             return ()
 
 
-def _varying_divisors(count: str, division: _AverageDivision) -> tuple[str, ...]:
+def _varying_divisors(count: str, division: AverageDivision) -> tuple[str, ...]:
     """Return C lines that declare the divisor of an output; `count` is the C of its window size."""
     if division == "real":
         return (f"const float count = (float)({count});",)
@@ -247,7 +253,7 @@ def _varying_divisors(count: str, division: _AverageDivision) -> tuple[str, ...]
     return tuple(lines)
 
 
-def _result(division: _AverageDivision, store: Store, acc: str) -> str:
+def average_of(division: AverageDivision, store: Store, acc: str) -> str:
     """Return the C expression of the output, given the accumulator's name."""
     match division:
         case "real":

@@ -123,7 +123,7 @@ class WindowWalk:
         columns: the columns under a window.
         taps: number of columns if they are unrolled; 0 if there is a loop over them.
         center: number that is subtracted from every element.
-        first: initial value of an accumulator.
+        first: function from a channel's index to the initial value of its accumulator.
         result: function from an accumulator's name to the expression of the output.
     """
 
@@ -133,7 +133,7 @@ class WindowWalk:
     columns: PoolSpan
     taps: int
     center: int
-    first: str
+    first: Callable[[str], str]
     result: Callable[[str], str]
 
     def in_registers(self, block: LaneBlock) -> PoolBlock:
@@ -145,7 +145,7 @@ class WindowWalk:
         ]
         return PoolBlock(
             block.head,
-            tuple(f"{self.type} acc{lane} = {self.first};" for lane in lanes),
+            tuple(f"{self.type} acc{lane} = {self.first(block.lane(lane))};" for lane in lanes),
             self._input(block),
             self._steps(steps),
             tuple(f"out[{block.lane(lane)}] = {self.result(f'acc{lane}')};" for lane in lanes),
@@ -160,13 +160,13 @@ class WindowWalk:
             return nested((unroll + loop.head,), ((), (statement,)))
 
         steps = [each(self._step("acc[j]", f"in[{offset('j', start)}]")) for start in self._starts]
-        result = self.result("acc[j]")
+        result, channel = self.result("acc[j]"), offset(block.position, "j")
         return PoolBlock(
             block.head,
-            (f"SMELT_ARRAY float acc[{block.lanes}];", *each(f"acc[j] = {self.first};")),
+            (f"SMELT_ARRAY float acc[{block.lanes}];", *each(f"acc[j] = {self.first(channel)};")),
             self._input(block),
             self._steps(steps),
-            each(f"out[{offset(block.position, 'j')}] = {result};"),
+            each(f"out[{channel}] = {result};"),
         )
 
     @property

@@ -28,6 +28,7 @@ from smelt.ops.core.convolution import (
     row_window,
     window_output,
 )
+from smelt.ops.core.pixel_sums import SUMMED, PixelSums, round_quotient
 
 KINDS = ("max", "average", "sum")
 
@@ -134,7 +135,7 @@ class Pool2D(Op):
         total = self._patches(x.astype(wide), 0).sum(axis=(3, 4))
         if self.kind == "average":
             count = self.counts(node.input(0).type)
-            total = total / count if y.dtype.is_float else _round_quotient(total, count)
+            total = total / count if y.dtype.is_float else round_quotient(total, count)
         return (np.clip(total, low, high).astype(y.dtype.numpy),)
 
     def overhead(self, node: Node) -> int:
@@ -190,6 +191,18 @@ class Pool2D(Op):
     def with_row_padding(self, axis: int, before: int, after: int) -> Op:
         return replace(self, padding=padded_rows(self.padding, axis, before, after))
 
+    @override
+    def row_sums(self, node: Node, *, last: bool) -> Op | None:
+        x = node.input(0).type
+        _, height, width, _ = x.shape
+        whole = Pool2D("average", (height, width), self.stride, activation=self.activation)
+        if self != whole or x.dtype not in SUMMED or self.scales(node) or x.shape[0] != 1:
+            return None
+        count = prod(self.window)
+        if count * max(map(abs, x.dtype.limits)) >= 1 << 31:
+            return None
+        return PixelSums(count if last else 0, self.activation)
+
     def is_identity(self, node: Node) -> bool:
         """Return whether windows are single elements and nothing is clamped or requantized."""
         single = (self.window, self.stride, self.padding) == ((1, 1), (1, 1), NO_PADDING)
@@ -207,12 +220,6 @@ def taps_within(starts: Array, window: int, dilation: int, limits: Pair) -> Arra
     """Return how many taps of windows that begin at `starts` are in [low, high): int64 `[o]`."""
     first, end = (np.clip(-((starts - bound) // dilation), 0, window) for bound in limits)
     return end - first
-
-
-def _round_quotient(total: Array, count: Array) -> Array:
-    """Return `total / count`, ties away from zero."""
-    magnitude = (np.abs(total) + count // 2) // count
-    return np.where(total > 0, magnitude, -magnitude)
 
 
 def _case(
