@@ -193,7 +193,8 @@ class KernelCall:
             also gets `function` (its name), `signature` (parameter list), and `layers`, which it
             prints at the start of the function's comment.
         operands: The C parameters, in order.
-        in_place: Pairs (output, input) of indices that may have the same address.
+        in_place: Pairs (output, input) of indices that may have the same address. The output of an
+            image may also begin some whole pixels before the input.
         uses: Exactly the blocks of `helpers.c.j2` and the libraries' headers that the function's
             text uses.
         summary: One line for reports: the form of the kernel, and why it was chosen.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from smelt.codegen.lower.kernel import Scratch
 from smelt.codegen.partition.candidates import Choice
@@ -22,6 +23,7 @@ from smelt.codegen.schedule.steps import (
     RowsMove,
     StreamedRows,
 )
+from smelt.codegen.segments.chains import BandChain
 from smelt.codegen.segments.turns import LayerTurn, Turns
 from smelt.ir import Node, Value
 
@@ -96,6 +98,7 @@ class SegmentLinearizer:
             name = f"{_SUMS}{turns.segment.summed.output.name}"
             self._sums = lifetimes.buffer(name, turns.segment.sums.bytes)
         self._slots: list[dict[Node, int]] = []
+        self._ends: list[int] = []
         self._saved: list[dict[Value, int]] = []
         self._reloaded: list[dict[Value, int]] = []
         for turn in range(turns.bands.turns):
@@ -104,16 +107,19 @@ class SegmentLinearizer:
     def action(self, scope: ValueViews) -> BandedSegment:
         """Return the segment; the locations of its whole results are added to `scope`."""
         segment = self._turns.segment
-        bands = {
-            value: ValueView(
-                self._lifetimes.buffer(
-                    f"{_BAND}{value.name}",
-                    self._turns.bands.band_rows(value) * segment.row_bytes(value),
-                )
-            )
-            for value in (node.output for node in segment.nodes)
-            if value in segment.banded
+        shared = {
+            chain: self._lifetimes.buffer(f"{_BAND}{chain.first.name}", chain.size)
+            for chain in self._turns.chains
         }
+        bands: ValueViews = {}
+        for value in (node.output for node in segment.nodes if node.output in segment.banded):
+            row, chain = segment.row_bytes(value), self._turns.chained.get(value)
+            if chain is not None:
+                start = chain.offsets[value] // value.type.dtype.size
+                bands[value] = ValueView(shared[chain], (), start)
+                continue
+            size = self._turns.bands.band_rows(value) * row
+            bands[value] = ValueView(self._lifetimes.buffer(f"{_BAND}{value.name}", size))
         for node in segment.nodes:
             if node.output not in bands:
                 self._places.define(node.output, scope)
@@ -123,6 +129,8 @@ class SegmentLinearizer:
         seen = {**scope, **bands}
         self._use_whole_tensors(seen)
         self._hold_bands(bands)
+        for chain, buffer in shared.items():
+            self._hold_chain(chain, buffer)
         self._hold_sums()
         scratch = self._scratch()
         phases = tuple(
@@ -155,6 +163,9 @@ class SegmentLinearizer:
             slots[node] = self._lifetimes.slot(what)
             for value in filter(self._spills.get, self._turns.moved_after(node, turn)):
                 saved[value] = self._lifetimes.slot(f"rows kept after {what}")
+        what = f"rows kept after turn {turn + 1} of {self._turns.bands.turns}"
+        moves = any(self._turns.moved_last(turn))
+        self._ends.append(self._lifetimes.slot(what) if moves else len(self._lifetimes.slots) - 1)
         self._slots.append(slots)
         self._saved.append(saved)
         self._reloaded.append(reloaded)
@@ -199,6 +210,8 @@ class SegmentLinearizer:
         """
         segment = self._turns.segment
         for value, view in bands.items():
+            if value in self._turns.chained:
+                continue
             refills, producer = self._turns.bands.refills[value], segment.producers[value]
             size = self._turns.bands.band_rows(value) * segment.row_bytes(value)
             for turn in refills:
@@ -221,6 +234,23 @@ class SegmentLinearizer:
                     start = rows.target
                 if end < following:
                     self._lifetimes.hold(str(view.place), end, following, start, start + rows.bytes)
+
+    def _hold_chain(self, chain: BandChain, buffer: str) -> None:
+        """Record which bytes of a chain's buffer are live."""
+        nodes = self._turns.segment.nodes
+        low, high = chain.extent()
+        slots = [
+            slot
+            for turn, end in zip(self._slots, self._ends, strict=True)
+            for slot in (*(turn[node] for node in nodes), *[end] * len(chain.offsets))
+        ]
+        held: dict[int, tuple[int, int]] = {}
+        for slot, first, end in zip(slots, low.tolist(), high.tolist(), strict=True):
+            if first < end:
+                known = held.get(slot, (first, end))
+                held[slot] = min(known[0], first), max(known[1], end)
+        for slot, following in pairwise([*held, max(held) + 1]):
+            self._lifetimes.hold(buffer, slot, following, *held[slot])
 
     def _kept_rows(self, value: Value, turn: int) -> _KeptRows:
         """Return the rows of a band that are kept until new ones are made in a turn."""
@@ -294,6 +324,12 @@ class SegmentLinearizer:
                 band, spill = str(seen[used].place), self._spills.get(used)
                 target = (band, rows.target) if spill is None else (spill, 0)
                 yield RowsMove(band, rows.source, *target, rows.bytes, rows.row_bytes)
+        for chain, value in self._turns.moved_last(turn):
+            rows, offset = self._kept_rows(value, turn + 1), chain.offsets[value]
+            row = rows.row_bytes if offset % rows.row_bytes == 0 else 1
+            source, target = offset + rows.source, offset + rows.target
+            buffer = str(seen[value].place)
+            yield RowsMove(buffer, source, buffer, target, rows.bytes, row)
 
     def _call(
         self,
@@ -340,8 +376,10 @@ class SegmentLinearizer:
             elements = value.type.size // segment.height(value)
             place = seen[value].place
             if value in segment.banded:
-                start = self._turns.position(value, rows, turns.start)
-                views[value] = ValueView(place, (), start * elements, elements)
+                start = self._turns.position(value, rows, turns.start) * elements
+                start += seen[value].start
+                row = elements if start % elements == 0 else 1
+                views[value] = ValueView(place, (), start, row)
                 continue
             start = rows.start - (len(turns) - 1) * step if segment.reverse else rows.start
             offsets = (IterationOffset(_COUNTER, step * elements),) if len(turns) > 1 else ()

@@ -368,7 +368,8 @@ def _pinned(schedule: Schedule, platform: Platform, pins: Mapping[str, str]) -> 
 def _tensors(schedule: Schedule) -> dict[str, list[str]]:
     """Return the keys of the buffers of each tensor and scratch, by name.
 
-    Of a tensor that is stored in bands, these are the band and its rows that wait elsewhere.
+    Of a tensor that is stored in bands, these are the band, which may be a part of a buffer that
+    other bands share, and its rows that wait elsewhere.
     """
     states = {b.name for b in schedule.problem.buffers if b.memory == STATE}
     buffers: dict[str, list[str]] = {v.name: [name] for v, name in schedule.storage.items()}
@@ -378,6 +379,13 @@ def _tensors(schedule: Schedule) -> dict[str, list[str]]:
             if name.startswith(prefix):
                 buffers.setdefault(name.removeprefix(prefix), []).append(name)
         buffers.setdefault(name, [name])
+    for segment in schedule.segments:
+        outputs = {layer.index: layer.node.output.name for layer in segment.layers}
+        for action in (action for phase in segment.phases for action in phase.actions):
+            if isinstance(action, BandCall):
+                known = buffers.setdefault(outputs[action.step], [])
+                if action.result.buffer not in known:
+                    known.append(action.result.buffer)
     return {
         tensor: [STATE if name in states else _buffer(name) for name in names]
         for tensor, names in buffers.items()

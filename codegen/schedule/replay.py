@@ -167,8 +167,15 @@ class _Replay:
             [None if v is None else self._labels.of(v)[slice(*ranges[v])] for v in values]
             for values in (node.inputs, node.outputs)
         )
+        kernel = call.choice.taken.call
         self._execute(
-            node, call.choice.taken.call, call.arguments, counter, inputs, outputs, in_place=False
+            node,
+            kernel,
+            call.arguments,
+            counter,
+            inputs,
+            outputs,
+            in_place=(0, 0) in kernel.in_place,
         )
 
     def _add_rows(self, node: Node, call: BandCall, segment: BandedSegment, counter: int) -> None:
@@ -251,7 +258,7 @@ class _Replay:
         for target, labels in written:
             target[:] = labels
         for found, labels, where in read:
-            if not (in_place and any(_same(found, target) for target in same)):
+            if not (in_place and any(_begins_by(target, found) for target in same)):
                 self._require(found, labels, f"{where} after it has written its results")
 
     @staticmethod
@@ -267,9 +274,9 @@ class _Replay:
         return self._bytes(argument.buffer, elements * argument.dtype.size, count)
 
 
-def _same(a: Array, b: Array) -> bool:
-    """Return whether two views begin at the same byte."""
-    return a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+def _begins_by(first: Array, second: Array) -> bool:
+    """Return whether a view begins at the first byte of another, or before it."""
+    return first.__array_interface__["data"][0] <= second.__array_interface__["data"][0]
 
 
 class _Labels:

@@ -13,7 +13,7 @@ addresses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -271,6 +271,18 @@ class RowBands:
             return RowsRead(made)
         height = self.segment.height(self.segment.operands(node)[0])
         return self.segment.windows[node].read(made, height)
+
+    def begins(self) -> Iterator[int]:
+        """Yield the offsets in bytes at which calls read and write whole tensors."""
+        segment = self.segment
+        for node in segment.layers:
+            whole = [v for v in segment.operands(node) if v not in segment.banded]
+            output = node.output
+            for made in (self.rows(node, turn) for turn in self.active[node]):
+                for value in whole:
+                    yield self.read(node, made).rows.start * segment.row_bytes(value)
+                if output not in segment.banded and node is not segment.summed:
+                    yield made.start * segment.row_bytes(output)
 
     def first(self, value: Value, turn: int) -> int:
         """Return the row at the start of a band in a turn, which may be below 0."""

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes.loops import root_of
 from smelt.codegen.segments.bands import BandNodes, RowBands, RowSegment, bands_of, segment_of
+from smelt.codegen.segments.chains import chains_of
 from smelt.codegen.segments.live_bytes import SegmentLiveBytes
 from smelt.codegen.segments.parts import GraphPart, Parts
 from smelt.errors import UnsupportedError
@@ -77,10 +78,14 @@ def _reads_only_input(graph: Graph) -> bool:
 
 @dataclass(frozen=True)
 class KernelCost:
-    """Bytes beside operands and results, and estimated cycles, of one call of a node."""
+    """Bytes beside operands and results, and estimated cycles, of one call of a node.
+
+    `in_place` tells whether the first result may have the address of the first operand.
+    """
 
     memory: int
     cycles: float
+    in_place: bool = False
 
 
 class SegmentSearch:
@@ -220,7 +225,9 @@ class SegmentSearch:
         found = segment_of(self.graph, nodes, self.streamed if start == 0 else None)
         if found is None:
             return None
-        values = (v for n in nodes for v in (*found.operands(n), n.output))
+        # The first segment computes its first rows first, so `_banded` can check its addresses.
+        whole = () if start == 0 else (v for n in nodes for v in (*found.operands(n), n.output))
+        values = (*found.banded, *whole)
         return None if any(found.row_bytes(v) % self._word for v in values) else found
 
     def _banded(
@@ -229,6 +236,8 @@ class SegmentSearch:
         key = start, end, rows
         if key not in self._parts:
             bands = bands_of(segment, rows)
+            if bands is not None and not all(begin % self._word == 0 for begin in bands.begins()):
+                bands = None
             self._parts[key] = None if bands is None else self._part(start, end, bands)
         return self._parts[key]
 
@@ -252,16 +261,26 @@ class SegmentSearch:
             for root in self._available(start)
             if self._last_use[root] >= start and root not in {self._root[v] for v in consumed}
         )
-        live = SegmentLiveBytes(bands, other, consumed)
+        peaks, chains = SegmentLiveBytes(bands, other, consumed).peaks(), ()
+        if found := chains_of(bands, partial(self._in_place, bands)):
+            less = SegmentLiveBytes(bands, other, consumed, found).peaks()
+            if max(less) < max(peaks):
+                peaks, chains = less, found
         return GraphPart(
             start=start,
             end=end,
-            peaks=live.peaks()[-len(calls) :],
+            peaks=peaks[-len(calls) :],
             calls=tuple(calls),
             bands=bands,
             moved=moved,
             consumed=consumed,
+            chains=chains,
         )
+
+    def _in_place(self, bands: RowBands, node: Node, made: range) -> bool:
+        """Return whether some kernel for these rows may overwrite its operand."""
+        band_node = self.nodes.of(bands.segment, node, made, bands.read(node, made))
+        return band_node is not None and any(k.in_place for k in self._offers(band_node))
 
     def _consumed(self, end: int, segment: RowSegment) -> frozenset[Value]:
         """Return the whole tensors whose rows may be overwritten once the segment has read them."""
@@ -333,11 +352,14 @@ class SegmentSearch:
     def _cycles(self, part: GraphPart, limit: int) -> float | None:
         """Return the estimated cycles of a part within a number of bytes; None if it needs more."""
         total = part.moved * MOVE_CYCLES
-        for (node, count), peak in zip(part.calls, part.peaks, strict=True):
-            fitting = [k.cycles for k in self._offers(node) if peak + k.memory <= limit]
-            if not fitting:
+        for (node, count), peak, overwrites in zip(
+            part.calls, part.peaks, part.in_place, strict=True
+        ):
+            fitting = [k for k in self._offers(node) if peak + k.memory <= limit]
+            fastest = min(fitting, key=lambda kernel: kernel.cycles, default=None)
+            if fastest is None or (overwrites and not fastest.in_place):
                 return None
-            total += count * min(fitting) + (count - 1) * CALL_CYCLES
+            total += count * fastest.cycles + (count - 1) * CALL_CYCLES
         return total
 
     def _fastest_memory(self, node: Node) -> int:
@@ -363,7 +385,8 @@ class SegmentSearch:
     def _cost(node: Node, partitioner: Partitioner) -> KernelCost:
         """Return the cost of the kernel that a partitioner chooses."""
         taken = partitioner.choose(node).taken
-        return KernelCost(taken.memory, _estimate(node, taken.cycles))
+        in_place = (0, 0) in taken.call.in_place
+        return KernelCost(taken.memory, _estimate(node, taken.cycles), in_place)
 
 
 def _estimate(node: Node, cycles: int | None) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from smelt.codegen.segments.bands import RowBands
+from smelt.codegen.segments.chains import BandChain
 from smelt.ir import Array, Node, Value
 
 
@@ -18,17 +20,25 @@ class SegmentLiveBytes:
         bands: The bands.
         other: Bytes of other tensors, which are live during the whole segment.
         consumed: Tensors whose rows are live only until the segment has read them.
+        chains: The chains of bands that share a buffer.
     """
 
     bands: RowBands
     other: int
     consumed: frozenset[Value]
+    chains: Sequence[BandChain] = ()
 
     def peaks(self) -> tuple[int, ...]:
         """Return, for each node, the most live bytes in one of its calls, without scratch."""
         bands, nodes = self.bands, self.bands.segment.nodes
         live = np.full((bands.turns, len(nodes)), self.other)
+        chained = {value for chain in self.chains for value in chain.offsets}
+        for chain in self.chains:
+            low, high = (e.reshape(bands.turns, -1)[:, : len(nodes)] for e in chain.extent())
+            live += high - low
         for value in bands.segment.readers:
+            if value in chained:
+                continue
             if value in bands.segment.banded:
                 live += self._in_band(value)
             elif value in self.consumed:

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from smelt.codegen.segments.bands import BandNodes, RowBands, bands_of
+from smelt.codegen.segments.chains import BandChain
 from smelt.codegen.segments.turns import Turns
 from smelt.ir import Node, Value
 
@@ -23,6 +24,7 @@ class GraphPart:
         bands: The bands of a segment; None for a single node.
         moved: Bytes of bands that are moved in an inference.
         consumed: Whole tensors whose rows may be overwritten once the segment has read them.
+        chains: The chains of bands that share a buffer, if that needs fewer bytes.
     """
 
     start: int
@@ -32,6 +34,15 @@ class GraphPart:
     bands: RowBands | None = None
     moved: int = 0
     consumed: frozenset[Value] = frozenset()
+    chains: tuple[BandChain, ...] = ()
+
+    @property
+    def in_place(self) -> tuple[bool, ...]:
+        """Whether each node computes its rows in the memory of those that it reads."""
+        if self.bands is None:
+            return (False,)
+        overwriting = {value for chain in self.chains for value in list(chain.offsets)[1:]}
+        return tuple(node.output in overwriting for node in self.bands.segment.layers)
 
 
 @dataclass(frozen=True)
@@ -89,7 +100,8 @@ class Parts:
                     last = bands.segment.nodes[-1]
                     bands = bands_of(bands.segment.mirrored(), bands.rates[last]) or bands
                 moved = sorted(part.consumed & made, key=lambda value: value.name) if moving else ()
-                found.append(Turns(bands, nodes, moved, early, spilled))
+                chains = part.chains if bands is part.bands else ()
+                found.append(Turns(bands, nodes, moved, early, spilled, chains))
                 made |= set(bands.segment.producers)
             else:
                 made.update(part.calls[0][0].outputs)

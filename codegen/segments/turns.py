@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from smelt.codegen.segments.bands import BandNodes, RowBands, RowSegment
+from smelt.codegen.segments.chains import BandChain
 from smelt.codegen.segments.delivery import is_delivery
 from smelt.ir import Node, Value
 from smelt.ir.row_window import RowsRead
@@ -44,6 +45,8 @@ class Turns:
         moved: Whole tensors that are moved before the first turn.
         early: The bands whose kept rows are moved to the start of the band by their last user.
         spilled: The bands whose kept rows wait in a buffer of their own.
+        chains: The chains of bands that share a buffer.
+        chained: The chain of each band that is in one.
         all: What the nodes do in each turn.
     """
 
@@ -54,6 +57,7 @@ class Turns:
         moved: Sequence[Value] = (),
         early: AbstractSet[Value] = frozenset(),
         spilled: AbstractSet[Value] = frozenset(),
+        chains: Sequence[BandChain] = (),
     ) -> None:
         """Set up.
 
@@ -68,6 +72,7 @@ class Turns:
             spilled: The bands whose kept rows are then moved to a buffer of their own, and from
                 there to the start of the band before new rows are made. In bands that are neither
                 `early` nor `spilled`, kept rows are moved only then.
+            chains: Bands that share a buffer. They are neither `early` nor `spilled`.
 
         Raises:
             ValueError: A node cannot compute a few rows alone.
@@ -75,10 +80,11 @@ class Turns:
         self.bands = bands
         self.moved = moved
         streamed = bands.segment.streamed
-        self.early = early if streamed is None else early | {streamed}
-        self.spilled = frozenset(
-            v for v in (spilled & bands.segment.banded) - self.early if bands.kept[v]
-        )
+        self.chains = chains
+        self.chained = {value: chain for chain in chains for value in chain.offsets}
+        self.early = (early if streamed is None else early | {streamed}) - self.chained.keys()
+        own = (spilled & bands.segment.banded) - self.early - self.chained.keys()
+        self.spilled = frozenset(v for v in own if bands.kept[v])
         self._nodes = nodes
         self.all = tuple(tuple(self._turn(turn)) for turn in range(bands.turns))
 
@@ -114,12 +120,19 @@ class Turns:
         """Yield the bands whose kept rows are moved before new ones are made in a turn."""
         for value in self._bands:
             again = turn in self.bands.refills[value][1:]
-            if again and value not in self.early and self.bands.kept_after(value, turn - 1):
+            late = value not in self.early and value not in self.chained
+            if again and late and self.bands.kept_after(value, turn - 1):
                 yield value
 
     def moved_after(self, node: Node, turn: int) -> Sequence[Value]:
         """Return the bands whose kept rows are moved after a node, their last user, in a turn."""
         return self._moved_after.get((turn, node), ())
+
+    def moved_last(self, turn: int) -> Iterator[tuple[BandChain, Value]]:
+        """Yield the bands whose kept rows are moved at the end of a turn, with their chains."""
+        for chain in self.chains:
+            for value in chain.moved_after(turn):
+                yield chain, value
 
     @cached_property
     def _moved_after(self) -> Mapping[tuple[int, Node], Sequence[Value]]:
@@ -184,7 +197,8 @@ class Turns:
             calls.append((id(layer.band_node), len(made), made.start - advance, read))
         moved = frozenset(self.moved_before(turn))
         later = frozenset(v for node in segment.nodes for v in self.moved_after(node, turn))
-        return turn % bands.period, tuple(calls), moved, later
+        last = tuple(value for _, value in self.moved_last(turn))
+        return turn % bands.period, tuple(calls), moved, later, last
 
     def band_nodes(self) -> Mapping[Node, Mapping[Node, int]]:
         """Return, for each node, the nodes that compute its rows, with their numbers of calls."""

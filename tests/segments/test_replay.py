@@ -26,7 +26,7 @@ from smelt.codegen.segments.turns import Turns
 from smelt.errors import GraphError
 from smelt.ir import Graph, evaluate
 from smelt.samples import Sample, random_samples
-from tests.support.banded_networks import RandomNetwork, chain, random_segments
+from tests.support.banded_networks import RandomNetwork, chain, in_place, random_segments
 from tests.support.graphs import SETUPS, SampleOutputs, assert_same, compile_graph
 from tests.support.sanitized import run_sanitized
 from tests.support.semihosted import outputs_of
@@ -41,7 +41,8 @@ def in_random_segments(graph: Graph, options: Options, seed: int) -> Artifact:
     ) -> fitting.Fitting:
         assert search is not None
         word = 1 if "unaligned" in partitioner.request.target.features else 4
-        made = scheduled(partitioner, random_segments(search.graph, rng, word))
+        segments = random_segments(search.graph, rng, word, in_place(partitioner))
+        made = scheduled(partitioner, segments)
         return fitting.Fitting(made, arena.plan(made.problem))
 
     with patch.object(pipeline, "kernels_that_fit", forced):

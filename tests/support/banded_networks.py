@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
-from smelt.codegen.segments.bands import BandNodes, bands_of, segment_of
+from smelt.codegen.partition.partitioner import Partitioner
+from smelt.codegen.segments.bands import BandNodes, RowBands, bands_of, segment_of
+from smelt.codegen.segments.chains import chains_of
 from smelt.codegen.segments.turns import Turns
 from smelt.ir import DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value, verify
 from smelt.ops.core.binary import Binary
@@ -49,6 +52,16 @@ class RandomNetwork:
             weights = self._weights((c, 3, 3, c), c, 0)
             op = Conv2D((2, 1) if strided and i == 1 else (1, 1), ((1, 1), (1, 1)))
             x = self._add(op, (x, weights, self._bias(c)), (-(-h // op.stride[0]), w, c))
+        return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
+
+    def separable(self, layers: int) -> Graph:
+        """Return pairs of a depthwise and a 1x1 convolution, then an average of the whole image."""
+        x = self._conv(self._input, 4 * self._unit, same=True)
+        for _ in range(layers):
+            x = self._depthwise(x, same=self._rng.random() < 0.7)
+            fewer = max(x.type.shape[3] - 4 * int(self._rng.integers(0, 2)), 4)
+            x = self._conv(x, fewer, size=(1, 1))
+        x = self._add(Pool2D("average", _size(x)), (x,), (1, 1, x.type.shape[3]))
         return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
 
     def _channels(self) -> int:
@@ -113,8 +126,15 @@ class RandomNetwork:
         data = self._rng.integers(-400, 400, count).astype(np.int32)
         return Value.constant(f"b{len(self._nodes)}", data)
 
-    def _conv(self, x: Value, outputs: int | None = None, *, same: bool = False) -> Value:
-        size, op = self._window(x, same=same)
+    def _conv(
+        self,
+        x: Value,
+        outputs: int | None = None,
+        *,
+        same: bool = False,
+        size: tuple[int, int] | None = None,
+    ) -> Value:
+        size, op = self._window(x, same=same) if size is None else (size, Conv2D())
         assert isinstance(op, Conv2D)
         count = outputs or self._channels()
         weights = self._weights((count, *size, x.type.shape[3]), count, 0)
@@ -149,6 +169,24 @@ def _size(x: Value) -> tuple[int, int]:
     return height, width
 
 
+def in_place(partitioner: Partitioner) -> Callable[[Node], bool]:
+    """Return whether the kernel that is chosen for a node may overwrite its operand."""
+    return lambda node: (0, 0) in partitioner.choose(node).taken.call.in_place
+
+
+def chained(bands: RowBands, nodes: BandNodes, overwrites: Callable[[Node], bool]) -> Turns:
+    """Return the turns of a segment with all its chains."""
+    chains = chains_of(bands, partial(_overwrites, bands, nodes, overwrites))
+    return Turns(bands, nodes, chains=chains)
+
+
+def _overwrites(
+    bands: RowBands, nodes: BandNodes, overwrites: Callable[[Node], bool], node: Node, made: range
+) -> bool:
+    band_node = nodes.of(bands.segment, node, made, bands.read(node, made))
+    return band_node is not None and overwrites(band_node)
+
+
 _CHANCES = (0.3, 0.25, 0.15, 0.2, 0.1)
 
 
@@ -158,7 +196,10 @@ def chain(*, strided: bool = False) -> Graph:
 
 
 def random_segments(
-    graph: Graph, rng: np.random.Generator, word: int = 1, longest: int = 6
+    graph: Graph,
+    rng: np.random.Generator,
+    word: int = 1,
+    overwrites: Callable[[Node], bool] = lambda _: False,
 ) -> tuple[Turns, ...]:
     """Return random segments that cover as much of a graph as they can.
 
@@ -167,12 +208,13 @@ def random_segments(
         rng: Chooses lengths, rows, the order of rows, which tensors are moved, and whether the
             rows that bands keep are spilled.
         word: The bytes of which rows must be a multiple.
-        longest: Largest number of nodes in a segment.
+        overwrites: Whether the kernel of a node that computes a few rows may overwrite its operand.
+            Some chains of such nodes are built.
     """
     nodes, found, start = BandNodes(), list[Turns](), 0
     made: set[Value] = set()
     while start < len(graph.nodes):
-        lengths = rng.permutation(np.arange(1, longest + 1))
+        lengths = rng.permutation(np.arange(1, 7))
         end = start + 1
         for length in (int(n) for n in lengths if start + n <= len(graph.nodes)):
             segment = segment_of(graph, graph.nodes[start : start + length])
@@ -194,7 +236,10 @@ def random_segments(
                 {n.output for n in segment.nodes if rng.random() < 0.4} & segment.banded
                 for _ in range(2)
             )
-            found.append(Turns(bands, nodes, moved, early, spilled))
+            chains = chains_of(bands, partial(_overwrites, bands, nodes, overwrites))
+            if rng.random() < 0.3:
+                chains = ()
+            found.append(Turns(bands, nodes, moved, early, spilled, chains))
             end = start + length
             break
         made |= {node.output for node in graph.nodes[start:end]}
