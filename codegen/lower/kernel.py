@@ -204,8 +204,8 @@ class KernelCall:
             it; empty if there is none. See `Refusal.optional`. Both may have the same form, if
             the price does not distinguish them.
         inner: Static functions that the function calls; the template gets their names as `inner`.
-        shared: The same computation by a body that layers of other sizes can share, or None;
-            `codegen.partition.sharing` decides which of the two is called.
+        shared: The same computation by a body that is smaller or that layers of other sizes can
+            share, or None; `codegen.partition.sharing` decides which of the two is called.
     """
 
     template: str
@@ -268,10 +268,13 @@ class JointBody:
 class SharedBody:
     """A body that several layers can share, and its cost compared with a specialized body.
 
+    It may also be a smaller and slower specialized body of one layer.
+
     Attributes:
         call: The call of the shared body. It computes the same as the `KernelCall` that this
             belongs to, in the same order and with equal scratch, and has a `LayerStruct` among its
-            operands. `in_place`, form, work and `missed` are taken from that `KernelCall`.
+            operands if other layers can share it. `in_place`, form, work and `missed` are taken
+            from that `KernelCall`.
         cost: Cost of the shared body.
         specialized: Cost of the body that only layers with equal numbers can use.
         family: Key of bodies that `joined` can make one of; None if bodies must have equal

@@ -34,7 +34,9 @@ class _Sharer:
     body: SharedBody
 
 
-def share(choices: Mapping[Node, Choice], optimize: Optimize) -> dict[Node, Choice]:
+def share(
+    choices: Mapping[Node, Choice], optimize: Optimize, calls: Mapping[Node, int] | None = None
+) -> dict[Node, Choice]:
     """Return the choices in the same order, with shared bodies where they save flash.
 
     Args:
@@ -42,25 +44,32 @@ def share(choices: Mapping[Node, Choice], optimize: Optimize) -> dict[Node, Choi
         optimize: With `speed`, a layer shares a body only if it then executes less than 1 % more
             instructions, or if the lost cycles are negligible for the network. Otherwise all layers
             share that can. In both cases, they share only if that makes the network smaller.
+        calls: How many times each layer is called in an inference; None for once.
     """
     groups: dict[Hashable, list[_Sharer]] = {}
     for node, choice in choices.items():
         body = choice.taken.call.shared
         if body is not None:
             groups.setdefault(body.key, []).append(_Sharer(node, choice, body))
-    several = [sharer for group in groups.values() if len(group) > 1 for sharer in group]
-    slow = _slowed(several, choices) if optimize != "size" else set[Node]()
+    # The shared body of a single layer may be the smaller one, and then is used unless it is slow.
+    able = [group for group in groups.values() if len(group) > 1 or _decided(group, frozenset())]
+    sharers = [sharer for group in able for sharer in group]
+    slow = _slowed(sharers, choices, calls or {}) if optimize != "size" else set[Node]()
     found = dict(choices)
     for group in groups.values():
         found |= _decided(group, slow)
     return found
 
 
-def _slowed(sharers: Sequence[_Sharer], choices: Mapping[Node, Choice]) -> set[Node]:
+def _slowed(
+    sharers: Sequence[_Sharer], choices: Mapping[Node, Choice], calls: Mapping[Node, int]
+) -> set[Node]:
     """Return the layers that a shared body would slow down noticeably."""
     slowdowns = {sharer.node: sharer.body.slowdown for sharer in sharers}
     slowed = {node for node, slowdown in slowdowns.items() if slowdown >= MOST_SLOWDOWN}
-    cycles = {node: choice.taken.cycles or 0 for node, choice in choices.items()}
+    cycles = {
+        node: calls.get(node, 1) * (choice.taken.cycles or 0) for node, choice in choices.items()
+    }
     left = NEGLIGIBLE * sum(cycles.values())
     lost = {node: slowdowns[node] * cycles[node] for node in slowed if cycles[node]}
     for node in sorted(lost, key=lambda node: lost[node]):
@@ -127,9 +136,11 @@ def _sharing(sharer: _Sharer, call: KernelCall, others: int) -> Choice:
     taken = sharer.choice.taken
     own = taken.call
     call = replace(call, in_place=own.in_place, form=own.form, work=own.work, missed=own.missed)
-    with_others = f" with {others} other layer{'s' if others > 1 else ''}" if others else ""
-    slower = f"{max(sharer.body.slowdown, 0):.1%}"
-    reason = f"Shares its code{with_others}, at an estimated {slower} more instructions."
+    slower = f"{max(sharer.body.slowdown, 0):.1%} more instructions"
+    layers = f"{others} other layer{'s' if others > 1 else ''}"
+    reason = f"Shares its code with {layers}, at an estimated {slower}."
+    if not others:
+        reason = f"Its code is smaller at an estimated {slower}."
     return _explained(replace(sharer.choice, taken=replace(taken, call=call)), reason)
 
 

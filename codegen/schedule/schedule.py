@@ -190,15 +190,15 @@ def _choices(
     For a layer of a segment, the result has the nodes that compute its rows instead. Layers that
     are computed row by row because of a run-time length are left out: they have their own bodies.
     """
-    banded = {node: tuple(c) for turns in segments for node, c in turns.band_nodes().items()}
-    called = (
-        part
+    banded = {node: calls for turns in segments for node, calls in turns.band_nodes().items()}
+    calls = {
+        part: count
         for node in (*graph.nodes, *nodes_inside(graph))
         if not (node.op.is_view or node.op.subgraphs or isinstance(node.op, LengthOf))
-        for part in banded.get(node, (node,))
-    )
-    chosen = {node: partitioner.explained(node) for node in called if rows(node) is None}
-    return share(chosen, partitioner.request.optimize)
+        for part, count in banded.get(node, {node: 1}).items()
+    }
+    chosen = {node: partitioner.explained(node) for node in calls if rows(node) is None}
+    return share(chosen, partitioner.request.optimize, calls)
 
 
 def _buffer(scope: ValueViews, value: Value) -> str:

@@ -129,6 +129,24 @@ def test_a_single_layer_takes_the_shared_body_only_if_it_is_smaller() -> None:
     assert shares([layer(4, 0, step=1), layer(4, 0, step=2)], "size") == [False, False]
 
 
+def test_a_single_layer_does_not_take_a_smaller_body_that_is_slow() -> None:
+    assert shares([layer(4, 10, shared_bytes=200)], "speed") == [False]
+    assert shares([layer(4, 10, shared_bytes=200)], "size") == [True]
+    # The lost cycles are negligible beside those of the other layer.
+    layers = [layer(4, 10, shared_bytes=200, cycles=10), layer(5, 0, step=2)]
+    assert shares(layers, "speed") == [True, False]
+    choice = share(dict(layers), "speed")[layers[0][0]]
+    assert choice.reason.endswith("Its code is smaller at an estimated 1.0% more instructions.")
+
+
+def test_the_cycles_of_all_calls_of_a_layer_count() -> None:
+    layers = [layer(4, 10, shared_bytes=200, cycles=10), layer(5, 0, step=2)]
+    for count, slow in ((1, False), (100, True)):
+        calls = {layers[0][0]: count}
+        found = share(dict(layers), "speed", calls)[layers[0][0]]
+        assert (found is layers[0][1]) is slow
+
+
 def test_the_choice_says_what_sharing_costs() -> None:
     layers = [layer(4, 4), layer(5, 30), layer(6, 4)]
     reasons = [choice.reason for choice in share(dict(layers), "speed").values()]
