@@ -68,9 +68,9 @@ FAULTS = (
     ),
     _of(
         "a last group of pixels reads inputs that outputs have overwritten",
-        "codegen/backends/dsp/convolution.py",
-        "last = [min(groups * tile.pixels + i, pixels - 1) for i in steps]",
-        "last = [pixels - tile.pixels + i for i in steps]",
+        "codegen/backends/dsp/convolution_parameters.py",
+        "pixels = [min(start + i, groups.end - 1) for i in range(tile.pixels)]",
+        "pixels = [min(start, groups.end - tile.pixels) + i for i in range(tile.pixels)]",
         _kernels("dsp", _HOST),
     ),
     _of(

@@ -1,34 +1,43 @@
 """int8 convolutions and dense layers of several rows, on cores with the DSP extension.
 
 The inputs of up to three output pixels are widened to 16 bits into a patch in scratch. One function
-in assembly then computes all output channels of these pixels, two at a time (see `tile`).
+in assembly then computes all output channels of these pixels, two at a time (see `tile`). `groups`
+divides the pixels of a layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from typing_extensions import override
 
+from smelt.codegen.backends.dsp.convolution_parameters import dot_parameters
+from smelt.codegen.backends.dsp.groups import (
+    PixelGroups,
+    equal_groups,
+    pixel_groups,
+    specialized_cost,
+)
 from smelt.codegen.backends.dsp.pointwise import shared_pointwise
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES, UNPAIRED, DspTile, pairs_exact, with_addend
 from smelt.codegen.backends.dsp.tile_assembly import tile_function, widening
-from smelt.codegen.backends.dsp.windows import WindowSizes, window_sizes, windows_loop
+from smelt.codegen.backends.dsp.windows import window_sizes, windows_loop
 from smelt.codegen.lower.kernel import (
+    InnerFunction,
     Input,
     Kernel,
     KernelCall,
     Operand,
     Output,
     Packed,
-    Parameters,
     Refusal,
     Request,
     Scratch,
+    SharedBody,
 )
 from smelt.codegen.lower.quantized_products import (
     bias_with_zero_point,
@@ -38,7 +47,6 @@ from smelt.codegen.lower.quantized_products import (
 )
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.window import Window
-from smelt.codegen.text.expressions import offset
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
@@ -128,133 +136,89 @@ class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
         return _call(node, found, tile)
 
 
-@dataclass(frozen=True)
-class DspDotParameters(Parameters):
-    """Variables of `backends/dsp/convolution.j2`.
-
-    Attributes:
-        title, note: texts of the function's comment.
-        iterations: the last argument of the function that widens inputs.
-        packed: words of packed weights.
-        words: words of the patch.
-        pixels: output pixels of an image; of all images if `windows` is None.
-        group: pixels that are computed at once.
-        whole: pixels in whole groups.
-        depth, outputs: input and output channels.
-        inputs, targets: C expressions of the addresses of a group's inputs and outputs, per pixel.
-        last_inputs, last_targets: the same if fewer pixels than a group are left. The last of them
-            then occurs several times, so that a group never reads inputs that the outputs of an
-            earlier group may have overwritten. Empty if no pixels are left.
-        windows: sizes for the loop over windows; None if every input pixel is a window.
-    """
-
-    title: str
-    note: str
-    iterations: int
-    packed: int
-    words: int
-    pixels: int
-    group: int
-    whole: int
-    depth: int
-    outputs: int
-    inputs: tuple[str, ...]
-    targets: tuple[str, ...]
-    last_inputs: tuple[str, ...]
-    last_targets: tuple[str, ...]
-    windows: WindowSizes | None
+def _call(
+    node: Node[Conv2D | FullyConnected | DepthwiseConv2D], found: DspProducts, tile: DspTile
+) -> KernelCall:
+    """Return the call of the layer's own body, with the body that is smaller or can be shared."""
+    w, y = found.window, node.output.type
+    pixels = y.size // w.outputs // (1 if w.pointwise else y.shape[0])
+    groups = pixel_groups(tile, pixels)
+    packed = with_addend(tile.packed(found.weights), found.scaling)
+    call = _own(node, found, tile, groups, packed)
+    if w.pointwise:
+        body = shared_pointwise(tile, call.stem, groups, found.weights)
+        return replace(call, shared=body)
+    if len(groups) == 1:
+        return call
+    equal = equal_groups(tile, pixels)
+    smaller = _own(node, found, tile, equal, packed)
+    body = SharedBody(smaller, specialized_cost(equal), specialized_cost(groups))
+    return replace(call, shared=body)
 
 
-def _parameters(
+def _own(
     node: Node[Conv2D | FullyConnected | DepthwiseConv2D],
     found: DspProducts,
     tile: DspTile,
-    packed: int,
-    pixels: int,
-) -> DspDotParameters:
-    """Return the variables of the template.
+    groups: Sequence[PixelGroups],
+    packed: Array,
+) -> KernelCall:
+    """Return the call of a body that only layers with equal numbers can use.
 
     Args:
         node: the layer.
         found: its products.
-        tile: the sizes of a group of pixels.
-        packed: words of packed weights.
-        pixels: output pixels of an image, or of all images of a layer without windows.
+        tile: the sizes of the largest groups.
+        groups: the pixels of an image, or of all images of a layer without windows.
+        packed: the packed weights.
     """
-    w, x, y = found.window, node.input(0).type, node.output.type
-    groups, left = divmod(pixels, tile.pixels)
-    source, target = ("in", "to") if groups > 1 else ("input", "output")
-    steps = range(tile.pixels)
-    last = [min(groups * tile.pixels + i, pixels - 1) for i in steps] if left else []
-    return DspDotParameters(
-        title=f"{node.op.name}: {x} -> {y}, {w.text}",
-        note=found.scaling.note,
-        iterations=tile.widen_iterations,
-        packed=packed,
-        words=tile.words * tile.pixels,
-        pixels=pixels,
-        group=tile.pixels,
-        whole=groups * tile.pixels,
-        depth=w.depth,
-        outputs=w.outputs,
-        inputs=_steps(source, w.depth, steps),
-        targets=_steps(target, w.outputs, steps),
-        last_inputs=_steps("input", w.depth, last),
-        last_targets=_steps("output", w.outputs, last),
-        windows=None if w.pointwise else WindowSizes.of(node, w),
-    )
-
-
-def _call(
-    node: Node[Conv2D | FullyConnected | DepthwiseConv2D], found: DspProducts, tile: DspTile
-) -> KernelCall:
-    w, scaling = found.window, found.scaling
-    x, y = node.input(0).type, node.output.type
-    flat = w.pointwise
-    images = 1 if flat else y.shape[0]
-    count = y.size // w.outputs // images
-    packed = with_addend(tile.packed(found.weights), scaling)
-    parameters = _parameters(node, found, tile, packed.size, count)
+    w, scaling, x = found.window, found.scaling, node.input(0).type
+    # The scratch of a 1x1 convolution must suffice for the shared body too.
+    most = tile if w.pointwise else groups[0].tile
     operands: list[Operand] = [Input(0, "input")]
     if w.padded:
         operands.append(Packed("padding", np.full(tile.run, x.zero_point, np.int8)))
     operands += [
         Packed("weights", packed),
-        Scratch("patch", DType.INT32, tile.words * tile.pixels),
+        Scratch("patch", DType.INT32, most.words * most.pixels),
     ]
     if w.padded:
-        operands.append(Scratch("rows", DType.INT8, tile.run * tile.pixels))
-    groups, stem = -(-count // tile.pixels) * images, _stem(node)
+        operands.append(Scratch("rows", DType.INT8, most.run * most.pixels))
     return KernelCall(
         template="backends/dsp/convolution.j2",
-        stem=stem,
+        stem=_stem(node),
         details=scaling.details,
-        parameters=parameters,
+        parameters=dot_parameters(node, w, groups, packed.size),
         operands=(*operands, Output(0, "output")),
-        in_place=((0, 0),) if flat and tile.in_place else (),
-        uses=when(flat, "SMELT_ARRAY"),
-        summary=f"{tile.pixels} pixels x 2 channels",
-        form=f"dsp_dot_{tile.pixels}x2" + ("_signed" if scaling.signed else ""),
-        work={
-            "products": groups * tile.pixels * tile.words * 2 * (w.outputs + tile.odd),
-            "outputs": groups * tile.pixels * (w.outputs + tile.odd),
-            "inputs": groups * tile.pixels * tile.words * 2,
-            "rows": groups * tile.rows,
-            "groups": groups,
-            "calls": 1,
-        },
-        inner=(
-            widening(tile),
-            tile_function(tile),
-            *(() if flat else (windows_loop(tile, padded=w.padded), window_sizes(tile))),
-        ),
-        shared=shared_pointwise(tile, stem, count, found.weights) if flat else None,
+        in_place=((0, 0),) if w.pointwise and tile.in_place else (),
+        uses=when(w.pointwise, "SMELT_ARRAY"),
+        summary=f"{' and '.join(str(g.tile.pixels) for g in groups)} pixels x 2 channels",
+        form=f"dsp_dot_{groups[0].tile.pixels}x2" + ("_signed" if scaling.signed else ""),
+        work=_work(groups, 1 if w.pointwise else node.output.type.shape[0]),
+        inner=_functions(groups, w),
     )
 
 
-def _steps(name: str, step: int, indices: Iterable[int]) -> tuple[str, ...]:
-    """Return C expressions of the addresses of these elements, which have a size of `step`."""
-    return tuple(offset(name, i * step) for i in indices)
+def _work(groups: Sequence[PixelGroups], images: int) -> dict[str, int]:
+    """Return the amounts of work of these groups for each image; see `KernelCall.work`.
+
+    A product costs more in groups of two that follow groups of three: these have their own kinds.
+    """
+    count = sum(some.count for some in groups)
+    parts = [some.work("pair_" if i else "") for i, some in enumerate(groups)]
+    found = {kind: amount for part in parts for kind, amount in part.items()}
+    found |= {"rows": count * groups[0].tile.rows, "groups": count}
+    return {kind: amount * images for kind, amount in found.items()} | {"calls": 1}
+
+
+def _functions(groups: Sequence[PixelGroups], window: Window) -> tuple[InnerFunction, ...]:
+    """Return the inner functions: those of each of the groups, then the sizes of windows."""
+    found: list[InnerFunction] = []
+    for number, some in enumerate(groups):
+        found += [widening(some.tile), tile_function(some.tile)]
+        if not window.pointwise:
+            found.append(windows_loop(some.tile, padded=window.padded, last=number > 0))
+    return (*found, *(() if window.pointwise else (window_sizes(groups[0].tile),)))
 
 
 def _stem(node: Node[Conv2D | FullyConnected | DepthwiseConv2D]) -> str:

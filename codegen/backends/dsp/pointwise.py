@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from smelt.codegen.backends.dsp.groups import PixelGroups, specialized_cost
 from smelt.codegen.backends.dsp.plain_pairs import PLAIN_OUTPUTS, PLAIN_PAIRS
-from smelt.codegen.backends.dsp.pointwise_assembly import (
-    FIELDS,
-    PointwiseBody,
-    PointwiseParts,
-    specialized_cost,
-)
+from smelt.codegen.backends.dsp.pointwise_assembly import FIELDS, PointwiseBody, PointwiseParts
 from smelt.codegen.backends.dsp.scaling import ScalingStruct
 from smelt.codegen.backends.dsp.tile import DspTile
 from smelt.codegen.lower.kernel import (
@@ -45,16 +42,18 @@ class DspPointwiseParameters(Parameters):
     scaling: ScalingStruct
 
 
-def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> SharedBody:
+def shared_pointwise(
+    tile: DspTile, stem: str, groups: Sequence[PixelGroups], weights: Array
+) -> SharedBody:
     """Return the body that a layer can share with layers of equal shifts and limits.
 
     Args:
-        tile: the tile of the layer.
+        tile: the sizes of the groups of the shared body, which all have equally many pixels.
         stem: stem of the function's name.
-        pixels: pixels of all images.
+        groups: the pixels of all images, in the groups of the layer's own body.
         weights: int8 `[o, 1, depth]`.
     """
-    body, signed = PointwiseBody(tile), tile.scaling.signed
+    body, signed, pixels = PointwiseBody(tile), tile.scaling.signed, groups[-1].end
     numbers = {"pixels": pixels, "depth": tile.run, "outputs": tile.outputs}
     scaling = tile.scaling.struct
     if signed:
@@ -83,4 +82,4 @@ def shared_pointwise(tile: DspTile, stem: str, pixels: int, weights: Array) -> S
         inner=(PLAIN_PAIRS, PLAIN_OUTPUTS),
         summary=f"{tile.pixels} pixels x 2 channels",
     )
-    return SharedBody(call, body.cost(pixels), specialized_cost(tile, pixels), (kind, body.family))
+    return SharedBody(call, body.cost(pixels), specialized_cost(groups), (kind, body.family))

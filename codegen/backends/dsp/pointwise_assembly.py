@@ -12,12 +12,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.backends.dsp.assembly import assembled, repeated, span
 from smelt.codegen.backends.dsp.tile import DspTile
-from smelt.codegen.backends.dsp.tile_assembly import (
-    TileParameters,
-    WideningParameters,
-    accumulated,
-    scaled_pair,
-)
+from smelt.codegen.backends.dsp.tile_assembly import accumulated, scaled_pair
 from smelt.codegen.lower.kernel import BodyCost
 
 FIELDS = {
@@ -308,28 +303,6 @@ def _before(count: str, size: int, end: str, place: int) -> list[str]:
     """
     lines = [f"mov r11, #{size}", f"mul {count}, {count}, r11", f"adr r11, {end}"]
     return [*lines, f"sub r11, r11, {count}", "orr r11, r11, #1", f"str r11, [sp, #{place}]"]
-
-
-def specialized_cost(tile: DspTile, pixels: int) -> BodyCost:
-    """Return the cost of a layer's own functions, which contain its sizes."""
-    t, n = tile, tile.pixels
-    function, widening = TileParameters.of(t), WideningParameters.of(t)
-    tail = (0, n + 1, 3 * n + 1, 4 * n + 1)[t.tail]
-    counted = 2 * t.widen_iterations + (3 if n == 3 else 1) if t.quads else 0
-    widened = t.quads * (3 * n + 1) + counted + tail + 2
-    head = accumulated(t, t.first, first=True)
-    more = (t.words - t.first) // 3 * assembled(accumulated(t, 3))
-    sums = assembled(head) + more + 3 * t.iterations
-    pairs = -(-t.outputs // 2)
-    entered = function.sums.index("1:") + 2
-    group = _GLUE + widened + entered + pairs * (sums + len(function.finish))
-    group += (len(function.overlapping) + 2) * t.odd
-    lines = (*widening.lines, *function.sums, *function.finish, *function.overlapping)
-    return BodyCost(-(-pixels // n) * group, _bytes(lines) + _CALLING)
-
-
-_GLUE, _CALLING = 17, 88
-"""The C function that calls them: its instructions per group of pixels, and its bytes."""
 
 
 def _store_targets(pixels: int) -> str:

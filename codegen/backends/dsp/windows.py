@@ -87,12 +87,14 @@ class WindowsParameters(Parameters):
         pixels: Pixels in a group.
         targets: C expressions of the addresses of a group's outputs.
         padded: Some windows may lie partly outside of the image.
+        last: The loop computes whole groups of the last pixels, which another loop has left.
         linkage: C words before the function.
     """
 
     pixels: int
     targets: tuple[str, ...]
     padded: bool
+    last: bool
     linkage: str
 
 
@@ -119,16 +121,24 @@ def _window_row(tile: DspTile) -> InnerFunction:
     )
 
 
-def windows_loop(tile: DspTile, *, padded: bool) -> InnerFunction:
-    """Return the loop over windows for all convolutions with tiles of equally many pixels."""
-    linkage = WindowParameters.of(tile).linkage
+def windows_loop(tile: DspTile, *, padded: bool, last: bool = False) -> InnerFunction:
+    """Return the loop over windows for all convolutions with tiles of equally many pixels.
+
+    Args:
+        tile: the sizes of a group of pixels.
+        padded: whether windows may lie partly outside of the image.
+        last: whether the loop computes only the pixels that another loop has left. These are few,
+            so layers share the machine code.
+    """
+    linkage = "static" if last else WindowParameters.of(tile).linkage
     return InnerFunction(
         template="backends/dsp/windows.j2",
-        stem=f"windows_{tile.pixels}" + ("" if padded else "_unpadded"),
+        stem=f"windows_{tile.pixels}" + "_last" * last + ("" if padded else "_unpadded"),
         parameters=WindowsParameters(
             pixels=tile.pixels,
             targets=("to", "to + s->outputs", "to + 2 * s->outputs")[: tile.pixels],
             padded=padded,
+            last=last,
             linkage=linkage,
         ),
         uses={"SMELT_ARRAY"} | when(linkage == "SMELT_INLINE", linkage),

@@ -61,6 +61,9 @@ CORE = Core(
 )
 DEPTHS = (4, 8, 12, 16, 20, 36, 64, 72, 128)
 NONE, SAME, HALF = ((0, 0), (0, 0)), ((1, 1), (1, 1)), ((0, 1), (0, 1))
+REMAINDERS = (4, 5, 7, 8, 10, 16, 32)
+"""Numbers of pixels that are no multiples of three."""
+
 RELU, FREE, NARROW = Activation.RELU, Activation.NONE, Activation.RELU6
 
 
@@ -245,6 +248,13 @@ def cases() -> tuple[Case, ...]:
         conv((1, 1, 7, 3), 4, (3, 3), padding=SAME),
         free_conv((1, 3, 3, 24), 16, extreme=True),
         conv((1, 3, 3, 24), 16, extreme=True),
+        *(conv((1, 1, count, 20), 10) for count in REMAINDERS),
+        *(free_conv((2, 1, count, 13), 7, (1, 2)) for count in (6, 8, 11)),
+        *(conv((1, 2, count, 12), 9, (3, 3), padding=SAME) for count in (2, 4, 5, 8)),
+        free_conv((3, 4, 4, 5), 6, (3, 3), padding=SAME),
+        free_conv((1, 5, 1, 70), 3),
+        free_conv((1, 4, 4, 40), 6, (3, 3), padding=SAME),
+        limited(conv((1, 4, 4, 12), 9, (3, 3), padding=SAME), 400),
         conv((1, 3, 3, 16), 16, activation=NARROW, points=(0, -20)),
         conv((1, 3, 3, 16), 5, activation=Activation.RELU_N1_TO_1, points=(0, 4)),
         conv((1, 3, 2, 8), 8, spread=60.0),
@@ -479,6 +489,25 @@ def test_random_nodes_equal_the_reference(seed: int, tmp_path: Path) -> None:
     assert said_on(CORE, runs, tmp_path) == "passed"
 
 
+@pytest.mark.parametrize("count", REMAINDERS)
+def test_the_last_pixels_are_computed_two_at_a_time(count: int) -> None:
+    """No pixel is computed twice, and the layer's own body takes fewer instructions."""
+    served = conv((1, 1, count, 64), 64)
+    call, smaller = served.call(), replace(served, optimize="size").call()
+    products = [sum(n for k, n in c.work.items() if "products" in k) for c in (call, smaller)]
+    assert products[0] == count * 64 * 64
+    assert products[1] == -(-count // 3) * 3 * 64 * 64
+    assert call.scratch_bytes == smaller.scratch_bytes == 3 * 128
+    assert call.shared is not None
+    assert call.shared.slowdown > (0.2 if count == 4 else 0.01)
+
+
+def test_few_instructions_do_not_justify_groups_of_two() -> None:
+    """With 125 pixels, two functions more would save 0.6 % of the instructions."""
+    assert conv((1, 25, 5, 64), 64).call().summary == "3 pixels x 2 channels"
+    assert conv((1, 8, 8, 64), 64).call().summary == "3 and 2 pixels x 2 channels"
+
+
 @pytest.mark.qemu
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize(
@@ -487,8 +516,9 @@ def test_random_nodes_equal_the_reference(seed: int, tmp_path: Path) -> None:
         conv((1, 6, 6, 16), 20),
         conv((1, 5, 4, 23), 7, optimize="size"),
         conv((1, 3, 4, 150), 9, activation=FREE, points=(5, -7)),
+        *(conv((1, 1, count, 40), 20) for count in REMAINDERS),
     ],
-    ids=["even", "odd, for size", "long, signed"],
+    ids=["even", "odd, for size", "long, signed", *(f"{count} pixels" for count in REMAINDERS)],
 )
 def test_instructions_of_bodies_are_counted_correctly(
     served: Case, monkeypatch: pytest.MonkeyPatch, *, alone: bool
