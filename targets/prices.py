@@ -2,7 +2,9 @@
 
 `python -m bench prices` writes `prices/TARGET.json`. It runs kernels of many shapes on the target's
 simulator, applies the core's timings, and fits non-negative prices. `KernelCall.work` defines the
-units. Some targets use the prices of another (`priced_as`).
+units. The estimated cycles of a call are the sum of its units, each multiplied by its price. So a
+form that computes parts of a layer in different ways has units for each way. Some targets use the
+prices of another (`priced_as`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set as AbstractSet
+from itertools import pairwise
 from typing import cast
 from unittest.mock import patch
 
@@ -54,7 +55,8 @@ def test_less_memory_takes_no_fewer_cycles(target: str) -> None:
     found = [compile_graph(network(), Options(target, max_ram=limit)) for limit in limits]
     assert all(a.network.arena_bytes <= n for a, n in zip(found, limits, strict=True))
     if target != "host":  # the host has no prices
-        assert sorted(map(cycles, found), reverse=True) == list(map(cycles, found))
+        # The estimate of each call is rounded.
+        assert all(more >= less - 10 for more, less in pairwise(map(cycles, found)))
 
 
 @pytest.mark.parametrize("below", [16, 200])
