@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 import numpy as np
@@ -60,12 +60,13 @@ def core_of(target: str) -> Core:
 
 @dataclass(frozen=True)
 class Case:
-    """A node, its inputs, and the goal of optimization."""
+    """A node, its inputs, the goal of optimization, and whether there is no scratch."""
 
     name: str
     graph: Graph
     samples: Sequence[Sample]
     optimize: Optimize
+    no_scratch: bool = False
 
     @property
     def node(self) -> Node:
@@ -73,7 +74,10 @@ class Case:
 
     def call(self, target: str) -> KernelCall | None:
         """Return the call of the kernel that serves the node on a target; None for the fallback."""
-        call = BACKENDS[target].find(self.node, Request(get(target), self.optimize))
+        request = Request(get(target), self.optimize)
+        if self.no_scratch:
+            request = replace(request, scratch_limit=0, limited=True)
+        call = BACKENDS[target].find(self.node, request)
         return None if isinstance(call, Refusal) else call
 
     def expected(self) -> list[Array]:
@@ -92,6 +96,7 @@ def node_case(
     steep: float = 1.0,
     rounding: Rounding = Rounding.TFLM,
     optimize: Optimize = "speed",
+    no_scratch: bool = False,
 ) -> Case:
     """Return a case with constant weights.
 
@@ -106,6 +111,7 @@ def node_case(
         steep: factor of the scales, so that outputs exceed their range several times.
         rounding: rounding mode of the model.
         optimize: goal of optimization.
+        no_scratch: whether the kernel must do without scratch.
     """
     rng = np.random.default_rng(crc32(f"{op} {shape} {weights} {points}".encode()))
     outputs = weights[axis if axis is not None else 0]
@@ -128,9 +134,8 @@ def node_case(
         Quant.per_tensor(0.5, points[1]),
         rounding,
     )
-    return Case(
-        f"{op} {shape} {weights} {points} {optimize}", graph, samples_of(graph, rng), optimize
-    )
+    name = f"{op} {shape} {weights} {points} {optimize}{' without scratch' * no_scratch}"
+    return Case(name, graph, samples_of(graph, rng), optimize, no_scratch)
 
 
 def convolution(

@@ -33,6 +33,7 @@ from smelt.codegen.lower.kernel import (
     Refusal,
     Request,
     Scratch,
+    missed_for_ram,
 )
 from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.requantization_32bit import ShortScaling
@@ -41,7 +42,7 @@ from smelt.ir import Array, DType, Node
 from smelt.ops.core.fully_connected import FullyConnected
 
 _UNROLLED = {"speed": 8, "ram": 8, "size": 2}
-"""Inputs per iteration of the loop."""
+"""Inputs per iteration of the loop; at least four if they are not widened."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class FourWeightsParameters(Parameters):
         depth: number of inputs.
         outputs: number of outputs.
         fields: words of an output's requantization constants.
+        widened: whether the inputs are widened to words, behind the start of the sums.
     """
 
     title: str
@@ -63,12 +65,14 @@ class FourWeightsParameters(Parameters):
     depth: int
     outputs: int
     fields: int
+    widened: bool
 
 
 class FourWeightsFullyConnected(Kernel[FullyConnected]):
     """Dense layers: one row with four weights per word, several rows as a 1x1 convolution."""
 
     op = FullyConnected
+    uses_scratch_limit = True
 
     @override
     def offer(self, node: Node[FullyConnected], request: Request) -> KernelCall | Refusal:
@@ -95,14 +99,17 @@ def _dense(
 ) -> KernelCall:
     """Return the call that computes the outputs of one row with `[o, k]` weights."""
     outputs, depth = weights.shape
-    unrolled = min(_UNROLLED[request.optimize], depth - depth % 2)
+    widened = request.allows(4 * (depth + 1)) or depth % 4 > 0
+    at_once = 2 if widened else 4
+    unrolled = min(max(_UNROLLED[request.optimize], at_once), depth - depth % at_once)
     parameters = FourWeightsParameters(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
         condition=CONDITION,
-        assembly=dense(scaling, outputs, depth, unrolled).text,
+        assembly=dense(scaling, outputs, depth, unrolled, widened=widened).text,
         depth=depth,
         outputs=outputs,
         fields=scaling.rows.shape[1],
+        widened=widened,
     )
     return KernelCall(
         template="backends/armv6m/dense.j2",
@@ -113,19 +120,20 @@ def _dense(
             Input(0, "input"),
             Packed("weights", _words(weights)),
             Packed("channels", scaling.rows),
-            Scratch("wide", DType.INT32, depth + 1),
+            *((Scratch("wide", DType.INT32, depth + 1),) if widened else ()),
             Output(0, "output"),
         ),
         uses={"SMELT_ARRAY", "SMELT_NAKED"},
         inner=(stored_output(scaling.steps, CONDITION),),
         summary="four weights in a word, four outputs at a time",
-        form="armv6m_words",
+        form="armv6m_words" if widened else "armv6m_bytes",
         work={
             "products": -(-outputs // 4) * 4 * depth,
             "outputs": outputs,
             "inputs": depth,
             "calls": 1,
         },
+        missed="" if widened else missed_for_ram("Widening the inputs"),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smelt.codegen.backends.armv6m.assembly import load_row, requantize
-from smelt.codegen.backends.armv6m.instructions import Armv6m
+from smelt.codegen.backends.armv6m.instructions import SAVED_BYTES, Armv6m
 from smelt.codegen.lower.assembly_builder import Label
 from smelt.codegen.lower.registers import (
     LR,
@@ -21,6 +21,7 @@ from smelt.codegen.lower.registers import (
     R11,
     R12,
     SP,
+    Low,
 )
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 
@@ -28,14 +29,28 @@ _INPUTS, _OUTPUT, _LEFT, _START, _ROOM = 0, 4, 8, 12, 16
 """Offsets on the stack."""
 
 
-def dense(s: ShortScaling, outputs: int, depth: int, unrolled: int) -> Armv6m:
-    """Return the code of the function; an iteration takes `unrolled` inputs, an even number."""
+def dense(s: ShortScaling, outputs: int, depth: int, unrolled: int, *, widened: bool) -> Armv6m:
+    """Return the code of the function.
+
+    Args:
+        s: The requantization.
+        outputs: Outputs of the layer.
+        depth: Its inputs; a multiple of four if they are not widened.
+        unrolled: Inputs of an iteration: an even number, or a multiple of four if not `widened`.
+        widened: Whether the inputs are words, behind the start of the sums. Otherwise they are
+            bytes, and the start is an argument.
+    """
     a = Armv6m()
+    products, at_once, size = (_products, 2, 4) if widened else (_byte_products, 4, 1)
     iterations = depth // unrolled if unrolled else 0
     looped, rest = iterations * unrolled, outputs % 4
-    with a.function(_ROOM):
+    with a.function(_ROOM, arguments=0 if widened else 1):
         a.mov(R12, R2)
-        a.ldmia(R0, [R4]).str_(R0, SP, _INPUTS)
+        if widened:
+            a.ldmia(R0, [R4])
+        else:
+            a.ldr(R4, SP, _ROOM + SAVED_BYTES)
+        a.str_(R0, SP, _INPUTS)
         a.str_(R3, SP, _OUTPUT)
         a.constant(R2, -(-outputs // 4)).str_(R2, SP, _LEFT)
         a.str_(R4, SP, _START)
@@ -47,15 +62,15 @@ def dense(s: ShortScaling, outputs: int, depth: int, unrolled: int) -> Armv6m:
             a.mov(total, R2)
         loop = Label(2)
         if iterations > 1:
-            a.constant(R2, 4 * looped).add(R2, R0).mov(LR, R2)
+            a.constant(R2, size * looped).add(R2, R0).mov(LR, R2)
             a.place(loop)
         if iterations:
-            with a.repeat(unrolled // 2):
-                _products(a, 2)
+            with a.repeat(unrolled // at_once):
+                products(a, at_once)
         if iterations > 1:
             a.cmp(R0, LR).b(loop, "ne")
-        for first in range(looped, depth, 2):
-            _products(a, min(2, depth - first))
+        for first in range(looped, depth, at_once):
+            products(a, min(at_once, depth - first))
         _sums(a)
         for number, total in enumerate((R4, R8, R9, R11)):
             if number:
@@ -84,9 +99,26 @@ def _products(a: Armv6m, count: int) -> None:
     a.ldmia(R0, inputs)
     a.ldmia(R1, words)
     for x, word in zip(inputs, words, strict=True):
-        a.sxtb(R2, word).muls(R2, x).add(R8, R2).asrs(R3, word, 16).muls(word, x)
-        a.add(R9, word).sxtb(R2, R3).muls(R2, x).add(R10, R2).muls(R3, x)
-        a.add(R11, R3)
+        _product(a, x, word)
+
+
+def _byte_products(a: Armv6m, count: int) -> None:
+    """Add the products of `count` inputs, four, which are the bytes of a word."""
+    a.ldmia(R0, [R4])
+    for i in range(count):
+        word = (R6, R7)[i % 2]
+        if i % 2 == 0:
+            a.ldmia(R1, (R6, R7))
+        if i < count - 1:
+            a.sxtb(R5, R4).asrs(R4, R4, 8)
+        _product(a, R5 if i < count - 1 else R4, word)
+
+
+def _product(a: Armv6m, x: Low, word: Low) -> None:
+    """Add the products of an input and a word of weights."""
+    a.sxtb(R2, word).muls(R2, x).add(R8, R2).asrs(R3, word, 16).muls(word, x)
+    a.add(R9, word).sxtb(R2, R3).muls(R2, x).add(R10, R2).muls(R3, x)
+    a.add(R11, R3)
 
 
 def _sums(a: Armv6m) -> None:
