@@ -20,18 +20,18 @@ from smelt.samples import random_samples
 
 CORE = "m4"
 LIMITS: dict[str, tuple[int | None, ...]] = {
-    "kws": (None, 9_400, 8_800, 8_500, 0),
+    "kws": (None, 9_400, 5_600, 5_000, 4_500, 0),
     "vww": (None, 40_000, 32_000, 28_300, 0),
-    "ic": (None, 32_000, 23_100, 18_400, 15_500, 14_200, 0),
+    "ic": (None, 32_000, 23_100, 18_400, 15_500, 13_500, 0),
     "sww": (None, 6_000, 4_900, 0),
     "ad": (None, 0),
 }
 """`--max-ram` by network, in bytes: None for no limit, 0 for the smallest arena that is found."""
 
 STREAMED: dict[str, tuple[int | None, ...]] = {
-    "kws": (None, 0),
+    "kws": (None, 5_000, 4_200, 0),
     "vww": (None, 15_000, 12_500, 0),
-    "ic": (None, 18_400, 14_200, 0),
+    "ic": (None, 18_400, 13_400, 0),
     "sww": (None, 0),
 }
 """The same for streamed inputs (`--stream-input`)."""
