@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from smelt.codegen import arena
+from smelt.codegen.schedule.banded import BANDS
 from smelt.codegen.schedule.schedule import ARENA, Argument, InBuffer, InFlash
 from smelt.codegen.schedule.steps import IterationOffset
 
 _LONGEST_NAME = 40
-"""Largest number of characters of a buffer's name in C. Of longer names, only the end is kept."""
+"""Largest number of characters of a buffer's name in C.
+
+Of longer names, only the end is kept, and what the name of a band's buffer begins with.
+"""
 
 
 @dataclass(frozen=True)
@@ -133,11 +137,14 @@ def _macros(plan: arena.Plan) -> Mapping[str, BufferOffset]:
 
 
 def _c_word(name: str) -> str:
-    """Return a name from the model as a part of C identifiers."""
-    words = re.findall(r"[A-Za-z0-9]+", name) or ["buffer"]
-    while len(words) > 1 and len("_".join(words)) > _LONGEST_NAME:
+    """Return a buffer's name, which may be from the model, as a part of C identifiers."""
+    first = next((prefix for prefix in BANDS if name.startswith(prefix)), "")
+    role = first.replace(" ", "_")
+    words = re.findall(r"[A-Za-z0-9]+", name.removeprefix(first)) or ["buffer"]
+    longest = _LONGEST_NAME - len(role)
+    while len(words) > 1 and len("_".join(words)) > longest:
         del words[0]
-    return "_".join(words)[-_LONGEST_NAME:]
+    return role + "_".join(words)[-longest:]
 
 
 def _iteration_terms(offsets: Sequence[IterationOffset], size: int) -> str:

@@ -71,7 +71,8 @@ class Functions:
                 definitions=tuple(definitions),
             )
             found = self._found[key] = own
-        found.users[str(node.origin)] = f"{node.input(0).type} -> {node.outputs[0].type}"
+        shape = f"{node.input(0).type} -> {node.outputs[0].type}"
+        found.users.setdefault(str(node.origin), {})[shape] = None
         return found.name
 
     def _inner_functions(
@@ -157,7 +158,8 @@ class _SharedFunction:
         layer_type: see `FunctionParameters`.
         inner: names of the static functions that it calls.
         definitions: static functions to define before it: those that no earlier function needed.
-        users: origins of all nodes that need the function, in order of first use, and their shapes.
+        users: origins of all nodes that need the function, in order of first use, and the shapes of
+            each. A layer that is computed a few rows at a time may have several.
     """
 
     name: str
@@ -167,7 +169,7 @@ class _SharedFunction:
     layer_type: str
     inner: tuple[str, ...]
     definitions: tuple[_InnerDefinition, ...]
-    users: dict[str, str] = field(default_factory=dict[str, str])
+    users: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
 
     def function(self) -> Function:
         layers = _layers(self.users, shapes=bool(self.layer_type))
@@ -186,16 +188,16 @@ def _texts(definitions: Iterable[_InnerDefinition]) -> Iterator[str]:
         yield f"#if {condition}\n{text}\n#endif" if condition else text
 
 
-def _layers(users: Mapping[str, str], *, shapes: bool) -> str:
+def _layers(users: Mapping[str, Iterable[str]], *, shapes: bool) -> str:
     """Return the lines of a function's comment that name the layers that it computes.
 
     Args:
-        users: The shapes of the layers by their origins.
+        users: The shapes of each layer by its origin.
         shapes: Whether to name the shapes too, because the function reads them from a struct.
     """
     if not shapes:
         return c_comment(" * Computes " + ", ".join(users))
-    found = (c_comment(f"{user}: {shape}") for user, shape in users.items())
+    found = (c_comment(f"{user}: {'; '.join(own)}") for user, own in users.items())
     return " * Computes " + ",\n * ".join(found)
 
 

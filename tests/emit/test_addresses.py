@@ -48,6 +48,14 @@ def test_comments_of_offsets_tell_the_bytes_of_a_row() -> None:
     assert [offset.comment for offset in addresses.offsets] == ["3,072 bytes, rows of 96 or 384"]
 
 
+@pytest.mark.parametrize("role", ["band of ", "rows of ", "sums of "])
+def test_long_names_keep_what_a_buffer_stores(role: str) -> None:
+    name = f"{role}functional/average_pooling2d/block_1/AvgPool"
+    addresses = Addresses(Plan((Placement(name, "arena", 0, 64, 0, 1),), (), (), Effort()))
+    macro = addresses.offset(name)
+    assert macro == f"ARENA_OFFSET_{role.replace(' ', '_')}pooling2d_block_1_AvgPool"
+
+
 def test_bytes_of_one_row_are_no_product() -> None:
     assert [bytes_of_rows(n, 96) for n in (96, 192)] == ["96", "2 * 96"]
     assert bytes_of_rows(5, 1) == "5"

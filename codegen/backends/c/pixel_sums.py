@@ -41,14 +41,16 @@ class PixelSumsKernel(Kernel[PixelSums]):
             result=partial(average_of, division, stored(op.activation, y)),
         )
         blocks = tuple(map(walk.in_registers, lane_blocks(x.shape[3])))
-        start = "earlier sums" if following else "0"
-        made = f"the average of {op.count} pixels" if op.count else "sums"
+        added = (
+            f"Adds the pixels of {x} to earlier sums" if following else f"Adds up the pixels of {x}"
+        )
+        made = f"the average of {op.count} pixels" if op.count else "the sums"
         return KernelCall(
             template="backends/c/pool.j2",
             stem="average_of_pixels" if op.count else "sums_of_pixels",
             details={"start": "from_sums" if following else "from_0"},
             parameters=PoolParameters(
-                comment=(f"Adds the pixels of {x} to {start}, and stores {made}.",),
+                comment=(f"{added}, and stores {made}.",),
                 constants=divisors(op.count, division) if op.count else (),
                 frame=Frame.of(node),
                 rows=rows.lines(ends=True),

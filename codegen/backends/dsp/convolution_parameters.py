@@ -156,7 +156,8 @@ def _last_pixels(groups: Sequence[PixelGroups]) -> str:
     """Return how pixels are computed after the last whole group, for the function's comment."""
     last = groups[-1]
     if len(groups) > 1:
-        return f"; the last {last.end - last.first} pixels two at a time"
+        count = last.end - last.first
+        return f"; the last {count} pixels {'together' if count == 2 else 'two at a time'}"
     return "; the last pixel fills up the last group" if last.whole_end < last.end else ""
 
 

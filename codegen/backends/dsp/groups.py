@@ -16,7 +16,7 @@ from smelt.codegen.backends.dsp.tile_assembly import TileParameters, WideningPar
 from smelt.codegen.lower.kernel import BodyCost
 
 LEAST_SAVED = 0.01
-"""Smallest fraction of a layer's instructions for which groups of two follow those of three."""
+"""Groups of two follow those of three if that saves this fraction of a layer's instructions."""
 
 _GLUE, _CALLING = 17, 88
 """The C code that calls a group's functions: its instructions per group, and its bytes."""

@@ -15,7 +15,7 @@ typedef struct {
     smelt_command_t other; /* handles commands of another protocol, or NULL */
     void *context;
     char command[COMMAND_CHARS + 1];
-    int length;  /* of the command, before it was truncated */
+    int length;  /* of the command; COMMAND_CHARS if it may have been truncated */
     int pending; /* the command has been read, but not executed */
     smelt_invocation_t last;
     uint32_t count; /* inferences since the device started */
