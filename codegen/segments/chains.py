@@ -1,9 +1,9 @@
 """Bands in one buffer: layers that compute their rows in the memory of the rows that they read.
 
 A depthwise convolution overwrites the oldest rows of its operand's band, which no later turn needs.
-A 1x1 convolution overwrites the rows that it reads. Behind the rows that the next band keeps, these
-are then the new rows of that band. So the bands of a chain of such layers lie in one buffer, and
-only the kept rows of each take room of their own.
+A 1x1 convolution overwrites the rows that it reads. Its new rows then lie directly behind the rows
+that its own band has kept. So the bands of a chain of such layers lie in one buffer, in which only
+the kept rows of each band need additional bytes.
 
 Kept rows are moved to the start of their band at the end of a turn, those of the last band first:
 by then, nothing else is live there.

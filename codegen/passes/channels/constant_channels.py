@@ -117,7 +117,7 @@ def _kept(graph: Graph, bounds: Mapping[Value, Bounds], granularity: int) -> dic
 
 
 def _missing(mask: Mask, granularity: int) -> int:
-    """Return how many more channels must stay to have at least one and only full groups."""
+    """Return how many more channels must stay so that all groups are full, and there is one."""
     count = int(mask.sum())
     wanted = -(-max(count, 1) // granularity) * granularity
     return min(wanted, mask.size) - count

@@ -1,9 +1,9 @@
 """Converter of Einsum to transposes, sums and products of matrices.
 
 An axis that is summed and that only one operand has is summed first. The remaining operands are
-multiplied in order. Axes that both have are a stack of products if they are needed later; else the
-product sums over them. Axes of one element are removed, so that a broadcast axis is one that an
-operand lacks.
+multiplied in order. If both have an axis, there is one product for each of its indices if the axis
+is needed later; otherwise the product sums over it. Axes of one element are removed: an operand
+lacks the axes along which it is broadcast.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ def _q0(real: float) -> int:
 def shift_left_saturating(x: Array, bits: Array | int) -> Array:
     """Return `x · 2^bits`, saturated.
 
-    As in gemmlowp, the negative threshold is minus the positive one, so it saturates one earlier.
+    As in gemmlowp, all `x` below `-threshold` saturate, although the result of `-threshold - 1`
+    would fit.
     """
     x = np.asarray(x, np.int64)
     threshold = (np.int64(1) << (31 - np.asarray(bits, np.int64))) - 1

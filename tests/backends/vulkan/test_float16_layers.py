@@ -215,7 +215,7 @@ def test_reshapes_have_the_type_of_their_operand() -> None:
 
 
 def test_sums_of_exponentials_stay_float32() -> None:
-    """Until an operator scales them back to a normal magnitude."""
+    """Sums stay float32 until an operator scales them back to a normal magnitude."""
     net = Net(8, 4)
     first = net.add(FullyConnected(), net.x, floats(4, 4))
     powers = net.add(Unary("exp"), first)
