@@ -17,9 +17,7 @@ from typing_extensions import override
 from smelt.codegen.backends.dsp.convolution_parameters import dot_parameters
 from smelt.codegen.backends.dsp.groups import (
     PixelGroups,
-    equal_groups,
     pixel_groups,
-    specialized_cost,
 )
 from smelt.codegen.backends.dsp.pointwise import shared_pointwise
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
@@ -37,7 +35,6 @@ from smelt.codegen.lower.kernel import (
     Refusal,
     Request,
     Scratch,
-    SharedBody,
 )
 from smelt.codegen.lower.quantized_products import (
     bias_with_zero_point,
@@ -133,27 +130,25 @@ class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
             return Refusal(f"{name} has windows too large to widen into {PATCH_BYTES} bytes.")
         run = w.kernel[1] * w.depth
         tile = DspTile(pixels, w.outputs, w.kernel[0], run, found.scaling, request.optimize)
-        return _call(node, found, tile)
+        return _call(node, found, tile, little_ram=request.limited)
 
 
 def _call(
-    node: Node[Conv2D | FullyConnected | DepthwiseConv2D], found: DspProducts, tile: DspTile
+    node: Node[Conv2D | FullyConnected | DepthwiseConv2D],
+    found: DspProducts,
+    tile: DspTile,
+    *,
+    little_ram: bool,
 ) -> KernelCall:
-    """Return the call of the layer's own body, with the body that is smaller or can be shared."""
+    """Return the call of the layer's own body, with the body that it can share."""
     w, y = found.window, node.output.type
     pixels = y.size // w.outputs // (1 if w.pointwise else y.shape[0])
-    groups = pixel_groups(tile, pixels)
+    groups = pixel_groups(tile, pixels, little_ram=little_ram)
     packed = with_addend(tile.packed(found.weights), found.scaling)
     call = _own(node, found, tile, groups, packed)
-    if w.pointwise:
-        body = shared_pointwise(tile, call.stem, groups, found.weights)
-        return replace(call, shared=body)
-    if len(groups) == 1:
+    if not w.pointwise:
         return call
-    equal = equal_groups(tile, pixels)
-    smaller = _own(node, found, tile, equal, packed)
-    body = SharedBody(smaller, specialized_cost(equal), specialized_cost(groups))
-    return replace(call, shared=body)
+    return replace(call, shared=shared_pointwise(tile, call.stem, groups, found.weights))
 
 
 def _own(

@@ -15,8 +15,12 @@ from smelt.codegen.backends.dsp.tile import DspTile
 from smelt.codegen.backends.dsp.tile_assembly import TileParameters, WideningParameters, accumulated
 from smelt.codegen.lower.kernel import BodyCost
 
-LEAST_SAVED = 0.01
-"""Groups of two follow those of three if that saves this fraction of a layer's instructions."""
+_LEAST_SAVED, _LEAST_SAVED_IN_LITTLE_RAM = 0.09, 0.01
+"""Groups of two follow those of three if that saves this fraction of a layer's instructions.
+
+Their code pays where layers are computed a few rows at a time, because memory is limited: then
+several layers have few pixels, and share it.
+"""
 
 _GLUE, _CALLING = 17, 88
 """The C code that calls a group's functions: its instructions per group, and its bytes."""
@@ -64,26 +68,23 @@ class PixelGroups:
         }
 
 
-def pixel_groups(tile: DspTile, pixels: int) -> tuple[PixelGroups, ...]:
+def pixel_groups(tile: DspTile, pixels: int, *, little_ram: bool) -> tuple[PixelGroups, ...]:
     """Return the groups for this many pixels, in order.
 
     Args:
         tile: the sizes of the largest group. All groups' weights are packed alike.
         pixels: pixels of an image, at least as many as the tile's.
+        little_ram: whether memory is limited.
     """
-    equal = equal_groups(tile, pixels)
+    equal = (PixelGroups(tile, 0, pixels),)
     if tile.pixels < 3 or pixels % 3 == 0 or tile.optimize == "size":
         return equal
     whole = pixels - (4 if pixels % 3 == 1 else 2)
     pairs = PixelGroups(replace(tile, pixels=2), whole, pixels)
     mixed = (PixelGroups(tile, 0, whole), pairs) if whole else (pairs,)
-    most = (1 - LEAST_SAVED) * _instructions(equal)
+    least = _LEAST_SAVED_IN_LITTLE_RAM if little_ram else _LEAST_SAVED
+    most = (1 - least) * _instructions(equal)
     return mixed if _instructions(mixed) <= most else equal
-
-
-def equal_groups(tile: DspTile, pixels: int) -> tuple[PixelGroups, ...]:
-    """Return groups of the tile's size for this many pixels."""
-    return (PixelGroups(tile, 0, pixels),)
 
 
 def specialized_cost(groups: Sequence[PixelGroups]) -> BodyCost:
