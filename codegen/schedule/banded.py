@@ -30,8 +30,11 @@ from smelt.ir import Node, Value
 _COUNTER = "i"
 """The C variable that counts the iterations of a phase."""
 
-_BAND, _ROWS, _SUMS = BANDS = ("band of ", "rows of ", "sums of ")
-"""What the names of buffers begin with that store a band, rows that it keeps, or sums of rows."""
+_BAND, _CHAIN, _ROWS, _SUMS = BANDS = ("band of ", "bands of ", "rows of ", "sums of ")
+"""What the names of buffers begin with that segments use.
+
+They store a band, the bands of a chain, rows that a band keeps, or sums of rows.
+"""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class SegmentLinearizer:
         """Return the segment; the locations of its whole results are added to `scope`."""
         segment = self._turns.segment
         shared = {
-            chain: self._lifetimes.buffer(f"{_BAND}{chain.first.name}", chain.size)
+            chain: self._lifetimes.buffer(f"{_CHAIN}{chain.first.name}", chain.size)
             for chain in self._turns.chains
         }
         bands: ValueViews = {}
