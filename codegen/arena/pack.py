@@ -57,7 +57,7 @@ def pack(arena: Arena, *, enough: int = 0) -> Packing:
     that the result is deterministic.
     """
     bound, peak_step = lower_bound(arena)
-    goal = max(bound, enough)
+    goal = max(bound, align_down(enough, arena.granule))
     offsets = [b.offset or 0 for b in arena.buffers]
     layouts = checks = needed = 0
     optimal = True

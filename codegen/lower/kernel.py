@@ -53,6 +53,8 @@ class Request:
         scratch_limit: Bytes of scratch that a call may use for speed, which enlarge the arena by a
             few kilobytes at most.
         limited: Whether calls with more scratch than `scratch_limit` are to be avoided above all.
+        little_ram: Whether an option asks for less RAM than the fastest build takes. Layers are
+            then often computed a few rows at a time.
         tilings: The best measured tilings on the accelerator, by `layer_key`.
     """
 
@@ -61,6 +63,7 @@ class Request:
     expand_weights: bool = False
     scratch_limit: int = DEFAULT_SCRATCH
     limited: bool = False
+    little_ram: bool = False
     tilings: Mapping[str, Tiling] = field(default_factory=dict[str, Tiling])
 
     def allows(self, scratch: int) -> bool:
@@ -194,7 +197,8 @@ class KernelCall:
             prints at the start of the function's comment.
         operands: The C parameters, in order.
         in_place: Pairs (output, input) of indices that may have the same address. The output of an
-            image may also begin some whole pixels before the input.
+            image may also begin before the input: whole pixels before, if both have equally many
+            channels.
         uses: Exactly the blocks of `helpers.c.j2` and the libraries' headers that the function's
             text uses.
         summary: One line for reports: the form of the kernel, and why it was chosen.

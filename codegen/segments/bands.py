@@ -325,13 +325,13 @@ class RowBands:
         """For each band, the turns in which new rows are made behind the kept ones.
 
         They go on until the last turn that reads the band. So the last ones may make no rows,
-        because all rows have been made.
+        because all rows have been made. Rows that no node reads are made too.
         """
         found: dict[Value, range] = {}
         for value in self.segment.banded:
             made = self.active[self.segment.producers[value]]
             last = max(self.active[node].stop for node in self.segment.readers[value])
-            found[value] = range(made.start, last, made.step)
+            found[value] = range(made.start, max(last, made.stop), made.step)
         return found
 
     @cached_property

@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import cached_property, partial
 from math import inf
 
+from smelt.codegen.lower.kernel import DEFAULT_SCRATCH
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes.loops import root_of
 from smelt.codegen.segments.bands import BandNodes, RowBands, RowSegment, bands_of, segment_of
@@ -110,7 +111,8 @@ class SegmentSearch:
         """
         self.graph = graph
         self.streamed = streamed
-        self._partitioner, self._least_memory = partitioner, partitioner.limited()
+        self._least_memory = partitioner.limited()
+        self._scratch_limits = partitioner.scratch_limits
         target = partitioner.request.target
         self._word = 1 if "unaligned" in target.features else 4
         self._keep_inputs = keep_inputs
@@ -266,6 +268,7 @@ class SegmentSearch:
             less = SegmentLiveBytes(bands, other, consumed, found).peaks()
             if max(less) < max(peaks):
                 peaks, chains = less, found
+        overwriting = {value for chain in chains for value in list(chain.offsets)[1:]}
         return GraphPart(
             start=start,
             end=end,
@@ -275,7 +278,23 @@ class SegmentSearch:
             moved=moved,
             consumed=consumed,
             chains=chains,
+            in_place=tuple(
+                self._most_in_place(band_node) if node.output in overwriting else None
+                for node, (band_node, _) in zip(bands.segment.layers, calls, strict=True)
+            ),
         )
+
+    def _most_in_place(self, node: Node) -> int:
+        """Return the most scratch with which the fastest kernel can compute a node in place.
+
+        Returns -1, less than any kernel takes, if a kernel that cannot is always faster.
+        """
+        offers = self._offers(node)
+        for memory in (kernel.memory for kernel in offers):
+            fitting = (kernel for kernel in offers if kernel.memory <= memory)
+            if min(fitting, key=lambda kernel: kernel.cycles).in_place:
+                return memory
+        return -1
 
     def _in_place(self, bands: RowBands, node: Node, made: range) -> bool:
         """Return whether some kernel for these rows may overwrite its operand."""
@@ -352,12 +371,12 @@ class SegmentSearch:
     def _cycles(self, part: GraphPart, limit: int) -> float | None:
         """Return the estimated cycles of a part within a number of bytes; None if it needs more."""
         total = part.moved * MOVE_CYCLES
-        for (node, count), peak, overwrites in zip(
-            part.calls, part.peaks, part.in_place, strict=True
+        for (node, count), scratch, most in zip(
+            part.calls, part.scratch(limit), part.in_place, strict=True
         ):
-            fitting = [k for k in self._offers(node) if peak + k.memory <= limit]
+            fitting = (kernel for kernel in self._offers(node) if kernel.memory <= scratch)
             fastest = min(fitting, key=lambda kernel: kernel.cycles, default=None)
-            if fastest is None or (overwrites and not fastest.in_place):
+            if fastest is None or (most is not None and not fastest.in_place):
                 return None
             total += count * fastest.cycles + (count - 1) * CALL_CYCLES
         return total
@@ -371,7 +390,8 @@ class SegmentSearch:
         if node.op.is_view:
             return (KernelCost(0, 0),)
         if node not in self._kernels:
-            found = [self._cost(node, self._partitioner)]
+            most = {node: max(DEFAULT_SCRATCH, self._scratch_limits.get(node, 0))}
+            found = [self._cost(node, replace(self._least_memory, scratch_limits=most))]
             while found[-1].memory:
                 limit = {node: found[-1].memory - 1}
                 less = self._cost(node, replace(self._least_memory, scratch_limits=limit))

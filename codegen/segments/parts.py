@@ -25,6 +25,8 @@ class GraphPart:
         moved: Bytes of bands that are moved in an inference.
         consumed: Whole tensors whose rows may be overwritten once the segment has read them.
         chains: The chains of bands that share a buffer, if that needs fewer bytes.
+        in_place: For each node that computes its rows in place in a chain, the most bytes of
+            scratch with which its kernel is one that can; None for the other nodes.
     """
 
     start: int
@@ -35,14 +37,14 @@ class GraphPart:
     moved: int = 0
     consumed: frozenset[Value] = frozenset()
     chains: tuple[BandChain, ...] = ()
+    in_place: tuple[int | None, ...] = (None,)
 
-    @property
-    def in_place(self) -> tuple[bool, ...]:
-        """Whether each node computes its rows in the memory of those that it reads."""
-        if self.bands is None:
-            return (False,)
-        overwriting = {value for chain in self.chains for value in list(chain.offsets)[1:]}
-        return tuple(node.output in overwriting for node in self.bands.segment.layers)
+    def scratch(self, limit: int) -> tuple[int, ...]:
+        """Return the bytes of scratch that each node may take to stay within a limit."""
+        return tuple(
+            limit - peak if most is None else min(limit - peak, most)
+            for peak, most in zip(self.peaks, self.in_place, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,6 @@ class Parts:
                 found[part.calls[0][0]] = self.limit - part.peaks[0]
                 continue
             nodes = part.bands.segment.layers
-            for node, peak in zip(nodes, part.peaks, strict=True):
-                found |= dict.fromkeys(banded[nodes[0]][node], self.limit - peak)
+            for node, scratch in zip(nodes, part.scratch(self.limit), strict=True):
+                found |= dict.fromkeys(banded[nodes[0]][node], scratch)
         return found

@@ -202,6 +202,9 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
         target,
         options.optimize,
         expand_weights=options.expand_weights,
+        little_ram=(
+            options.max_ram is not None or options.optimize == "ram" or options.stream_input
+        ),
         tilings={} if options.tuning is None else options.tuning.blocks,
     )
     return Partitioner(groups, request, places)

@@ -13,6 +13,7 @@ from smelt.codegen.segments.bands import BandNodes, RowBands, bands_of, segment_
 from smelt.codegen.segments.chains import chains_of
 from smelt.codegen.segments.turns import Turns
 from smelt.ir import DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value, verify
+from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, window_output
 from smelt.ops.core.pool import Pool2D
@@ -38,7 +39,7 @@ class RandomNetwork:
         for _ in range(layers):
             x = self._block(x)
         if pooled:
-            x = self._add(Pool2D("average", _size(x)), (x,), (1, 1, x.type.shape[3]))
+            x = self._average(x)
         return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
 
     def chain(self, layers: int, *, strided: bool = False) -> Graph:
@@ -61,8 +62,14 @@ class RandomNetwork:
             x = self._depthwise(x, same=self._rng.random() < 0.7)
             fewer = max(x.type.shape[3] - 4 * int(self._rng.integers(0, 2)), 4)
             x = self._conv(x, fewer, size=(1, 1))
-        x = self._add(Pool2D("average", _size(x)), (x,), (1, 1, x.type.shape[3]))
+        x = self._average(x)
         return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
+
+    def _average(self, x: Value) -> Value:
+        """Add the average of the whole image."""
+        activation = (Activation.NONE, Activation.RELU, Activation.RELU6)[self._rng.integers(3)]
+        op = Pool2D("average", _size(x), activation=activation)
+        return self._add(op, (x,), (1, 1, x.type.shape[3]))
 
     def _channels(self) -> int:
         return self._unit * int(self._rng.integers(1, 4))

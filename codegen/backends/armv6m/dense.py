@@ -45,6 +45,10 @@ _UNROLLED = {"speed": 8, "ram": 8, "size": 2}
 """Inputs per iteration of the loop; at least four if they are not widened."""
 
 
+_FEW_OUTPUTS = 12
+"""For so few outputs, it takes longer to widen the inputs than to read them as bytes."""
+
+
 @dataclass(frozen=True)
 class FourWeightsParameters(Parameters):
     """Variables of `backends/armv6m/dense.j2`.
@@ -99,7 +103,9 @@ def _dense(
 ) -> KernelCall:
     """Return the call that computes the outputs of one row with `[o, k]` weights."""
     outputs, depth = weights.shape
-    widened = request.allows(4 * (depth + 1)) or depth % 4 > 0
+    pays = outputs > _FEW_OUTPUTS and request.allows(4 * (depth + 1))
+    widened = pays or depth % 4 > 0
+    missed = "" if widened or outputs <= _FEW_OUTPUTS else missed_for_ram("Widening the inputs")
     at_once = 2 if widened else 4
     unrolled = min(max(_UNROLLED[request.optimize], at_once), depth - depth % at_once)
     parameters = FourWeightsParameters(
@@ -133,7 +139,7 @@ def _dense(
             "inputs": depth,
             "calls": 1,
         },
-        missed="" if widened else missed_for_ram("Widening the inputs"),
+        missed=missed,
     )
 
 

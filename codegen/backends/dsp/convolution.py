@@ -130,7 +130,7 @@ class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
             return Refusal(f"{name} has windows too large to widen into {PATCH_BYTES} bytes.")
         run = w.kernel[1] * w.depth
         tile = DspTile(pixels, w.outputs, w.kernel[0], run, found.scaling, request.optimize)
-        return _call(node, found, tile, little_ram=request.limited)
+        return _call(node, found, tile, little_ram=request.little_ram)
 
 
 def _call(

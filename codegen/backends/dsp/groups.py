@@ -74,7 +74,7 @@ def pixel_groups(tile: DspTile, pixels: int, *, little_ram: bool) -> tuple[Pixel
     Args:
         tile: the sizes of the largest group. All groups' weights are packed alike.
         pixels: pixels of an image, at least as many as the tile's.
-        little_ram: whether memory is limited.
+        little_ram: see `Request`.
     """
     equal = (PixelGroups(tile, 0, pixels),)
     if tile.pixels < 3 or pixels % 3 == 0 or tile.optimize == "size":

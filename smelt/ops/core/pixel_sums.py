@@ -33,6 +33,8 @@ class PixelSums(Op):
     @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         x, *earlier = operands(self, inputs, len(inputs))
+        if not self.count and self.activation is not Activation.NONE:
+            raise ModelError(f"{self.name} clamps averages only, not sums")
         if len(x.shape) != 4 or x.shape[0] != 1 or x.dtype not in SUMMED:
             raise ModelError(f"{self.name} needs int8, uint8 or int16 [1,h,w,c], got {x}")
         sums = TensorType((1, 1, 1, x.shape[3]), DType.INT32)

@@ -201,7 +201,7 @@ class Pool2D(Op):
         count = prod(self.window)
         if count * max(map(abs, x.dtype.limits)) >= 1 << 31:
             return None
-        return PixelSums(count if last else 0, self.activation)
+        return PixelSums(count, self.activation) if last else PixelSums()
 
     def is_identity(self, node: Node) -> bool:
         """Return whether windows are single elements and nothing is clamped or requantized."""

@@ -86,7 +86,7 @@ class Case:
         """Return the call of the DSP kernel that serves the node; fail if there is none."""
         request = Request(M4, self.optimize)
         if self.limit is not None:
-            request = replace(request, scratch_limit=self.limit, limited=True)
+            request = replace(request, scratch_limit=self.limit, limited=True, little_ram=True)
         call = self.backend.find(self.node, request)
         assert not isinstance(call, Refusal), f"{self.name}: {call}"
         assert call.form.startswith("dsp_"), self.name
