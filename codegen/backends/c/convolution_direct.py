@@ -183,6 +183,8 @@ def _loop(name: str, size: int, step: str = "") -> str:
 
 def _first_channel(window: Window, multiplier: int, *, depthwise: bool) -> str:
     """Return the C term that adds the first input channel of output channel `o` to an offset."""
+    if window.outputs == 1:
+        return ""
     if depthwise:
         return " + o" if multiplier == 1 else f" + o / {multiplier}"
     if window.groups == 1:

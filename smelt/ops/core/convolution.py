@@ -378,6 +378,9 @@ _CASES = (
     ),
     _depthwise("column_5x1", (1, 9, 1, 6), (1, 5, 1, 6), DepthwiseConv2D()),
     _depthwise("batch", (2, 4, 4, 3), (1, 3, 3, 3), DepthwiseConv2D()),
+    _depthwise(
+        "one_channel", (1, 5, 4, 1), (1, 3, 3, 1), DepthwiseConv2D(padding=((1, 1), (1, 1)))
+    ),
 )
 CASES = (
     *_CASES,
@@ -392,6 +395,7 @@ CASES = (
         "multiplier",
         "from_one_channel",
         "batch",
+        "one_channel",
     ),
     *wide_cases(
         _CASES,
@@ -406,5 +410,6 @@ CASES = (
         "multiplier",
         "from_one_channel",
         "batch",
+        "one_channel",
     ),
 )
