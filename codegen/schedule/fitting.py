@@ -300,7 +300,11 @@ def _planned(
 ) -> Fitting:
     """Return the schedule of segments with the fastest kernels that fit, and its plan."""
     limited = replace(partitioner.limited(), scratch_limits=parts.scratch(segments))
-    return planner.fit(limited, segments)
+
+    def in_place(node: Node) -> bool:
+        return (0, 0) in limited.choose(node).taken.call.in_place
+
+    return planner.fit(limited, [turns.with_possible_chains(in_place) for turns in segments])
 
 
 def _bands_at_peak(found: Fitting) -> frozenset[Value]:

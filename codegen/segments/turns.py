@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,6 +108,28 @@ class Turns:
                 if band_node is None:
                     raise ValueError(f"{node.name} cannot be computed a few rows at a time")
                 yield LayerTurn(node, made, read, band_node)
+
+    def with_possible_chains(self, in_place: Callable[[Node], bool]) -> Turns:
+        """Return the turns without chains for which a kernel cannot compute rows in place.
+
+        The search has asked about most calls of each layer, but not about those for the first and
+        last rows.
+
+        Args:
+            in_place: Whether the kernel of a node that computes a few rows may overwrite its
+                operand.
+        """
+
+        def possible(node: Node, made: range) -> bool:
+            read = self.bands.read(node, made)
+            band_node = self._nodes.of(self.segment, node, made, read)
+            return band_node is not None and in_place(band_node)
+
+        chains = [chain for chain in self.chains if chain.is_possible(possible)]
+        if len(chains) == len(self.chains):
+            return self
+        early, spilled = self.early, self.spilled
+        return Turns(self.bands, self._nodes, self.moved, early, spilled, chains)
 
     def position(self, value: Value, rows: range, turn: int) -> int:
         """Return where rows of a band begin in a turn, in rows from the band's start."""
