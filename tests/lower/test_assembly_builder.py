@@ -237,7 +237,8 @@ def code_of_each_kind() -> dict[str, Assembler]:
     s, loop = scaling_with_nudges(5), UnrolledLoop(1, 2, 3)
     return {
         "armv6m_block": armv6m_block.block(sums_of(300)),
-        "armv6m_words": armv6m_words.dense(s, 5, 33, 8),
+        "armv6m_words": armv6m_words.dense(s, 5, 33, 8, widened=True),
+        "armv6m_bytes": armv6m_words.dense(s, 5, 36, 8, widened=False),
         "armv7m_block": armv7m_block.block(sums_of(300)),
         "armv7m_columns": lines(
             SlidingLines(
