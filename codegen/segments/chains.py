@@ -64,7 +64,7 @@ class BandChain:
         """The bytes of the buffer."""
         return max(offset + self._bytes(value) for value, offset in self.offsets.items())
 
-    def moved_after(self, turn: int) -> Iterator[Value]:
+    def moved_last(self, turn: int) -> Iterator[Value]:
         """Yield the bands whose kept rows are moved at the end of a turn, the last band first."""
         for value in reversed(self.offsets):
             refills = self.bands.refills[value]

@@ -153,7 +153,7 @@ class Turns:
     def moved_last(self, turn: int) -> Iterator[tuple[BandChain, Value]]:
         """Yield the bands whose kept rows are moved at the end of a turn, with their chains."""
         for chain in self.chains:
-            for value in chain.moved_after(turn):
+            for value in chain.moved_last(turn):
                 yield chain, value
 
     @cached_property

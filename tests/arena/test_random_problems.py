@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smelt.codegen.arena import Buffer, InPlace, Memory, Problem, Span, plan, validate
-from smelt.codegen.arena.conflict import make_arena
+from smelt.codegen.arena.conflict import align_up, make_arena
 from smelt.codegen.arena.exact import ExactSearch
 from smelt.codegen.arena.first_fit import FirstFit, sequences
+from smelt.codegen.arena.pack import pack
 from smelt.errors import GraphError
 
 SRAM = Memory("sram")
@@ -59,6 +60,16 @@ def problems(draw: st.DrawFn, largest: int, alignments: tuple[int, ...] = (4, 16
         if x.start < y.end and y.start < x.end and draw(st.integers(0, 3)) == 0
     )
     return Problem((SRAM,), tuple(buffers), in_place)
+
+
+@given(problem=problems(largest=9, alignments=(16,)), below=st.integers(1, 60))
+@settings(max_examples=200)
+def test_a_layout_may_need_any_number_of_bytes(problem: Problem, below: int) -> None:
+    """The number of bytes that are enough need not be a multiple of the alignment."""
+    arena = make_arena(problem.buffers, problem.in_place)
+    most = pack(arena)
+    assert pack(arena, enough=max(most.bytes - below, 0)).bytes >= most.lower_bound
+    assert pack(arena, enough=most.bytes + below).bytes <= align_up(most.bytes + below, 16)
 
 
 def live_bytes(buffer: Buffer, step: int, offset: int) -> set[int]:

@@ -135,6 +135,17 @@ def test_segments_that_make_their_last_rows_first_have_no_chains() -> None:
     assert chains_of(mirrored, always) == ()
 
 
+def test_chains_are_dropped_if_a_call_for_the_last_rows_is_not_in_place() -> None:
+    """The search asks about most calls, but other kernels may compute the first and last rows."""
+    bands = bands_for(separable(0), Fraction(2))
+    turns = chained(bands, BandNodes(), lambda _: True)
+    assert len(turns.chains) == 1
+    assert turns.with_possible_chains(lambda _: True) is turns
+    few = {node for calls in turns.band_nodes().values() for node in calls if calls[node] == 1}
+    assert few
+    assert turns.with_possible_chains(lambda node: node not in few).chains == []
+
+
 def without_a_move(schedule: Schedule) -> Iterator[Schedule]:
     """Yield the schedule without one of the moves that its loops make."""
     for i, action in enumerate(schedule.actions):

@@ -241,6 +241,27 @@ def test_each_wrong_shift_of_a_streamed_input_is_found(fault: Fault, rows: Fract
     assert assert_found(artifact, fault, looped=True) >= len(graph.nodes)
 
 
+@pytest.mark.parametrize("rows", [Fraction(1, 2), Fraction(1), Fraction(2), Fraction(3)], ids=str)
+def test_rows_that_no_layer_reads_overwrite_nothing(rows: Fraction, tmp_path: Path) -> None:
+    graph = RandomNetwork(0).with_unread_rows()
+    segment = segment_of(graph, graph.nodes)
+    assert segment is not None
+    bands = bands_of(segment, rows)
+    assert bands is not None
+    artifact = in_segments(graph, Options("cortex-m4", "host"), (Turns(bands, BandNodes()),))
+    (band,) = (b for b in artifact.schedule.problem.buffers if b.name.startswith("band of"))
+    written = [
+        slot
+        for phase in artifact.schedule.segments[0].phases
+        for action in phase.actions
+        if isinstance(action, BandCall) and action.result.buffer == band.name
+        for slot in action.slots
+    ]
+    assert band.end > max(written)
+    samples, wanted = expected(artifact, 2)
+    assert_same(run_sanitized(artifact, samples, tmp_path / "project"), wanted, str(rows))
+
+
 def test_a_plan_that_overwrites_live_bytes_is_found() -> None:
     """Move one buffer into another that is live: both the replay and the planner's check see it."""
     found = 0

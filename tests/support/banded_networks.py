@@ -55,6 +55,13 @@ class RandomNetwork:
             x = self._add(op, (x, weights, self._bias(c)), (-(-h // op.stride[0]), w, c))
         return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
 
+    def with_unread_rows(self) -> Graph:
+        """Return a convolution of 17 rows, of which a maximum reads 16."""
+        x = self._input = self._image("x", 17, 6, 4)
+        x = self._conv(x, 4, size=(1, 1))
+        x = self._add(Pool2D("max", (2, 2), (2, 2)), (x,), (8, 3, 4))
+        return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
+
     def separable(self, layers: int) -> Graph:
         """Return pairs of a depthwise and a 1x1 convolution, then an average of the whole image."""
         x = self._conv(self._input, 4 * self._unit, same=True)

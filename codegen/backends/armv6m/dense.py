@@ -10,6 +10,9 @@ the sum of inputs):
 
 So an input costs one multiplication and one addition for each output, and three instructions that
 unpack R for all four outputs.
+
+Inputs are widened to words in scratch, or read as bytes, four in a word. That takes one or two more
+instructions for an input of four outputs, but no scratch, and is faster for few outputs.
 """
 
 from __future__ import annotations
@@ -43,7 +46,6 @@ from smelt.ops.core.fully_connected import FullyConnected
 
 _UNROLLED = {"speed": 8, "ram": 8, "size": 2}
 """Inputs per iteration of the loop; at least four if they are not widened."""
-
 
 _FEW_OUTPUTS = 12
 """For so few outputs, it takes longer to widen the inputs than to read them as bytes."""

@@ -103,7 +103,7 @@ def _products(a: Armv6m, count: int) -> None:
 
 
 def _byte_products(a: Armv6m, count: int) -> None:
-    """Add the products of `count` inputs, four, which are the bytes of a word."""
+    """Add the products of `count` inputs, the bytes of a word; `count` is four."""
     a.ldmia(R0, [R4])
     for i in range(count):
         word = (R6, R7)[i % 2]

@@ -15,10 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.dsp.convolution_parameters import dot_parameters
-from smelt.codegen.backends.dsp.groups import (
-    PixelGroups,
-    pixel_groups,
-)
+from smelt.codegen.backends.dsp.groups import PixelGroups, pixel_groups
 from smelt.codegen.backends.dsp.pointwise import shared_pointwise
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES, UNPAIRED, DspTile, pairs_exact, with_addend
