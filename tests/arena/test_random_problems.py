@@ -1,6 +1,7 @@
 """Random problems, compared with a search that tries all layouts."""
 
 import itertools
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smelt.codegen.arena import Buffer, InPlace, Memory, Problem, Span, plan, validate
-from smelt.codegen.arena.conflict import align_up, make_arena
+from smelt.codegen.arena.conflict import make_arena
 from smelt.codegen.arena.exact import ExactSearch
 from smelt.codegen.arena.first_fit import FirstFit, sequences
 from smelt.codegen.arena.pack import pack
@@ -62,14 +63,20 @@ def problems(draw: st.DrawFn, largest: int, alignments: tuple[int, ...] = (4, 16
     return Problem((SRAM,), tuple(buffers), in_place)
 
 
-@given(problem=problems(largest=9, alignments=(16,)), below=st.integers(1, 60))
-@settings(max_examples=200)
-def test_a_layout_may_need_any_number_of_bytes(problem: Problem, below: int) -> None:
-    """The number of bytes that are enough need not be a multiple of the alignment."""
-    arena = make_arena(problem.buffers, problem.in_place)
-    most = pack(arena)
-    assert pack(arena, enough=max(most.bytes - below, 0)).bytes >= most.lower_bound
-    assert pack(arena, enough=most.bytes + below).bytes <= align_up(most.bytes + below, 16)
+@pytest.mark.parametrize("seed", range(30, 40))
+def test_the_bytes_that_are_enough_need_not_be_aligned(seed: int) -> None:
+    """First fit does not reach the bound of some of these problems, so that layouts are improved."""
+    dice = random.Random(seed)
+    buffers: list[Buffer] = []
+    for i in range(dice.randint(10, 24)):
+        start = dice.randrange(12)
+        end = dice.randint(start + 1, min(12, start + 6))
+        buffers.append(Buffer(f"t{i}", dice.randint(1, 200), start, end, "sram"))
+    arena = make_arena(buffers, ())
+    bound, first = pack(arena).lower_bound, FirstFit.of(arena)
+    most = min(arena.bytes_of(first.place(order, in_place=False)) for order in sequences(arena))
+    for enough in range(bound + 4, most, 5):
+        assert pack(arena, enough=enough).bytes >= bound
 
 
 def live_bytes(buffer: Buffer, step: int, offset: int) -> set[int]:
