@@ -65,7 +65,7 @@ def problems(draw: st.DrawFn, largest: int, alignments: tuple[int, ...] = (4, 16
 
 @pytest.mark.parametrize("seed", range(30, 40))
 def test_the_bytes_that_are_enough_need_not_be_aligned(seed: int) -> None:
-    """First fit does not reach the bound of some of these problems, so that layouts are improved."""
+    """First fit does not reach the bound of some of these problems: then layouts are improved."""
     dice = random.Random(seed)
     buffers: list[Buffer] = []
     for i in range(dice.randint(10, 24)):
