@@ -249,10 +249,13 @@ class BodyCost:
     Attributes:
         instructions: Instructions that one call executes.
         bytes: Bytes of code.
+        inner: Which of these bytes are static functions that other layers may call too: their bytes
+            by `InnerFunction.key`.
     """
 
     instructions: int
     bytes: int
+    inner: Mapping[Hashable, int] = field(default_factory=dict[Hashable, int])
 
 
 @dataclass(frozen=True)
@@ -262,10 +265,12 @@ class JointBody:
     Attributes:
         calls: The call of each layer.
         bytes: Bytes of code.
+        inner: See `BodyCost`.
     """
 
     calls: tuple[KernelCall, ...]
     bytes: int
+    inner: Mapping[Hashable, int] = field(default_factory=dict[Hashable, int])
 
 
 @dataclass(frozen=True)
@@ -306,18 +311,13 @@ class SharedBody:
             replace(body.call, parameters=own.parameters, uses=own.uses, inner=own.inner)
             for body in bodies
         )
-        return JointBody(calls, largest.cost.bytes)
+        return JointBody(calls, largest.cost.bytes, largest.cost.inner)
 
     @property
     def slowdown(self) -> float:
         """Additional instructions, as a fraction of the specialized body's instructions."""
         own = self.specialized.instructions
         return (self.cost.instructions - own) / max(own, 1)
-
-    @property
-    def struct_bytes(self) -> int:
-        """Bytes of flash for the layer's numbers."""
-        return sum(o.array.nbytes for o in self.call.operands if isinstance(o, LayerStruct))
 
 
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)

@@ -198,7 +198,8 @@ def _choices(
         for part, count in banded.get(node, {node: 1}).items()
     }
     chosen = {node: partitioner.explained(node) for node in calls if rows(node) is None}
-    return share(chosen, partitioner.request.optimize, calls)
+    request = partitioner.request
+    return share(chosen, request.optimize, calls, little_ram=request.little_ram)
 
 
 def _buffer(scope: ValueViews, value: Value) -> str:

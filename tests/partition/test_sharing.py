@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from smelt.codegen.lower.kernel import (
@@ -12,6 +13,7 @@ from smelt.codegen.lower.kernel import (
     KernelCall,
     LayerStruct,
     Output,
+    Packed,
     Parameters,
     SharedBody,
 )
@@ -38,26 +40,47 @@ def layer(
     cycles: int = 1000,
     shared_bytes: int = 500,
     family: str | None = None,
+    inner_bytes: int = 0,
+    constants: tuple[int, int] = (0, 0),
 ) -> tuple[Node, Choice]:
     """Return a layer of `count` elements and the choice of its kernel.
 
     Its own body executes 1,000 instructions, the shared body `slowdown` more. Only layers of equal
-    `step` can share a body.
+    `step` can share a body. `inner_bytes` of the own body's 300 bytes are a function that all
+    layers call, and `constants` are the bytes of what the own and the shared body read.
     """
     type_ = TensorType((count,), DType.FLOAT32)
     node = Node(Unary("relu"), (Value("x", type_),), (Value("y", type_),), Origin("test", 0))
     tensors = Input(0, "input"), Output(0, "output")
     numbers = LayerStruct("layer", "relu", {"count": count})
+    operands = (*tensors, packed(constants[1]), numbers)
     shared = SharedBody(
-        call=KernelCall("relu.j2", "relu", Body(None, step), (*tensors, numbers)),
+        call=KernelCall("relu.j2", "relu", Body(None, step), operands),
         cost=BodyCost(1000 + slowdown, shared_bytes),
-        specialized=BodyCost(1000, 300),
+        specialized=BodyCost(1000, 300, {"inner": inner_bytes}),
         family=family,
     )
     own = KernelCall(
-        "relu.j2", "relu", Body(count, step), tensors, form="relu", work={"calls": 1}, shared=shared
+        template="relu.j2",
+        stem="relu",
+        parameters=Body(count, step),
+        operands=(*tensors, packed(constants[0])),
+        form="relu",
+        work={"calls": 1},
+        shared=shared,
     )
     return node, Choice(Candidate("one", own, cycles), reason="Nothing else serves it.")
+
+
+def packed(count: int) -> Packed:
+    return Packed("weights", np.zeros(count, np.int8))
+
+
+def alone(parameters: Body, constants: int = 0) -> tuple[Node, Choice]:
+    """Return a layer that can share nothing, and the choice of its kernel."""
+    node, choice = layer(9, 0)
+    call = KernelCall("relu.j2", "relu", parameters, (packed(constants),), form="relu")
+    return node, replace(choice, taken=replace(choice.taken, call=call))
 
 
 def shares(layers: list[tuple[Node, Choice]], optimize: Optimize) -> list[bool]:
@@ -117,6 +140,40 @@ def test_layers_that_need_too_large_a_body_keep_their_own() -> None:
     assert shares([large, *many], "speed") == [False] + [True] * 5
     wide = layer(9, 0, family="a", shared_bytes=600)
     assert shares([wide, *many], "speed") == [True] * 6
+
+
+def test_a_function_that_other_layers_call_too_is_not_saved() -> None:
+    layers = [layer(4, 0, inner_bytes=200), layer(5, 0, inner_bytes=200)]
+    assert shares(layers, "speed") == [False, False]  # 200 + 2 * 100 bytes, not 2 * 300
+    assert shares([*layers, layer(6, 0), layer(7, 0)], "speed") == [True] * 4
+    slow = layer(8, 20, inner_bytes=200)
+    few = [layer(n, 0, inner_bytes=200, shared_bytes=380) for n in (4, 5)]
+    assert shares(few, "speed") == [True, True]
+    assert shares([*few, slow], "speed") == [False, False, False]
+
+
+def test_a_body_that_another_layer_calls_anyway_costs_nothing() -> None:
+    sharer = layer(4, 0)
+    assert shares([sharer], "speed") == [False]
+    found = share(dict([sharer, alone(Body(None))]), "speed")
+    assert found[sharer[0]] is not sharer[1]
+
+
+def test_constants_that_only_one_body_reads_count() -> None:
+    more, less = layer(4, 0, constants=(0, 300)), layer(4, 0, constants=(300, 0))
+    assert shares([more], "speed") == [False]
+    assert shares([less], "speed") == [True]
+    # Another layer reads the same constants.
+    for sharer, wanted in ((more, False), (less, False)):
+        found = share(dict([sharer, alone(Body(9, 2), 300)]), "speed")
+        assert (found[sharer[0]] is not sharer[1]) is wanted
+
+
+def test_more_cycles_may_be_lost_where_ram_is_limited() -> None:
+    layers = [layer(4, 9), layer(5, 20), layer(6, 9), layer(7, 9)]
+    for little_ram in (False, True):
+        found = share(dict(layers), "speed", little_ram=little_ram)
+        assert (found[layers[1][0]].taken.call is not layers[1][1].taken.call) is little_ram
 
 
 def test_equal_layers_need_no_struct() -> None:

@@ -37,7 +37,7 @@ def check_instructions(
         alone: whether the layer has its own body.
         within: tolerance relative to the count.
     """
-    monkeypatch.setattr(sharing, "_specialized_bytes", Mock(return_value=0 if alone else 1 << 20))
+    monkeypatch.setattr(sharing, "saved_bytes", Mock(return_value=0 if alone else 1 << 20))
     monkeypatch.setattr(sharing, "MOST_SLOWDOWN", 1.0)
     artifact = compile_model(Imported(graph), options)
     (step,) = artifact.schedule.calls

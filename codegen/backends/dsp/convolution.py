@@ -14,7 +14,8 @@ from functools import lru_cache
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.dsp.convolution_parameters import dot_parameters
+from smelt.codegen.backends.dsp.any_height import any_height
+from smelt.codegen.backends.dsp.convolution_parameters import DspDotParameters, dot_parameters
 from smelt.codegen.backends.dsp.groups import PixelGroups, pixel_groups
 from smelt.codegen.backends.dsp.pointwise import shared_pointwise
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
@@ -142,10 +143,11 @@ def _call(
     pixels = y.size // w.outputs // (1 if w.pointwise else y.shape[0])
     groups = pixel_groups(tile, pixels, little_ram=little_ram)
     packed = with_addend(tile.packed(found.weights), found.scaling)
-    call = _own(node, found, tile, groups, packed)
-    if not w.pointwise:
-        return call
-    return replace(call, shared=shared_pointwise(tile, call.stem, groups, found.weights))
+    parameters = dot_parameters(node, w, groups, packed.size)
+    call = _own(node, found, tile, groups, packed, parameters)
+    if w.pointwise:
+        return replace(call, shared=shared_pointwise(tile, call.stem, groups, found.weights))
+    return replace(call, shared=any_height(node, call, parameters, groups))
 
 
 def _own(
@@ -154,6 +156,7 @@ def _own(
     tile: DspTile,
     groups: Sequence[PixelGroups],
     packed: Array,
+    parameters: DspDotParameters,
 ) -> KernelCall:
     """Return the call of a body that only layers with equal numbers can use.
 
@@ -163,6 +166,7 @@ def _own(
         tile: the sizes of the largest groups.
         groups: the pixels of an image, or of all images of a layer without windows.
         packed: the packed weights.
+        parameters: the variables of the body's template.
     """
     w, scaling, x = found.window, found.scaling, node.input(0).type
     # The scratch of a 1x1 convolution must suffice for the shared body too.
@@ -180,7 +184,7 @@ def _own(
         template="backends/dsp/convolution.j2",
         stem=_stem(node),
         details=scaling.details,
-        parameters=dot_parameters(node, w, groups, packed.size),
+        parameters=parameters,
         operands=(*operands, Output(0, "output")),
         in_place=((0, 0),) if w.pointwise and tile.in_place else (),
         uses=when(w.pointwise, "SMELT_ARRAY"),

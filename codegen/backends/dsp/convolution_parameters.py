@@ -69,6 +69,7 @@ class DspDotParameters(Parameters):
         pixels: pixels of an image that the first loop over windows computes.
         loops: loops over windows; empty if every input pixel is a window.
         windows: sizes for the loops over windows; None if every input pixel is a window.
+        shared: whether numbers that depend on the height are in the layer's struct.
     """
 
     title: str
@@ -81,6 +82,7 @@ class DspDotParameters(Parameters):
     pixels: int
     loops: tuple[WindowLoop, ...]
     windows: WindowSizes | None
+    shared: bool = False
 
 
 def dot_parameters(

@@ -11,11 +11,12 @@ output may have the address of the input.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from typing_extensions import override
 
+from smelt.codegen.backends.dsp.assembly import assembled
 from smelt.codegen.backends.dsp.convolution import products
 from smelt.codegen.backends.dsp.depthwise_channels import channel_outputs, kept_rows
 from smelt.codegen.backends.dsp.depthwise_inputs import FIELDS, LAYER
@@ -24,6 +25,8 @@ from smelt.codegen.backends.dsp.depthwise_products import OutputBlock
 from smelt.codegen.lower.function_names import steps
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import (
+    BodyCost,
+    InnerFunction,
     Input,
     Kernel,
     KernelCall,
@@ -34,10 +37,14 @@ from smelt.codegen.lower.kernel import (
     Refusal,
     Request,
     Scratch,
+    SharedBody,
 )
 from smelt.codegen.text.expressions import in_parentheses, offset, times
 from smelt.ir import DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
+
+_BYTES = 200
+"""Bytes of a layer's function without those that it calls."""
 
 
 @dataclass(frozen=True)
@@ -120,32 +127,64 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
                 f"{name} has rows or windows too large to widen into {4 * plan.most} bytes."
             )
         stem = f"depthwise_{w.kernel[0]}x{w.kernel[1]}"
-        inner = plan.inputs, channel_outputs(plan.code, stem + steps(node))
-        return KernelCall(
-            template="backends/dsp/depthwise.j2",
-            stem=stem,
-            details={
-                "rows": "row" if output.shape[1] == 1 else "rows",
-                "kept": f"keeps{plan.kept}",
-                **found.scaling.details,
-            },
-            in_place=((0, 0),) if plan.in_place else (),
-            parameters=_parameters(node, plan),
-            operands=(
-                Input(0, "input"),
-                Packed("weights", plan.packed),
-                LayerStruct("layer", LAYER, plan.numbers, FIELDS),
-                Scratch("pairs", DType.INT16, 8 * plan.plane),
-                Output(0, "output"),
-            ),
-            summary="pairs of rows, 2 x 2 outputs at a time",
-            form="dsp_depthwise" + ("_signed" if found.scaling.signed else ""),
-            work={
-                "estimate": int(np.int64(plan.cost) * w.outputs * output.shape[0]),
-                "calls": 1,
-            },
-            inner=(*inner, kept_rows(plan.kept)) if plan.kept else inner,
+        call = _call(node, plan, stem)
+        if plan.rows > 1 or (w.stride[0] % 2 and w.stride[0] > 1):
+            return call
+        pairs = replace(plan, paired=True)
+        if not pairs.fits or pairs.vertical or pairs.plane != plan.plane:
+            return call
+        # Other calls of a segment compute more rows of the layer, with the same packed weights.
+        shared = SharedBody(
+            _call(node, pairs, stem), _cost(node, pairs, stem), _cost(node, plan, stem)
         )
+        return replace(call, shared=shared)
+
+
+def _call(node: Node[DepthwiseConv2D], plan: DepthwisePlan, stem: str) -> KernelCall:
+    """Return the call of a function whose name starts with `stem`."""
+    scaling, output = plan.found.scaling, node.output.type
+    return KernelCall(
+        template="backends/dsp/depthwise.j2",
+        stem=stem,
+        details={
+            "rows": "row" if output.shape[1] == 1 else "rows",
+            "kept": f"keeps{plan.kept}",
+            **scaling.details,
+        },
+        in_place=((0, 0),) if plan.in_place else (),
+        parameters=_parameters(node, plan),
+        operands=(
+            Input(0, "input"),
+            Packed("weights", plan.packed),
+            LayerStruct("layer", LAYER, plan.numbers, FIELDS),
+            Scratch("pairs", DType.INT16, 8 * plan.plane),
+            Output(0, "output"),
+        ),
+        summary="pairs of rows, 2 x 2 outputs at a time",
+        form="dsp_depthwise" + ("_signed" if scaling.signed else ""),
+        work={"estimate": _instructions(node, plan), "calls": 1},
+        inner=_functions(node, plan, stem),
+    )
+
+
+def _functions(
+    node: Node[DepthwiseConv2D], plan: DepthwisePlan, stem: str
+) -> tuple[InnerFunction, ...]:
+    """Return the inner functions: those that widen inputs, compute outputs and keep rows."""
+    kept = (kept_rows(plan.kept),) if plan.kept else ()
+    return (plan.inputs, channel_outputs(plan.code, stem + steps(node)), *kept)
+
+
+def _cost(node: Node[DepthwiseConv2D], plan: DepthwisePlan, stem: str) -> BodyCost:
+    """Return the cost of a layer; functions that both of its bodies call do not count."""
+    outputs = channel_outputs(plan.code, stem + steps(node)).key
+    inner = {outputs: 4 * assembled(plan.code.lines)}
+    return BodyCost(_instructions(node, plan), _BYTES + sum(inner.values()), inner)
+
+
+def _instructions(node: Node[DepthwiseConv2D], plan: DepthwisePlan) -> int:
+    shape = node.output.type.shape
+    return int(np.int64(plan.cost) * shape[3] * shape[0])
 
 
 KERNELS = (DspDepthwise(),)

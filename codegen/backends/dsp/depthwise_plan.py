@@ -36,6 +36,8 @@ class DepthwisePlan:
         zero_point: zero point of the input.
         optimize: goal of the optimization.
         wanted: words of scratch that the inputs should not exceed, unless one strip needs more.
+        most: words of scratch that the inputs cannot exceed.
+        paired: whether a single output row is computed by the functions for two.
     """
 
     found: DspProducts
@@ -44,6 +46,7 @@ class DepthwisePlan:
     optimize: Optimize
     wanted: int = SCRATCH_WORDS
     most: int = SCRATCH_WORDS
+    paired: bool = False
 
     @staticmethod
     def of(
@@ -86,7 +89,7 @@ class DepthwisePlan:
     @property
     def rows(self) -> int:
         """Output rows of a strip."""
-        return min(self.size[0], 2)
+        return 2 if self.paired else min(self.size[0], 2)
 
     @property
     def vertical(self) -> bool:

@@ -7,12 +7,18 @@ again, or the last two or four pixels are computed two at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from smelt.codegen.backends.dsp.assembly import assembled
 from smelt.codegen.backends.dsp.tile import DspTile
-from smelt.codegen.backends.dsp.tile_assembly import TileParameters, WideningParameters, accumulated
+from smelt.codegen.backends.dsp.tile_assembly import (
+    TileParameters,
+    WideningParameters,
+    accumulated,
+    tile_function,
+    widening,
+)
 from smelt.codegen.lower.kernel import BodyCost
 
 _LEAST_SAVED, _LEAST_SAVED_IN_LITTLE_RAM = 0.09, 0.01
@@ -89,7 +95,13 @@ def pixel_groups(tile: DspTile, pixels: int, *, little_ram: bool) -> tuple[Pixel
 
 def specialized_cost(groups: Sequence[PixelGroups]) -> BodyCost:
     """Return the cost of a layer's own functions, which contain its sizes."""
-    return BodyCost(_instructions(groups), sum(_bytes(some.tile) for some in groups))
+    inner: dict[Hashable, int] = {}
+    for tile in (some.tile for some in groups):
+        own = TileParameters.of(tile)
+        sums = (*own.sums, *own.finish, *own.overlapping)
+        inner[tile_function(tile).key] = 4 * assembled(sums)
+        inner[widening(tile).key] = 4 * assembled(WideningParameters.of(tile).lines)
+    return BodyCost(_instructions(groups), sum(inner.values()) + _CALLING, inner)
 
 
 def _instructions(groups: Sequence[PixelGroups]) -> int:
@@ -111,10 +123,3 @@ def _group_instructions(t: DspTile) -> int:
     found = _GLUE + t.rows * widened + entered + pairs * (sums + len(function.finish))
     found += (n + t.rows - 1) * _WINDOW if t.rows > 1 else 0
     return found + (len(function.overlapping) + 2) * t.odd
-
-
-def _bytes(tile: DspTile) -> int:
-    """Return the approximate bytes of a tile's functions and of the C code that calls them."""
-    function, widening = TileParameters.of(tile), WideningParameters.of(tile)
-    lines = (*widening.lines, *function.sums, *function.finish, *function.overlapping)
-    return 4 * assembled(lines) + _CALLING

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smelt.codegen.backends.dsp.tile import DspTile
-from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import InnerFunction, Parameters
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import when
@@ -21,8 +21,11 @@ from smelt.ops.core.convolution import Pair
 class WindowSizes:
     """The sizes of one convolution; see the struct in `backends/dsp/windows.j2`.
 
+    In a body that layers of different heights share, the numbers that depend on the height print as
+    fields of the layer's struct.
+
     Attributes:
-        frame: The images.
+        images: The loop over images.
         size: Height and width of an input image.
         width: Pixels in an output row.
         kernel: Rows and columns of the window.
@@ -33,7 +36,7 @@ class WindowSizes:
         padded: Some windows may lie partly outside of the image.
     """
 
-    frame: Frame
+    images: ImageLoop
     size: Pair
     width: int
     kernel: Pair
@@ -43,12 +46,18 @@ class WindowSizes:
     inside: Pair
     padded: bool
 
+    @property
+    def text(self) -> str:
+        """The windows of an image of any height, for comments."""
+        (rows, columns), (down, right) = self.kernel, self.stride
+        return f"{rows}x{columns} windows, stride {down}x{right}, of {self.size[1]} columns"
+
     @staticmethod
     def of(node: Node, window: Window) -> WindowSizes:
         """Return the sizes of a node."""
         reach = (window.kernel[0] - 1) * window.dilation[0]
         return WindowSizes(
-            frame=Frame.of(node),
+            images=Frame.of(node).images,
             size=window.size,
             width=node.output.type.shape[2],
             kernel=window.kernel,

@@ -157,7 +157,7 @@ def test_shared_functions_are_nearly_as_fast(
     graph = combine("both", layers)
     found: list[int] = []
     for size in (0, 1 << 20):
-        monkeypatch.setattr(sharing, "_specialized_bytes", Mock(return_value=size))
+        monkeypatch.setattr(sharing, "saved_bytes", Mock(return_value=size))
         artifact = compile_graph(graph, SETUPS["m4"])
         sample = random_samples(artifact.graph, 1, 7)[0]
         found.append(profile_model(artifact, sample).instructions)

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.backends.dsp import add as dsp_add
 from smelt.codegen.backends.dsp import convolution as dsp_convolution
@@ -29,12 +31,15 @@ from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.lower.backend import Backend
 from smelt.codegen.lower.kernel import KernelCall, Refusal, Request, SharedBody
 from smelt.codegen.lower.requantization import Requantization
+from smelt.codegen.partition import sharing
 from smelt.codegen.schedule.shared_symbols import Functions
+from smelt.frontend import Imported
 from smelt.ir import Array, DType, Graph, Node, Op, Quant, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
+from smelt.proof.profile import profile_model
 from smelt.samples import Sample
 from smelt.targets import Optimize, get
 from tests.lower.test_requantization import requantizations
@@ -289,6 +294,8 @@ def cases() -> tuple[Case, ...]:
         depthwise((1, 4, 4, 18), extreme=True),
         depthwise((1, 5, 1, 17)),
         depthwise((1, 1, 7, 6)),
+        *(depthwise((1, rows, 7, 9), (rows, 3), padding=((above, below), (1, 1)))
+          for rows, above, below in ((3, 0, 0), (2, 1, 0), (5, 0, 0))),
         depthwise((1, 3, 3, 260), activation=NARROW, points=(0, -20)),
         depthwise((1, 5, 5, 4), (2, 2), (2, 2), NONE, NARROW, (3, -100)),
         depthwise((1, 6, 6, 9), (4, 4), padding=((2, 1), (1, 2))),
@@ -325,15 +332,14 @@ def calls() -> tuple[tuple[Case, KernelCall], ...]:
 
 
 def shared(own: Sequence[tuple[Case, KernelCall]]) -> Iterator[tuple[Case, KernelCall]]:
-    """Yield the calls of shared bodies; the longest body of a family computes all its cases."""
-    bodies = [(case, call.shared) for case, call in own if call.shared is not None]
-    longest: dict[Hashable, SharedBody] = {}
-    for _, body in bodies:
-        other = longest.setdefault(body.key, body)
-        if body.cost.bytes > other.cost.bytes:
-            longest[body.key] = body
-    for case, body in bodies:
-        yield case, replace(body.call, parameters=longest[body.key].call.parameters)
+    """Yield the calls of shared bodies; one body of a family computes all its cases."""
+    families: dict[Hashable, list[tuple[Case, SharedBody]]] = {}
+    for case, call in own:
+        if call.shared is not None:
+            families.setdefault(call.shared.key, []).append((case, call.shared))
+    for family in families.values():
+        joint = family[0][1].joined([body for _, body in family])
+        yield from zip((case for case, _ in family), joint.calls, strict=True)
 
 
 @cache
@@ -536,3 +542,31 @@ def test_instructions_of_bodies_are_counted_correctly(
     check_instructions(
         served.graph, served.samples[0], offered, options, monkeypatch, alone=alone, within=0.015
     )
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    ("served", "within"),
+    [
+        (conv((1, 8, 9, 16), 16, (3, 3), padding=SAME), 0.004),
+        (conv((1, 15, 15, 3), 8, (3, 3), (2, 2), padding=SAME, activation=FREE), 0.01),
+        (depthwise((1, 3, 12, 32), padding=((0, 0), (1, 1))), 0.02),
+        (depthwise((1, 5, 9, 24), (5, 5), padding=((0, 0), (2, 2))), 0.02),
+    ],
+    ids=["3x3", "stride 2, signed", "a row of 3x3", "a row of 5x5"],
+)
+def test_bodies_for_other_numbers_of_rows_are_slower_as_estimated(
+    served: Case, within: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = served.call().shared
+    assert body is not None
+    counts: list[int] = []
+    monkeypatch.setattr(sharing, "MOST_SLOWDOWN", 10.0)
+    for saved in (0, 1 << 20):
+        monkeypatch.setattr(sharing, "saved_bytes", Mock(return_value=saved))
+        options = Options(board="mps2-an386", backends=("dsp",))
+        artifact = compile_model(Imported(served.graph), options)
+        counts.append(profile_model(artifact, served.samples[0]).instructions)
+    own, shared = counts
+    assert shared > own
+    assert shared / own - 1 == pytest.approx(body.slowdown, abs=within)
