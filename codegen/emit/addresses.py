@@ -149,11 +149,19 @@ def _c_word(name: str) -> str:
 
 def _iteration_terms(offsets: Sequence[IterationOffset], size: int) -> str:
     """Return the terms that the enclosing loops add to an address of `size`-byte elements."""
-    indices = (t.counter if t.last is None else f"({t.last} - {t.counter})" for t in offsets)
-    return "".join(
-        f" + {i}" if t.elements * size == 1 else f" + {i} * {t.elements * size}"
-        for i, t in zip(indices, offsets, strict=True)
-    )
+    return "".join(f" {_sign(t)} {_index(t, abs(t.elements) * size)}" for t in offsets)
+
+
+def _sign(offset: IterationOffset) -> str:
+    return "-" if offset.elements < 0 else "+"
+
+
+def _index(offset: IterationOffset, times: int) -> str:
+    """Return the C expression of an offset's counter multiplied by a number."""
+    counter = offset.counter if offset.every == 1 else f"{offset.counter} / {offset.every}"
+    if offset.last is not None:
+        counter = f"({offset.last} - {counter})"
+    return counter if times == 1 else f"{counter} * {times}"
 
 
 def bytes_of_rows(count: int, row: int) -> str:
@@ -166,9 +174,11 @@ def _rows_term(argument: InBuffer) -> str:
     row = argument.row * argument.dtype.size
     if not argument.offsets:
         return bytes_of_rows(argument.start * argument.dtype.size, row)
-    rows = [str(argument.start // argument.row)] if argument.start else []
-    for offset in argument.offsets:
-        count = offset.elements // argument.row
-        rows.append(offset.counter if count == 1 else f"{offset.counter} * {count}")
-    text = " + ".join(rows)
-    return f"({text}) * {row}" if len(rows) > 1 else f"{text} * {row}"
+    first = argument.start // argument.row
+    terms = [(_sign(t), _index(t, abs(t.elements) // argument.row)) for t in argument.offsets]
+    if first > 0:
+        terms.insert(0, ("+", str(first)))
+    elif first < 0:
+        terms.append(("-", str(-first)))
+    text = terms[0][1] + "".join(f" {sign} {term}" for sign, term in terms[1:])
+    return f"({text}) * {row}" if len(terms) > 1 else f"{text} * {row}"

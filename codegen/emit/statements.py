@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from smelt.codegen.accelerator import DeviceProgram
 from smelt.codegen.emit.addresses import Addresses, bytes_of_rows
 from smelt.codegen.lower.device import DeviceCall
+from smelt.codegen.schedule.banded import TURN
 from smelt.codegen.schedule.schedule import (
     Actions,
     Argument,
@@ -19,12 +21,10 @@ from smelt.codegen.schedule.schedule import (
     InBuffer,
     InFlash,
     Move,
-    Phase,
     Repeat,
     RowsMove,
     SetLength,
     Step,
-    StreamedRows,
 )
 from smelt.codegen.text.layout import comment, laid_out
 from smelt.codegen.text.literals import c_comment
@@ -167,74 +167,29 @@ class _Writer:
         ]
 
     def _segment(self, segment: BandedSegment, pad: str) -> list[str]:
-        """Return the turns of a segment: a loop for each phase of several turns."""
-        lines = [comment(_how(segment), pad)]
-        lines += [
-            comment(f"{layer.index}: {c_comment(comment_of(layer))}", pad)
-            for layer in segment.layers
-        ]
-        first = 0
-        for phase in segment.phases:
-            end = first + phase.iterations * len(phase.turns)
-            turns = f"Turn {end}" if end == first + 1 else f"Turns {first + 1}-{end}"
-            lines.append(f"{pad}/* {turns} */")
-            if segment.streamed is not None:
-                lines += self._waiting_phase(phase, range(first, end), segment.streamed, pad)
-            elif phase.iterations > 1:
-                i, inner = phase.counter, pad + _INDENT
-                up = f"{i} = 0; {i} < {phase.iterations}; ++{i}"
-                down = f"{i} = {phase.iterations - 1}; {i} >= 0; --{i}"
-                lines.append(f"{pad}for (int32_t {down if segment.reverse else up}) {{")
-                lines += self._band_actions(phase.actions, inner)
-                lines.append(f"{pad}}}")
-            else:
-                lines += self._band_actions(phase.actions, pad)
-            first = end
-        return lines
-
-    def _band_actions(self, actions: Sequence[BandCall | RowsMove], pad: str) -> list[str]:
-        return [line for action in actions for line in self._band_action(action, pad)]
-
-    def _waiting_phase(
-        self, phase: Phase, turns: range, streamed: StreamedRows, pad: str
-    ) -> list[str]:
-        """Return a phase whose turns wait for rows of the input.
-
-        Its turns are skipped if they have been executed: the context counts turns, and the function
-        is called again when there are more rows.
-        """
-        inner, first, period = pad + _INDENT, turns.start, len(phase.turns)
-        loop = f"for (; ctx->turn < {turns.stop}; ++ctx->turn) {{"
-        lines = [pad + (f"if (ctx->turn == {first}) {{" if len(turns) == 1 else loop)]
-        if first == 0 or streamed.delivered(first) > streamed.delivered(first - 1):
-            needed = str(streamed.delivered(first))
-            if len(turns) > 1:
-                times = "" if streamed.rows == 1 else f" * {streamed.rows}"
-                needed = f"(ctx->turn + 1){times}" if times else "ctx->turn + 1"
-            lines += [
-                f"{inner}if (ctx->rows < {needed}) {{",
+        """Return the turns of a segment: a loop whose actions are executed in some turns each."""
+        inner, body = pad + _INDENT, list[str]()
+        for turns, actions in groupby(segment.actions, lambda action: action.turns):
+            guard = _guard(turns, segment.turns)
+            within = inner + _INDENT if guard else inner
+            lines = [line for action in actions for line in self._band_action(action, within)]
+            if lines and guard:
+                lines = [f"{inner}if ({guard}) {{", *lines, f"{inner}}}"]
+            body += lines
+        loop = f"for (int32_t {TURN} = 0; {TURN} < {segment.turns}; ++{TURN}) {{"
+        if segment.streamed is not None:
+            loop = f"for (; ctx->turn < {segment.turns}; ++ctx->turn) {{"
+            wait = [
+                f"{inner}if (ctx->rows < rows_of_turns(ctx->turn + 1)) {{",
                 f"{inner}{_INDENT}return {self._success};",
                 f"{inner}}}",
             ]
-        done, counted = "ctx->turn", "ctx->turn"
-        if first:
-            done = f"ctx->turn - {first}"
-            counted = f"({done})"
-        if any(_counts(action, phase.counter) for action in phase.actions):
-            iteration = done if period == 1 else f"{counted} / {period}"
-            lines.append(f"{inner}const int32_t {phase.counter} = {iteration};")
-        if period == 1:
-            lines += self._band_actions(phase.actions, inner)
-        else:
-            lines.append(f"{inner}switch ({counted} % {period}) {{")
-            for number, actions in enumerate(phase.turns):
-                label = f"case {number}:" if number < period - 1 else "default:"
-                lines += [inner + label, *self._band_actions(actions, inner + _INDENT)]
-                lines.append(f"{inner}{_INDENT}break;")
-            lines.append(f"{inner}}}")
-        if len(turns) == 1:
-            lines.append(f"{inner}++ctx->turn;")
-        return [*lines, f"{pad}}}"]
+            if any(re.search(rf"\b{TURN}\b", line) for line in body):
+                wait.append(f"{inner}const int32_t {TURN} = ctx->turn;")
+            body = wait + body
+        layers = [f"{layer.index}: {c_comment(comment_of(layer))}" for layer in segment.layers]
+        comments = [comment(text, pad) for text in (_how(segment), *layers)]
+        return [*comments, pad + loop, *body, f"{pad}}}"]
 
     def _band_action(self, action: BandCall | RowsMove, pad: str) -> list[str]:
         if isinstance(action, RowsMove):
@@ -353,18 +308,24 @@ class _Writer:
         return self._addresses.of(argument)
 
 
-def _counts(action: BandCall | RowsMove, counter: str) -> bool:
-    """Return whether an address of an action depends on the counter of its phase."""
-    if isinstance(action, RowsMove):
-        return False
-    arguments = (*action.arguments, action.result)
-    return any(offset.counter == counter for a in arguments for offset in a.offsets)
+def _guard(turns: range, count: int) -> str:
+    """Return the C condition of these of `count` turns; "" for all turns."""
+    if len(turns) == 1:
+        return f"{TURN} == {turns.start}" if count > 1 else ""
+    tests: list[str] = []
+    if turns.start >= turns.step:
+        tests.append(f"{TURN} >= {turns.start}")
+    if turns[-1] + turns.step < count:
+        tests.append(f"{TURN} <= {turns[-1]}")
+    if turns.step > 1:
+        tests.append(f"{TURN} % {turns.step} == {turns.start % turns.step}")
+    return " && ".join(tests)
 
 
 def _how(segment: BandedSegment) -> str:
     """Return how the layers of a segment are computed."""
     layers = segment.layers
-    turns = sum(phase.iterations * len(phase.turns) for phase in segment.phases)
+    turns = segment.turns
     work = [layer.bands for layer in layers if layer.bands is not None]
     rows = [part.rows for part in work]
     count = f"{rows[0]} row{'s' if rows[0] > 1 else ''}"

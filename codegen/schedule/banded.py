@@ -19,7 +19,6 @@ from smelt.codegen.schedule.steps import (
     Call,
     InBuffer,
     IterationOffset,
-    Phase,
     RowsMove,
     StreamedRows,
 )
@@ -27,14 +26,19 @@ from smelt.codegen.segments.chains import BandChain
 from smelt.codegen.segments.turns import LayerTurn, Turns
 from smelt.ir import Node, Value
 
-_COUNTER = "i"
-"""The C variable that counts the iterations of a phase."""
+TURN = "turn"
+"""The C variable that counts the turns of a segment, from 0."""
 
 _BAND, _CHAIN, _ROWS, _SUMS = BANDS = ("band of ", "bands of ", "rows of ", "sums of ")
 """What the names of buffers begin with that segments use.
 
 They store a band, the bands of a chain, rows that a band keeps, or sums of rows.
 """
+
+_FEWEST = 3
+"""The fewest turns of a range whose step is not that of the calls."""
+
+_NEVER = range(0)
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,19 @@ class _KeptRows:
     row_bytes: int
     source: int
     target: int
+
+
+@dataclass(frozen=True)
+class _FirstRow:
+    """The first row that a call reads or makes.
+
+    Attributes:
+        start: The row in turn 0, as if the call were made there.
+        step: The rows from there to the first row of the layer's next call.
+    """
+
+    start: int
+    step: int
 
 
 class SegmentLinearizer:
@@ -136,12 +153,11 @@ class SegmentLinearizer:
             self._hold_chain(chain, buffer)
         self._hold_sums()
         scratch = self._scratch()
-        phases = tuple(
-            self._phase(turns, period, seen, scratch) for turns, period in self._turns.phases()
-        )
-        layers = tuple(self._layer(node, phases, seen) for node in segment.layers)
+        actions = tuple(self._actions(seen, scratch))
+        layers = tuple(self._layer(node, actions) for node in segment.layers)
         rows = None if streamed is None else self._rows(streamed, str(bands[streamed].place))
-        return BandedSegment(layers, phases, segment.axis, segment.reverse, rows)
+        turns = self._turns.bands.turns
+        return BandedSegment(layers, actions, turns, segment.axis, segment.reverse, rows)
 
     def _rows(self, streamed: Value, buffer: str) -> StreamedRows:
         """Return the rows that the caller delivers."""
@@ -288,51 +304,87 @@ class SegmentLinearizer:
                         self._lifetimes.hold(buffer, slot, slot + 1, 0, size)
         return buffers
 
-    # --- calls -----------------------------------------------------------------------------------
-
-    def _phase(
-        self,
-        turns: range,
-        period: int,
-        seen: ValueViews,
-        scratch: Mapping[tuple[Node, str], str],
-    ) -> Phase:
-        """Return the calls and moves of turns that repeat after `period` turns."""
-        iteration = [turns[i::period] for i in range(period)]
-        return Phase(
-            _COUNTER,
-            len(turns) // period,
-            tuple(tuple(self._actions(same, seen, scratch)) for same in iteration),
-        )
+    # --- actions ---------------------------------------------------------------------------------
 
     def _actions(
-        self, turns: range, seen: ValueViews, scratch: Mapping[tuple[Node, str], str]
+        self, seen: ValueViews, scratch: Mapping[tuple[Node, str], str]
     ) -> Iterator[BandCall | RowsMove]:
-        """Yield the calls and moves that are the same in several turns."""
-        segment, turn = self._turns.segment, turns.start
-        layers = {layer.node: layer for layer in self._turns.all[turn]}
-        moved = set(self._turns.moved_before(turn))
-        for node in segment.nodes:
-            if node.output in moved:
-                rows = self._kept_rows(node.output, turn)
-                band = str(seen[node.output].place)
-                spill = self._spills.get(node.output)
-                source = (band, rows.source) if spill is None else (spill, 0)
-                yield RowsMove(*source, band, rows.target, rows.bytes, rows.row_bytes)
-            if node in layers and node in self._calls:
-                yield self._call(layers[node], turns, seen, scratch)
-            for used in self._turns.moved_after(node, turn):
-                refills = self._turns.bands.refills[used]
-                rows = self._kept_rows(used, next(refill for refill in refills if refill > turn))
-                band, spill = str(seen[used].place), self._spills.get(used)
-                target = (band, rows.target) if spill is None else (spill, 0)
-                yield RowsMove(band, rows.source, *target, rows.bytes, rows.row_bytes)
-        for chain, value in self._turns.moved_last(turn):
-            rows, offset = self._kept_rows(value, turn + 1), chain.offsets[value]
-            row = rows.row_bytes if offset % rows.row_bytes == 0 else 1
-            source, target = offset + rows.source, offset + rows.target
-            buffer = str(seen[value].place)
-            yield RowsMove(buffer, source, buffer, target, rows.bytes, row)
+        """Yield the calls and moves, in the order in which a turn executes them."""
+        turns, every = self._turns, range(self._turns.bands.turns)
+        before = [set(turns.moved_before(turn)) for turn in every]
+        for node in turns.segment.nodes:
+            moved = [turn for turn in every if node.output in before[turn]]
+            yield from self._moves(node.output, moved, self._moved_before, seen)
+            if node in self._calls:
+                yield from self._band_calls(node, seen, scratch)
+            after: dict[Value, list[int]] = {}
+            for turn in every:
+                for used in turns.moved_after(node, turn):
+                    after.setdefault(used, []).append(turn)
+            for used, moved in after.items():
+                yield from self._moves(used, moved, self._moved_after, seen)
+        for chain in turns.chains:
+            last = [set(chain.moved_last(turn)) for turn in every]
+            for value in reversed(chain.offsets):
+                moved = [turn for turn in every if value in last[turn]]
+                yield from self._moves(value, moved, self._moved_last, seen)
+
+    def _moves(
+        self,
+        value: Value,
+        turns: Sequence[int],
+        move: Callable[[Value, int, str], RowsMove],
+        seen: ValueViews,
+    ) -> Iterator[RowsMove]:
+        """Yield the moves of a band's rows in these turns.
+
+        Args:
+            value: The band.
+            turns: The turns.
+            move: Returns the move in a turn; it gets the band, the turn and the band's buffer.
+            seen: The locations of bands.
+        """
+        found: dict[RowsMove, list[int]] = {}
+        for turn in turns:
+            found.setdefault(move(value, turn, str(seen[value].place)), []).append(turn)
+        for same, times in found.items():
+            for part in _ranges(times, self._turns.bands.refills[value].step):
+                yield replace(same, turns=part)
+
+    def _moved_before(self, value: Value, turn: int, band: str) -> RowsMove:
+        rows, spill = self._kept_rows(value, turn), self._spills.get(value)
+        source = (band, rows.source) if spill is None else (spill, 0)
+        return RowsMove(*source, band, rows.target, rows.bytes, rows.row_bytes, _NEVER)
+
+    def _moved_after(self, value: Value, turn: int, band: str) -> RowsMove:
+        refills = self._turns.bands.refills[value]
+        rows = self._kept_rows(value, next(refill for refill in refills if refill > turn))
+        spill = self._spills.get(value)
+        target = (band, rows.target) if spill is None else (spill, 0)
+        return RowsMove(band, rows.source, *target, rows.bytes, rows.row_bytes, _NEVER)
+
+    def _moved_last(self, value: Value, turn: int, band: str) -> RowsMove:
+        rows, offset = self._kept_rows(value, turn + 1), self._turns.chained[value].offsets[value]
+        row = rows.row_bytes if offset % rows.row_bytes == 0 else 1
+        source, target = offset + rows.source, offset + rows.target
+        return RowsMove(band, source, band, target, rows.bytes, row, _NEVER)
+
+    def _band_calls(
+        self, node: Node, seen: ValueViews, scratch: Mapping[tuple[Node, str], str]
+    ) -> Iterator[BandCall]:
+        """Yield the calls of a layer; one for all turns in which it differs only in the rows."""
+        active = self._turns.bands.active[node]
+        layers = {
+            turn: next(layer for layer in self._turns.all[turn] if layer.node is node)
+            for turn in active
+        }
+        found: dict[tuple[Node, tuple[int, ...]], list[int]] = {}
+        for turn, layer in layers.items():
+            starts = tuple(rows.start for _, rows in self._parts(layer, turn))
+            found.setdefault((layer.band_node, starts), []).append(turn)
+        for turns in found.values():
+            for part in _ranges(turns, active.step):
+                yield self._call(layers[part.start], part, seen, scratch)
 
     def _call(
         self,
@@ -363,30 +415,42 @@ class SegmentLinearizer:
             arguments=tuple(arguments),
             result=self._places.target(views[band_node.output], band_node.output.type),
             bytes=band_node.output.type.bytes if layer.has_result else 0,
+            turns=turns,
             slots=tuple(self._slots[turn][node] for turn in turns),
         )
 
-    def _views(self, layer: LayerTurn, turns: range, seen: ValueViews) -> ValueViews:
-        """Return the locations of what a call reads and makes, by the values of its band node."""
+    def _parts(self, layer: LayerTurn, turn: int) -> Iterator[tuple[Value, _FirstRow]]:
+        """Yield where the rows begin that a call reads and makes."""
         segment, bands, node = self._turns.segment, self._turns.bands, layer.node
-        views = dict(seen)
-        made = int(turns.step * bands.rates[node])
-        advance = made * segment.windows[node].stride
-        parts = [(value, layer.read.rows, advance) for value in segment.operands(node)]
+        active = bands.active[node]
+        made = int(active.step * bands.rates[node]) * (-1 if segment.reverse else 1)
+        read = made * segment.windows[node].stride
+        parts = [(value, layer.read.rows, read) for value in segment.operands(node)]
         if node is not segment.summed:
             parts.append((node.output, layer.made, made))
         for value, rows, step in parts:
-            elements = value.type.size // segment.height(value)
-            place = seen[value].place
             if value in segment.banded:
-                start = self._turns.position(value, rows, turns.start) * elements
-                start += seen[value].start
-                row = elements if start % elements == 0 else 1
-                views[value] = ValueView(place, (), start, row)
-                continue
-            start = rows.start - (len(turns) - 1) * step if segment.reverse else rows.start
-            offsets = (IterationOffset(_COUNTER, step * elements),) if len(turns) > 1 else ()
-            views[value] = ValueView(place, offsets, start * elements, elements)
+                yield value, _FirstRow(self._turns.position(value, rows, turn), 0)
+            else:
+                yield value, _FirstRow(rows.start - turn // active.step * step, step)
+
+    def _views(self, layer: LayerTurn, turns: range, seen: ValueViews) -> ValueViews:
+        """Return the locations of what a call reads and makes, by the values of its band node."""
+        segment, node = self._turns.segment, layer.node
+        views = dict(seen)
+        every = self._turns.bands.active[node].step
+        for value, rows in self._parts(layer, turns.start):
+            elements = value.type.size // segment.height(value)
+            offsets, start = (), rows.start
+            if len(turns) == 1:
+                start += turns.start // every * rows.step
+            elif rows.step:
+                offsets = (IterationOffset(TURN, rows.step * elements, every=every),)
+            view = seen[value]
+            start = view.start + start * elements
+            views[value] = ValueView(
+                view.place, offsets, start, elements if start % elements == 0 else 1
+            )
         values = (*node.inputs, node.output)
         own = (*layer.band_node.inputs[: len(node.inputs)], layer.band_node.output)
         found = {b: views[v] for v, b in zip(values, own, strict=True) if v in views and b}
@@ -395,11 +459,11 @@ class SegmentLinearizer:
             found |= {value: ValueView(self._sums) for value in sums if value is not None}
         return found
 
-    def _layer(self, node: Node, phases: Sequence[Phase], seen: ValueViews) -> Call:
+    def _layer(self, node: Node, actions: Sequence[BandCall | RowsMove]) -> Call:
         """Return the step of a node, with the kernel of most of its calls."""
         index, calls = self._indices[node], self._calls[node]
         main = max(calls, key=lambda band_node: calls[band_node])
-        made = [a for p in phases for a in p.actions if isinstance(a, BandCall) and a.step == index]
+        made = [a for a in actions if isinstance(a, BandCall) and a.step == index]
         shown = next(call for call in made if call.choice is self._choices[main])
         bands = self._turns.bands
         rows, turns = bands.made(node), len(bands.active[node])
@@ -416,9 +480,23 @@ class SegmentLinearizer:
             node=node,
             results=(),
             inside=None,
-            slot=made[0].slots[0],
+            slot=min(call.slots[0] for call in made),
             choice=choice,
             function=shown.function,
             arguments=shown.arguments,
             bands=work,
         )
+
+
+def _ranges(turns: Sequence[int], step: int) -> Iterator[range]:
+    """Yield rising turns as ranges with this step; three or more also with another one."""
+    first = 0
+    while first < len(turns):
+        end = first + 1
+        apart = turns[end] - turns[first] if end < len(turns) else step
+        while end < len(turns) and turns[end] == turns[end - 1] + apart:
+            end += 1
+        if apart != step and end - first < _FEWEST:
+            end, apart = first + 1, step
+        yield range(turns[first], turns[end - 1] + 1, apart)
+        first = end

@@ -12,7 +12,6 @@ from math import inf
 from smelt.codegen import arena
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import ARENA, Schedule
-from smelt.codegen.schedule.steps import BandCall
 from smelt.codegen.segments.choose import SegmentSearch
 from smelt.codegen.segments.parts import GraphPart, Parts
 from smelt.codegen.segments.turns import Turns
@@ -312,9 +311,9 @@ def _bands_at_peak(found: Fitting) -> frozenset[Value]:
     peak = found.plan.use(ARENA).peak_step
     for segment in found.schedule.segments:
         nodes = {layer.index: layer.node for layer in segment.layers}
-        for action in (action for phase in segment.phases for action in phase.actions):
-            if isinstance(action, BandCall) and peak in action.slots:
-                node = nodes[action.step]
+        for call in segment.calls:
+            if peak in call.slots:
+                node = nodes[call.step]
                 return frozenset(v for v in (*node.inputs, node.output) if v is not None)
     return frozenset()
 

@@ -18,7 +18,7 @@ from smelt.codegen.arena.assign import Bank, StoredItem, assign
 from smelt.codegen.arena.conflict import align_up
 from smelt.codegen.schedule.banded import BANDS
 from smelt.codegen.schedule.schedule import ARENA, STATE, Schedule
-from smelt.codegen.schedule.steps import Argument, BandCall, InFlash
+from smelt.codegen.schedule.steps import Argument, InFlash
 from smelt.codegen.schedule.traffic import Traffic
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.targets import Part, Platform, PlatformMemory
@@ -381,11 +381,10 @@ def _tensors(schedule: Schedule) -> dict[str, list[str]]:
         buffers.setdefault(name, [name])
     for segment in schedule.segments:
         outputs = {layer.index: layer.node.output.name for layer in segment.layers}
-        for action in (action for phase in segment.phases for action in phase.actions):
-            if isinstance(action, BandCall):
-                known = buffers.setdefault(outputs[action.step], [])
-                if action.result.buffer not in known:
-                    known.append(action.result.buffer)
+        for call in segment.calls:
+            known = buffers.setdefault(outputs[call.step], [])
+            if call.result.buffer not in known:
+                known.append(call.result.buffer)
     return {
         tensor: [STATE if name in states else _buffer(name) for name in names]
         for tensor, names in buffers.items()
@@ -400,8 +399,7 @@ def _layer_constants(schedule: Schedule) -> dict[str, list[str]]:
         (layers[call.index], call.arguments) for call in schedule.calls
     ]
     for segment in schedule.segments:
-        actions = (action for phase in segment.phases for action in phase.actions)
-        calls += [(layers[a.step], a.arguments) for a in actions if isinstance(a, BandCall)]
+        calls += [(layers[call.step], call.arguments) for call in segment.calls]
     for name, arguments in calls:
         for argument in arguments:
             if isinstance(argument, InFlash):

@@ -111,18 +111,15 @@ class _Replay:
 
     def _segment(self, segment: BandedSegment) -> None:
         nodes = {layer.index: layer.node for layer in segment.layers}
-        for phase in segment.phases:
-            for iteration in range(phase.iterations):
-                counter = phase.iterations - 1 - iteration if segment.reverse else iteration
-                for turn in phase.turns:
-                    if segment.streamed is not None:
-                        self._deliver(segment.streamed)
-                    for action in turn:
-                        if isinstance(action, RowsMove):
-                            moved = self._bytes(action.source, action.start, action.bytes).copy()
-                            self._bytes(action.target, action.to, action.bytes)[:] = moved
-                        else:
-                            self._band_call(nodes[action.step], action, segment, counter)
+        for turn in range(segment.turns):
+            if segment.streamed is not None:
+                self._deliver(segment.streamed)
+            for action in (action for action in segment.actions if turn in action.turns):
+                if isinstance(action, RowsMove):
+                    moved = self._bytes(action.source, action.start, action.bytes).copy()
+                    self._bytes(action.target, action.to, action.bytes)[:] = moved
+                else:
+                    self._band_call(nodes[action.step], action, segment, turn)
         for node in nodes.values():
             height = self._height(node, segment)
             made = self._made.get(node, 0)
@@ -137,10 +134,10 @@ class _Replay:
         start = streamed.kept * streamed.row_bytes
         self._bytes(streamed.buffer, start, len(labels))[:] = labels
 
-    def _band_call(self, node: Node, call: BandCall, segment: BandedSegment, counter: int) -> None:
+    def _band_call(self, node: Node, call: BandCall, segment: BandedSegment, turn: int) -> None:
         axis, band_node = segment.axis, call.node
         if adds_rows(node, axis):
-            self._add_rows(node, call, segment, counter)
+            self._add_rows(node, call, segment, turn)
             return
         height, made = node.output.type.shape[axis], band_node.output.type.shape[axis]
         done = self._made.get(node, 0)
@@ -172,13 +169,13 @@ class _Replay:
             node,
             kernel,
             call.arguments,
-            counter,
+            turn,
             inputs,
             outputs,
             in_place=(0, 0) in kernel.in_place,
         )
 
-    def _add_rows(self, node: Node, call: BandCall, segment: BandedSegment, counter: int) -> None:
+    def _add_rows(self, node: Node, call: BandCall, segment: BandedSegment, turn: int) -> None:
         """Check a call that adds rows to sums; the last one makes the result."""
         x, rows = node.input(0), call.node.input(0).type.shape[segment.axis]
         height, done = self._height(node, segment), self._made.get(node, 0)
@@ -195,7 +192,7 @@ class _Replay:
         result = self._labels.of_sums(node, made)
         outputs = [self._labels.of(node.output) if made == height else result]
         self._execute(
-            node, call.choice.taken.call, call.arguments, counter, inputs, outputs, in_place=True
+            node, call.choice.taken.call, call.arguments, turn, inputs, outputs, in_place=True
         )
 
     @staticmethod
@@ -214,7 +211,7 @@ class _Replay:
         node: Node,
         call: KernelCall,
         arguments: Sequence[Argument],
-        counter: int,
+        turn: int,
         inputs: Sequence[Array | None],
         outputs: Sequence[Array | None],
         *,
@@ -226,7 +223,7 @@ class _Replay:
             node: The layer.
             call: The kernel.
             arguments: The kernel's arguments.
-            counter: The value of the loop's counter.
+            turn: The turn, if the call is made in a segment.
             inputs: The labels of the bytes of each operand that the call reads.
             outputs: The labels of the bytes of each result that it makes.
             in_place: Whether results may overwrite operands as `call.in_place` says.
@@ -240,14 +237,14 @@ class _Replay:
             match operand:
                 case Input(index):
                     labels = self._present(node, inputs[index])
-                    found = self._argument(argument, counter, len(labels))
+                    found = self._argument(argument, turn, len(labels))
                     name = node.input(index).name if index < len(node.inputs) else "sums"
                     read.append((found, labels, f"{node.name} reads {name}"))
                 case Output(index):
                     labels = self._present(node, outputs[index])
-                    written.append((self._argument(argument, counter, len(labels)), labels))
+                    written.append((self._argument(argument, turn, len(labels)), labels))
                 case Scratch(_, dtype, count):
-                    scratch.append(self._argument(argument, counter, count * dtype.size))
+                    scratch.append(self._argument(argument, turn, count * dtype.size))
                 case _:
                     pass
         for found, labels, where in read:
@@ -267,10 +264,10 @@ class _Replay:
             raise GraphError(f"{node.name} reads an operand that it does not have")
         return labels
 
-    def _argument(self, argument: InBuffer, counter: int, count: int) -> Array:
+    def _argument(self, argument: InBuffer, turn: int, count: int) -> Array:
         elements = argument.start
         for offset in argument.offsets:
-            elements += counter * offset.elements
+            elements += turn // offset.every * offset.elements
         return self._bytes(argument.buffer, elements * argument.dtype.size, count)
 
 

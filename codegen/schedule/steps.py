@@ -16,12 +16,14 @@ from smelt.ops.control.run_time_length import LengthOf
 class IterationOffset:
     """An offset of an argument that depends on the iteration of a loop, in elements.
 
-    It is `counter * elements` or, if `last` is given, `(last - counter) * elements`.
+    It is `counter * elements` or, if `last` is given, `(last - counter) * elements`. In a segment,
+    it is `counter / every * elements`, rounded down, and `elements` may be negative.
     """
 
     counter: str
     elements: int
     last: int | None = None
+    every: int = 1
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class InBuffer:
     """An argument that points into a planned buffer, `start` elements from its first one.
 
     If `row` is not 0, it is the number of elements of a row, and `start` and `offsets` are whole
-    rows.
+    rows. `start` may be negative if there are offsets.
     """
 
     buffer: str
@@ -314,7 +316,8 @@ class BandCall:
         arguments: The arguments of the function.
         result: What the call makes: rows of the result, or sums of rows of the operand.
         bytes: The size of the rows; 0 for sums.
-        slots: The slot of time in each iteration.
+        turns: The turns in which the call is made.
+        slots: The slot of time in each of these turns.
     """
 
     step: int
@@ -324,6 +327,7 @@ class BandCall:
     arguments: tuple[Argument, ...]
     result: InBuffer
     bytes: int
+    turns: range
     slots: tuple[int, ...]
 
 
@@ -338,6 +342,7 @@ class RowsMove:
         to: Their offset there, in bytes.
         bytes: Their size.
         row_bytes: The size of one row.
+        turns: The turns in which they are moved.
     """
 
     source: str
@@ -346,27 +351,7 @@ class RowsMove:
     to: int
     bytes: int
     row_bytes: int
-
-
-@dataclass(frozen=True)
-class Phase:
-    """Consecutive turns of a segment whose calls repeat.
-
-    Attributes:
-        counter: The C variable that counts the iterations: upwards from 0 or, if the segment makes
-            its last rows first, downwards to 0.
-        iterations: The number of iterations.
-        turns: The turns of each iteration: their actions in order.
-    """
-
-    counter: str
-    iterations: int
-    turns: tuple[tuple[BandCall | RowsMove, ...], ...]
-
-    @property
-    def actions(self) -> tuple[BandCall | RowsMove, ...]:
-        """The actions of an iteration."""
-        return tuple(action for turn in self.turns for action in turn)
+    turns: range
 
 
 @dataclass(frozen=True)
@@ -398,25 +383,33 @@ class StreamedRows:
 class BandedSegment:
     """Computes several layers together, a few rows at a time.
 
+    Each turn executes those of the actions whose `turns` contain it, in order.
+
     Attributes:
         layers: The steps of the layers.
-        phases: The turns in order.
+        actions: The calls and moves.
+        turns: The number of turns.
         axis: The axis of the rows.
         reverse: Whether the last rows are made first.
         streamed: The rows that the caller delivers; None if all tensors are there beforehand.
     """
 
     layers: tuple[Call, ...]
-    phases: tuple[Phase, ...]
+    actions: tuple[BandCall | RowsMove, ...]
+    turns: int
     axis: int
     reverse: bool
     streamed: StreamedRows | None = None
 
     @property
+    def calls(self) -> Iterator[BandCall]:
+        """The actions that are calls."""
+        return (action for action in self.actions if isinstance(action, BandCall))
+
+    @property
     def slots(self) -> range:
         """The slots of time of its calls."""
-        calls = (a for phase in self.phases for a in phase.actions if isinstance(a, BandCall))
-        slots = [slot for call in calls for slot in call.slots]
+        slots = [slot for call in self.calls for slot in call.slots]
         return range(min(slots), max(slots) + 1)
 
 

@@ -60,9 +60,8 @@ class Traffic:
                 case Move():
                     self._move(action, times)
                 case BandedSegment():
-                    for phase in action.phases:
-                        for part in phase.actions:
-                            self._band_action(part, times * phase.iterations)
+                    for part in action.actions:
+                        self._band_action(part, times * len(part.turns))
                 case SetLength():
                     self.buffers[action.target.buffer] += times * action.node.output.type.bytes
                 case Branch():

@@ -184,44 +184,6 @@ class Turns:
         made = (node.output for node in self.segment.nodes)
         return tuple(value for value in made if value in self.segment.banded)
 
-    def phases(self) -> Iterator[tuple[range, int]]:
-        """Yield ranges of turns whose calls repeat, and after how many turns they do.
-
-        Turns that are a period apart then make the same calls, on the next rows. A turn whose calls
-        do not repeat is a range of its own.
-        """
-        first, period = 0, self.bands.period
-        while first < self.bands.turns:
-            end = first
-            while end + period < self.bands.turns and self._calls[end] == self._calls[end + period]:
-                end += 1
-            repeated = (end - first) // period * period
-            if repeated or period == 1:
-                yield range(first, first + repeated + period), period
-                first += repeated + period
-            else:
-                yield range(first, first + 1), 1
-                first += 1
-
-    @cached_property
-    def _calls(self) -> Sequence[tuple[object, ...]]:
-        """For each turn, a key that is equal for turns with the same calls and moves."""
-        return [self._key(turn) for turn in range(self.bands.turns)]
-
-    def _key(self, turn: int) -> tuple[object, ...]:
-        bands, segment = self.bands, self.segment
-        calls: list[tuple[int, int, int, int]] = []
-        for layer in self.all[turn]:
-            node = layer.node
-            made = bands.rows(node, turn)
-            advance = turn // bands.period * int(bands.period * bands.rates[node])
-            read = bands.read(node, made).rows.start - advance * segment.windows[node].stride
-            calls.append((id(layer.band_node), len(made), made.start - advance, read))
-        moved = frozenset(self.moved_before(turn))
-        later = frozenset(v for node in segment.nodes for v in self.moved_after(node, turn))
-        last = tuple(value for _, value in self.moved_last(turn))
-        return turn % bands.period, tuple(calls), moved, later, last
-
     def band_nodes(self) -> Mapping[Node, Mapping[Node, int]]:
         """Return, for each node, the nodes that compute its rows, with their numbers of calls."""
         found: dict[Node, dict[Node, int]] = {node: {} for node in self.segment.layers}

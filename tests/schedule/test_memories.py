@@ -82,10 +82,9 @@ def moves(schedule: Schedule) -> Iterator[tuple[str, int, str, int, int]]:
         if isinstance(action, Move) and isinstance(action.source, InBuffer):
             yield action.source.buffer, 0, action.target.buffer, 0, action.bytes
         if isinstance(action, BandedSegment):
-            for phase in action.phases:
-                for a in phase.actions:
-                    if isinstance(a, RowsMove):
-                        yield a.source, a.start, a.target, a.to, phase.iterations * a.bytes
+            for a in action.actions:
+                if isinstance(a, RowsMove):
+                    yield a.source, a.start, a.target, a.to, len(a.turns) * a.bytes
 
 
 def test_constants_of_a_segment_are_read_in_every_turn() -> None:

@@ -147,19 +147,16 @@ def test_chains_are_dropped_if_a_call_for_the_last_rows_is_not_in_place() -> Non
 
 
 def without_a_move(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield the schedule without one of the moves that its loops make."""
+    """Yield the schedule without one of the moves that several turns make."""
     for i, action in enumerate(schedule.actions):
         if not isinstance(action, BandedSegment):
             continue
-        for k, phase in enumerate(action.phases):
-            (turn,) = phase.turns
-            for n, move in enumerate(turn):
-                if isinstance(move, RowsMove) and phase.iterations > 1:
-                    other = replace(phase, turns=((*turn[:n], *turn[n + 1 :]),))
-                    phases = (*action.phases[:k], other, *action.phases[k + 1 :])
-                    changed = replace(action, phases=phases)
-                    actions = (*schedule.actions[:i], changed, *schedule.actions[i + 1 :])
-                    yield replace(schedule, actions=actions)
+        for n, move in enumerate(action.actions):
+            if isinstance(move, RowsMove) and len(move.turns) > 1:
+                fewer = (*action.actions[:n], *action.actions[n + 1 :])
+                changed = replace(action, actions=fewer)
+                actions = (*schedule.actions[:i], changed, *schedule.actions[i + 1 :])
+                yield replace(schedule, actions=actions)
 
 
 def test_the_replay_finds_each_missing_move() -> None:

@@ -19,7 +19,7 @@ from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule import fitting
 from smelt.codegen.schedule.replay import replay
 from smelt.codegen.schedule.schedule import Schedule
-from smelt.codegen.schedule.steps import BandCall, BandedSegment, InBuffer, Phase, RowsMove
+from smelt.codegen.schedule.steps import BandCall, BandedSegment, InBuffer, RowsMove
 from smelt.codegen.segments.bands import BandNodes, bands_of, segment_of
 from smelt.codegen.segments.choose import SegmentSearch
 from smelt.codegen.segments.turns import Turns
@@ -109,29 +109,28 @@ Fault = Callable[[BandCall | RowsMove], Edit]
 # --- faults ---------------------------------------------------------------------------------------
 
 
-def edited(
-    artifact: Artifact, edit: Callable[[Phase], Iterator[Phase]], *, looped: bool
-) -> Iterator[Schedule]:
-    """Yield the schedule with one phase of one segment changed, for each change that `edit` has."""
-    actions = artifact.schedule.actions
-    for i, action in enumerate(actions):
-        if not isinstance(action, BandedSegment):
+def edited(artifact: Artifact, change: Fault, *, repeated: bool) -> Iterator[Schedule]:
+    """Yield the schedule with one action of a segment changed, for each change."""
+    for i, segment in enumerate(artifact.schedule.actions):
+        if not isinstance(segment, BandedSegment):
             continue
-        for k, phase in enumerate(action.phases):
-            if looped and phase.iterations == 1:
+        for k, action in enumerate(segment.actions):
+            if repeated and len(action.turns) == 1:
                 continue
-            for other in edit(phase):
-                phases = (*action.phases[:k], other, *action.phases[k + 1 :])
-                changed = (*actions[:i], replace(action, phases=phases), *actions[i + 1 :])
-                yield replace(artifact.schedule, actions=changed)
-
-
-def each_action(phase: Phase, change: Fault) -> Iterator[Phase]:
-    for t, actions in enumerate(phase.turns):
-        for i, action in enumerate(actions):
             for others in change(action):
-                turn = (*actions[:i], *others, *actions[i + 1 :])
-                yield replace(phase, turns=(*phase.turns[:t], turn, *phase.turns[t + 1 :]))
+                actions = (*segment.actions[:k], *others, *segment.actions[k + 1 :])
+                yield with_segment(artifact.schedule, i, replace(segment, actions=actions))
+
+
+def with_segment(schedule: Schedule, index: int, segment: BandedSegment) -> Schedule:
+    actions = schedule.actions
+    return replace(schedule, actions=(*actions[:index], segment, *actions[index + 1 :]))
+
+
+def in_fewer_turns(action: BandCall | RowsMove) -> Edit:
+    """Leave out the first turn, then the last one."""
+    for turns in (action.turns[1:], action.turns[:-1]):
+        yield (replace(action, turns=turns),)
 
 
 def without_shift(action: BandCall | RowsMove) -> Edit:
@@ -173,22 +172,32 @@ def call_twice(action: BandCall | RowsMove) -> Edit:
         yield action, action
 
 
+def call_in_fewer_turns(action: BandCall | RowsMove) -> Edit:
+    if isinstance(action, BandCall):
+        yield from in_fewer_turns(action)
+
+
+def shift_in_fewer_turns(action: BandCall | RowsMove) -> Edit:
+    if isinstance(action, RowsMove):
+        yield from in_fewer_turns(action)
+
+
 def moves_bytes(move: RowsMove, plan: arena.Plan) -> bool:
     """Return whether source and target of a move have different addresses."""
     return plan[move.source].offset + move.start != plan[move.target].offset + move.to
 
 
-ANY_CALL = [argument_elsewhere, without_call, call_twice]
+ANY_CALL = [argument_elsewhere, without_call, call_twice, call_in_fewer_turns]
 """Faults that make every network wrong."""
-ANY_SHIFT = [without_shift, shorter_shift, shift_from_elsewhere]
+ANY_SHIFT = [without_shift, shorter_shift, shift_from_elsewhere, shift_in_fewer_turns]
 """Faults that make a network wrong if each row is read in the turn after the shift."""
 
 
-def assert_found(artifact: Artifact, fault: Fault, *, looped: bool = False) -> int:
-    """Assert that a fault is found in each place, or only in phases of several turns."""
+def assert_found(artifact: Artifact, fault: Fault, *, repeated: bool = False) -> int:
+    """Assert that a fault is found in each action, or only in those of several turns."""
     tried = 0
     replay(artifact.schedule, artifact.plan)
-    for schedule in edited(artifact, lambda phase: each_action(phase, fault), looped=looped):
+    for schedule in edited(artifact, fault, repeated=repeated):
         tried += 1
         with pytest.raises(GraphError):
             replay(schedule, artifact.plan)
@@ -225,7 +234,7 @@ def test_each_wrong_shift_is_found(
         if isinstance(action, RowsMove) and moves_bytes(action, artifact.plan):
             yield from fault(action)
 
-    assert assert_found(artifact, in_moves, looped=True) >= len(graph.nodes) - 1
+    assert assert_found(artifact, in_moves, repeated=True) >= len(graph.nodes) - 1
 
 
 @pytest.mark.parametrize("rows", [Fraction(2), Fraction(1, 2)])
@@ -238,7 +247,7 @@ def test_each_wrong_shift_of_a_streamed_input_is_found(fault: Fault, rows: Fract
     assert bands is not None
     artifact = in_segments(graph, Options("cortex-m4"), (Turns(bands, BandNodes()),))
     assert artifact.schedule.streamed is not None
-    assert assert_found(artifact, fault, looped=True) >= len(graph.nodes)
+    assert assert_found(artifact, fault, repeated=True) >= len(graph.nodes)
 
 
 @pytest.mark.parametrize("rows", [Fraction(1, 2), Fraction(1), Fraction(2), Fraction(3)], ids=str)
@@ -252,10 +261,9 @@ def test_rows_that_no_layer_reads_overwrite_nothing(rows: Fraction, tmp_path: Pa
     (band,) = (b for b in artifact.schedule.problem.buffers if b.name.startswith("band of"))
     written = [
         slot
-        for phase in artifact.schedule.segments[0].phases
-        for action in phase.actions
-        if isinstance(action, BandCall) and action.result.buffer == band.name
-        for slot in action.slots
+        for call in artifact.schedule.segments[0].calls
+        if call.result.buffer == band.name
+        for slot in call.slots
     ]
     assert band.end > max(written)
     samples, wanted = expected(artifact, 2)
