@@ -366,8 +366,8 @@ class SegmentLinearizer:
     def _moved_last(self, value: Value, turn: int, band: str) -> RowsMove:
         rows, offset = self._kept_rows(value, turn + 1), self._turns.chained[value].offsets[value]
         row = rows.row_bytes if offset % rows.row_bytes == 0 else 1
-        source, target = offset + rows.source, offset + rows.target
-        return RowsMove(band, source, band, target, rows.bytes, row, _NEVER)
+        source, target = (band, offset + rows.source), (band, offset + rows.target)
+        return RowsMove(*source, *target, rows.bytes, row, _NEVER)
 
     def _band_calls(
         self, node: Node, seen: ValueViews, scratch: Mapping[tuple[Node, str], str]

@@ -1,4 +1,4 @@
-"""The turns of a segment, and the calls that they have in common."""
+"""The turns of a segment: what each computes, and which rows it moves."""
 
 from __future__ import annotations
 
