@@ -38,9 +38,11 @@ def legalize(graph: Graph, partitioner: Partitioner) -> tuple[Graph, tuple[Legal
             return None
         before = best = partitioner.score([node])
         nodes, name = None, ""
+        # Where RAM is limited, layers are computed a few rows at a time, which views prevent.
+        in_rows = partitioner.request.little_ram and before.group is not None and _has_rows(node)
         for candidate, legalization in LEGALIZATIONS.items():
             made = legalization(node, names)
-            if made is None:
+            if made is None or (in_rows and any(part.op.is_view for part in made)):
                 continue
             score = partitioner.score(made)
             if score.better_than(best):
@@ -54,3 +56,9 @@ def legalize(graph: Graph, partitioner: Partitioner) -> tuple[Graph, tuple[Legal
         return graph, ()
     changed = graph.rewrite(rewrite)
     return verify(changed, "legalize"), tuple(done)
+
+
+def _has_rows(node: Node) -> bool:
+    """Return whether a node has a result that can be computed a few rows at a time."""
+    shape = node.outputs[0].type.shape
+    return len(shape) > 2 and max(shape[1:-1]) > 1

@@ -172,3 +172,15 @@ def test_a_node_that_the_backend_serves_is_not_rewritten() -> None:
     after, done = legalize(grouped_convolution(), partitioner((backend("c"),)))
     assert (done, len(after.nodes)) == ((), 1)
     assert all(type(n.op) is not Transpose for n in after.nodes)
+
+
+def test_images_keep_their_rows_where_ram_is_limited() -> None:
+    """A 1x1 convolution can be computed a few rows at a time, but not between views."""
+    model = Network("mlperf_tiny", "vww_int8").model
+    images: dict[int | None, int] = {}
+    for max_ram in (None, 32_000):
+        artifact = compile_model(model, Options("cortex-m3", optimize="size", max_ram=max_ram))
+        nodes = artifact.graph.nodes
+        dense = [n.input(0).type.shape[0] for n in nodes if isinstance(n.op, FullyConnected)]
+        images[max_ram] = sum(rows > 1 for rows in dense)
+    assert images[None] > 0 == images[32_000]
