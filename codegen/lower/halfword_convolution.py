@@ -18,14 +18,19 @@ channel are then as many bytes apart as the packed inputs of consecutive taps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.lower.assembly_builder import Assembler
-from smelt.codegen.lower.halfword_layers import block_helpers, shared_windows
+from smelt.codegen.lower.function_names import channels, steps
+from smelt.codegen.lower.halfword_layers import (
+    HalfwordBlockParameters,
+    block_helpers,
+    shared_windows,
+)
 from smelt.codegen.lower.halfword_parameters import (
     BlockFunction,
     BlockText,
@@ -39,6 +44,7 @@ from smelt.codegen.lower.halfword_parameters import (
 from smelt.codegen.lower.halfword_pointwise import PIXELS, PointwiseAssembly, PointwiseLayer
 from smelt.codegen.lower.image_product import Footprint, ImageProduct
 from smelt.codegen.lower.kernel import (
+    InnerFunction,
     Input,
     Kernel,
     KernelCall,
@@ -156,9 +162,9 @@ def halfword_convolution(
             Scratch("scratch", DType.INT32, common.state + weights.taps[0].length * words),
             Output(0, "output"),
         ),
-        uses={"SMELT_ARRAY", "SMELT_NAKED"},
+        uses={"SMELT_ARRAY"},
         inner=(
-            *block_helpers(common),
+            *_blocks(product, weights, scaling, words, common, core),
             *((product.input_pixel,) if gathering is not None else ()),
         ),
         summary=f"{at_once} pixels at a time, two products in one multiplication",
@@ -174,6 +180,31 @@ def halfword_convolution(
         },
     )
     return replace(call, shared=_shared(call, product, weights, scaling, words, request, core))
+
+
+def _blocks(
+    product: ImageProduct,
+    weights: SlicedWeights,
+    scaling: ShortScaling,
+    words: int,
+    common: BlockText,
+    core: HalfwordCore,
+) -> Iterator[InnerFunction]:
+    """Yield the functions that sum slices: one for the last slice, before it one for all others.
+
+    They do not depend on the size of the image.
+    """
+    node = product.node
+    for sums in weights.sums(scaling, words, product.window.outputs):
+        function = block_function(sums, core)
+        yield InnerFunction(
+            template="lower/halfword_block.j2",
+            stem=f"{product.stem}{steps(node)}{channels(node)}_{function.name}",
+            details={**scaling.details, **weights.details},
+            parameters=HalfwordBlockParameters(block=function, common=common),
+            uses={"SMELT_ARRAY", "SMELT_NAKED"},
+            inner=block_helpers(common, ends=function.ends),
+        )
 
 
 def _shared(
@@ -275,7 +306,7 @@ class SlicedWeights:
                 i * self.rows * window.dilation[0],
                 end * window.dilation[0],
                 end - i * self.rows > 1,
-                "block" if i == last else "part",
+                int(i == last > 0),
                 f"weights + {starts[i]}" if starts[i] else "weights",
             )
             for i, end in enumerate(ends)
@@ -293,7 +324,6 @@ def _parameters(
     window, pixels, at_once = product.window, product.frame.pixels, 2 * words
     several = len(weights.taps) > 1
     dense = window.pointwise and not several and pixels >= at_once
-    functions = weights.sums(scaling, words, window.outputs)
     common = BlockText(
         condition=core.condition,
         scaling=scaling.steps,
@@ -309,7 +339,6 @@ def _parameters(
         title=window.title(product.node),
         images=product.frame.images,
         common=common,
-        functions=tuple(block_function(sums, core) for sums in functions),
         depth=window.depth,
         pixels=pixels,
         lanes=tuple(range(at_once)),

@@ -58,14 +58,14 @@ class PackedSlice:
         begin: The first row, in rows of the input (the window may be dilated).
         end: The end of the rows, also in rows of the input.
         several: Whether there are several rows.
-        function: The suffix of the function's name.
+        function: The index of the inner function that sums them.
         weights: C of the pointer to the weights of these rows.
     """
 
     begin: int
     end: int
     several: bool
-    function: str
+    function: int
     weights: str
 
 
@@ -160,7 +160,6 @@ class HalfwordParameters(Parameters):
         title: The operator, types and window, for the comment.
         images: The loop over images.
         common: What the functions have in common.
-        functions: One for the last slice, and before it one for all others.
         depth: Channels of an input pixel.
         pixels: Number of output pixels.
         lanes: The indices of the pixels of a block.
@@ -173,7 +172,6 @@ class HalfwordParameters(Parameters):
     title: str
     images: ImageLoop
     common: BlockText
-    functions: tuple[BlockFunction, ...]
     depth: int
     pixels: int
     lanes: tuple[int, ...]

@@ -18,6 +18,7 @@ larger the slab, the less often that happens; so a slab takes all scratch that t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +30,7 @@ from smelt.codegen.backends.armv7m.convolution_rows_assembly import LineSums, ou
 from smelt.codegen.backends.armv7m.convolution_rows_layers import shared_rows
 from smelt.codegen.backends.armv7m.convolution_rows_parameters import (
     ExpandWeightsParameters,
+    RowParameters,
     RowsOfPairsParameters,
     RowText,
     Slabs,
@@ -181,7 +183,7 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
             scaling=scaling.signed,
         )
         slab, expands = lines.slab(node.input(1).type.size, request)
-        parameters = _parameters(product, lines, sums, slab, expands=expands)
+        parameters = _parameters(product, lines, slab, expands=expands)
         call = KernelCall(
             template="backends/armv7m/convolution_rows.j2",
             stem=f"conv_{lines.window.kernel[0]}x{COLUMNS}_rows",
@@ -196,10 +198,9 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
                 *((Scratch("words", DType.INT32, 1 + lines.weights),) if expands else ()),
                 Output(0, "output"),
             ),
-            uses={"SMELT_ARRAY", "SMELT_NAKED"} | when(parameters.slabs.kept, "string.h"),
+            uses=when(parameters.slabs.kept, "string.h"),
             inner=(
-                stored_output(scaling.signed.steps, CONDITION),
-                UPPER_HALF,
+                _row(lines, sums, scaling.details),
                 _widened_row(lines, product.frame),
                 *((_expanded_weights(lines),) if expands else ()),
             ),
@@ -231,23 +232,13 @@ def _refuse_lines(name: str, lines: WidenedLines) -> Refusal | None:
 
 
 def _parameters(
-    product: ImageProduct, lines: WidenedLines, sums: LineSums, slab: int, *, expands: bool
+    product: ImageProduct, lines: WidenedLines, slab: int, *, expands: bool
 ) -> RowsOfPairsParameters:
     """Return the template's variables; `expands`: weights are expanded to words in scratch."""
     return RowsOfPairsParameters(
         title=lines.window.title(product.node),
         images=product.frame.images,
-        row=RowText(
-            condition=CONDITION,
-            assembly=outputs_of_row(sums).text,
-            fields=sums.scaling.rows.shape[1],
-            outputs=(sums.outputs, 4 * sums.outputs),
-            steps=lines.steps,
-            pitch=lines.pitch,
-            places=tuple(f" + {at}" if at else "" for at in lines.places),
-            repaired=sums.repaired,
-            blocks=sums.blocks,
-        ),
+        outputs=lines.window.outputs,
         padded=lines.window.padded,
         slabs=_slabs(lines, slab),
         expands=expands,
@@ -271,6 +262,30 @@ def _work(
         "widened": batch * lines.scratch_words(lines.height),
         "calls": 1,
     }
+
+
+def _row(lines: WidenedLines, sums: LineSums, details: Mapping[str, str]) -> InnerFunction:
+    """Return the function that computes a channel of a row, in images of any height."""
+    (rows, columns), stride = lines.window.kernel, lines.window.stride[1]
+    row = RowText(
+        condition=CONDITION,
+        assembly=outputs_of_row(sums).text,
+        fields=sums.scaling.rows.shape[1],
+        outputs=(sums.outputs, 4 * sums.outputs),
+        steps=lines.steps,
+        pitch=lines.pitch,
+        places=tuple(f" + {at}" if at else "" for at in lines.places),
+        repaired=sums.repaired,
+        blocks=sums.blocks,
+    )
+    return InnerFunction(
+        template="backends/armv7m/convolution_row.j2",
+        stem=f"row_of_{rows}x{columns}{'_s2' if stride > 1 else ''}",
+        details={"outputs": f"c{sums.outputs}", **details},
+        parameters=RowParameters(row),
+        uses={"SMELT_ARRAY", "SMELT_NAKED"},
+        inner=(stored_output(sums.scaling.steps, CONDITION), UPPER_HALF),
+    )
 
 
 def _widened_row(lines: WidenedLines, frame: Frame) -> InnerFunction:

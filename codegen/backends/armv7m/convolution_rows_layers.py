@@ -12,7 +12,6 @@ import numpy as np
 
 from smelt.codegen.backends.armv7m.convolution_rows_parameters import (
     RowsOfPairsParameters,
-    RowText,
 )
 from smelt.codegen.lower.function_table import (
     ROW,
@@ -22,12 +21,10 @@ from smelt.codegen.lower.function_table import (
 )
 from smelt.codegen.lower.image_product import ImageProduct
 from smelt.codegen.lower.kernel import (
-    InnerFunction,
     Input,
     KernelCall,
     LayerStruct,
     Packed,
-    Parameters,
 )
 
 _MEANINGS = {
@@ -63,13 +60,6 @@ class RowsLayersParameters(FunctionTableParameters):
     pairs: int
 
 
-@dataclass(frozen=True)
-class RowParameters(Parameters):
-    """Variables of `backends/armv7m/convolution_row.j2`."""
-
-    row: RowText
-
-
 def shared_rows(
     own: KernelCall, product: ImageProduct, parameters: RowsOfPairsParameters, slab: int
 ) -> TableBody | None:
@@ -102,12 +92,4 @@ def shared_rows(
         uses={"SMELT_NOINLINE", "string.h"},
         inner=(),
     )
-    row = InnerFunction(
-        template="backends/armv7m/convolution_row.j2",
-        stem=f"row_of_{rows}x{columns}{'_s2' if down > 1 else ''}",
-        details={"outputs": f"c{window.outputs}", **own.details},
-        parameters=RowParameters(parameters.row),
-        uses={"SMELT_ARRAY", "SMELT_NAKED"},
-        inner=own.inner[:2],
-    )
-    return TableBody.of(call, (), (row,), _BYTES)
+    return TableBody.of(call, (), own.inner[:1], _BYTES)

@@ -96,6 +96,13 @@ class RowText:
 
 
 @dataclass(frozen=True)
+class RowParameters(Parameters):
+    """Variables of `backends/armv7m/convolution_row.j2`."""
+
+    row: RowText
+
+
+@dataclass(frozen=True)
 class ExpandWeightsParameters(Parameters):
     """Variables of `backends/armv7m/expand_weights.j2`.
 
@@ -115,7 +122,7 @@ class RowsOfPairsParameters(Parameters):
     Attributes:
         title: text of the function's comment.
         images: the loop over images.
-        row: the function for a channel in a row.
+        outputs: number of output channels.
         padded: whether rows of the window can be partly outside of the image.
         slabs: the loop over slabs of output rows.
         expands: whether the bytes in flash are expanded to words of two weights.
@@ -124,7 +131,7 @@ class RowsOfPairsParameters(Parameters):
 
     title: str
     images: ImageLoop
-    row: RowText
+    outputs: int
     padded: bool
     slabs: Slabs
     expands: bool
