@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from smelt.cli.proof import ProofGroup
 from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError, VerifyError
 from smelt.files import distinct, write_files
-from smelt.proof.farm import Job, Outcome, end_with_parent, junit, verify_jobs
+from smelt.proof.farm import Job, Outcome, junit, local_workers, verify_jobs
 from smelt.samples import load_arrays
 from smelt.targets import HOST
 
@@ -47,18 +45,13 @@ def verify_all(
     places = [(job.board, job.on) for job in work]
     found: list[Outcome] = []
     workers = min(at_once or os.cpu_count() or 1, len(work))
-    # Spawn: forked workers would inherit the threads of the progress bar.
     with (
-        ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as executor,
+        local_workers(workers) as executor,
         bar(progress_console(proof.quiet), "verifying", len(work)) as advance,
     ):
-        try:
-            for outcome in verify_jobs(work, executor):
-                found.append(outcome)
-                advance(len(found))
-        except BaseException:  # Ctrl-C or SIGTERM: cancel the jobs that have not started
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
+        for outcome in verify_jobs(work, executor):
+            found.append(outcome)
+            advance(len(found))
     found.sort(key=lambda outcome: places.index((outcome.board, outcome.on)))
     if proof.json_ is not None:
         write_json(proof.json_, {"boards": [_record(outcome) for outcome in found]})

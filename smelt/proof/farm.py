@@ -1,4 +1,4 @@
-"""Verification of one network on many devices and simulators in parallel.
+"""Work on many devices and simulators in parallel: verification, and what other commands share.
 
 Jobs and their outcomes are picklable data, so any executor with the interface of
 `concurrent.futures` works, including remote ones such as Dask's `Client.get_executor()`. The worker
@@ -11,15 +11,16 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from xml.etree import ElementTree
 
-from smelt.api.compile import compile_model
+from smelt.api.compile import Compiled, compile_model
 from smelt.api.options import Options
 from smelt.api.plugins import kernels, load_plugins
 from smelt.errors import SmeltError, VerifyError
@@ -27,6 +28,9 @@ from smelt.ir import Array
 from smelt.proof.rig import Rig
 from smelt.proof.verify import failed, verified, verify_model
 from smelt.samples import bind_expected, bind_samples, random_samples
+
+J = TypeVar("J")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,8 @@ def verify_job(job: Job) -> Outcome:
     report: Mapping[str, Any] | None = None
     error: str | None = None
     try:
-        own = kernels(load_plugins(job.plugins))
-        artifact = compile_model(job.model, replace(job.options, board=job.board, kernels=own))
+        options = replace(job.options, board=job.board)
+        artifact = compile_with_plugins(job.model, options, job.plugins)
         report = artifact.report
         if job.inputs is None:
             samples = random_samples(artifact.graph, job.samples, job.seed)
@@ -113,14 +117,48 @@ def verify_job(job: Job) -> Outcome:
 
 def verify_jobs(jobs: Sequence[Job], executor: Executor) -> Iterator[Outcome]:
     """Run all jobs and yield each outcome when it is ready, also if its worker died."""
-    running: dict[Future[Outcome], Job] = {executor.submit(verify_job, job): job for job in jobs}
+    for job, found in finished(verify_job, jobs, executor):
+        if isinstance(found, Exception):
+            message = f"the worker failed: {found}"
+            found = Outcome(job.board, job.on, False, message, 0.0, type(found).__name__)
+        yield found
+
+
+def finished(
+    work: Callable[[J], R], jobs: Sequence[J], executor: Executor
+) -> Iterator[tuple[J, R | Exception]]:
+    """Run all jobs; yield each with its result when it is ready, or with its worker's exception."""
+    running: dict[Future[R], J] = {executor.submit(work, job): job for job in jobs}
     for future in as_completed(running):
-        job = running[future]
         try:
-            yield future.result()
+            found = future.result()
         except Exception as problem:  # noqa: BLE001 - executors raise various types
-            message = f"the worker failed: {problem}"
-            yield Outcome(job.board, job.on, False, message, 0.0, type(problem).__name__)
+            found = problem
+        yield running[future], found
+
+
+def compile_with_plugins(model: str | bytes, options: Options, plugins: Sequence[Path]) -> Compiled:
+    """Load the plugins in this process and compile with their kernels; see `compile_model`.
+
+    Kernels cannot be sent to a worker, but the paths of plugins can.
+    """
+    return compile_model(model, replace(options, kernels=kernels(load_plugins(plugins))))
+
+
+@contextmanager
+def local_workers(count: int) -> Generator[Executor]:
+    """Yield an executor with processes of this computer, which end when this process ends.
+
+    If the context is left by an exception, such as Ctrl-C, jobs that have not started are canceled.
+    """
+    # Spawn: forked workers would inherit the threads of the progress bar.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, spawn, end_with_parent) as executor:
+        try:
+            yield executor
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def end_with_parent() -> None:
