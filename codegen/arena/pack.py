@@ -8,10 +8,11 @@ from smelt.codegen.arena.conflict import FAR, Arena, align_down
 from smelt.codegen.arena.exact import ExactSearch
 from smelt.codegen.arena.first_fit import FirstFit, sequences
 from smelt.codegen.arena.in_order import layout_within
+from smelt.codegen.arena.join import join
 from smelt.codegen.arena.result import Effort
 from smelt.codegen.arena.skyline import Skyline
 
-_SEQUENCES = 1_500_000
+_SEQUENCES = 300_000
 _IN_ORDER = 30_000
 _EXACT_FIRST = 5_000
 _IMPROVE = 150_000
@@ -79,7 +80,6 @@ class _PackSearch:
         self.exact = ExactSearch(arena)
         self.settled = False
         self.fit = FirstFit.of(arena)
-        self.skyline = Skyline(arena, self.fit.links)
         self.recipe: tuple[list[int], bool] | None = None
         self.best: list[int] = []
         self.bytes = FAR
@@ -118,7 +118,9 @@ class _PackSearch:
 
     def _try_skylines(self) -> None:
         if not self._done():
-            for offsets in self.skyline.search(self.goal, _SKYLINE):
+            links = self.fit.links
+            skyline = Skyline(self.arena, links, join(self.arena, links, self.goal))
+            for offsets in skyline.search(self.goal, _SKYLINE):
                 self._keep(offsets)
 
     def _search_in_order(self) -> None:

@@ -54,9 +54,16 @@ FAULTS = (
     _of(
         "a skyline layout begins a granule below the top of a placed buffer",
         "codegen/arena/skyline.py",
-        "above = (offset + buffers[i].size) * factor",
-        "above = (offset + buffers[i].size - 16) * factor",
+        "(offset + heights) * count",
+        "(offset + heights - 16) * count",
         ("tests/arena/test_many_buffers.py",),
+    ),
+    _of(
+        "buffers that may share no byte are joined",
+        "codegen/arena/join.py",
+        ".union(arena.apart[i])",
+        "",
+        ("tests/arena/test_join.py",),
     ),
     _of(
         "a buffer counts as dead in its last step",
