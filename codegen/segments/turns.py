@@ -158,10 +158,13 @@ class Turns:
 
     @cached_property
     def _moved_after(self) -> Mapping[tuple[int, Node], Sequence[Value]]:
-        """The bands whose kept rows are moved after a call, by its turn and node."""
+        """The bands whose kept rows are moved after a call, by its turn and node.
+
+        Rows that stay in their bands are moved first: other rows may be spilled to where they were.
+        """
         found: dict[tuple[int, Node], list[Value]] = {}
-        for value in self._bands:
-            if value in self.early | self.spilled:
+        for kind in (self.early, self.spilled):
+            for value in (value for value in self._bands if value in kind):
                 for refill, again in pairwise(self.bands.refills[value]):
                     if self.bands.kept_after(value, again - 1):
                         found.setdefault(self.last_user(value, refill), []).append(value)

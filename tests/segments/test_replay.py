@@ -237,6 +237,23 @@ def test_each_wrong_shift_is_found(
     assert assert_found(artifact, in_moves, repeated=True) >= len(graph.nodes) - 1
 
 
+def test_rows_are_moved_in_their_bands_before_others_are_spilled() -> None:
+    """The plan may spill rows to where the rows of another band have been before that move."""
+    segment = segment_of(graph := chain(), graph.nodes)
+    assert segment is not None
+    bands = bands_of(segment, Fraction(1))
+    assert bands is not None
+    both = 0
+    for early in segment.banded:
+        turns = Turns(bands, BandNodes(), (), frozenset({early}), segment.banded - {early})
+        for turn in range(bands.turns):
+            for node in segment.nodes:
+                moved = turns.moved_after(node, turn)
+                assert early not in moved[1:]
+                both += len(moved) > 1 and early in moved
+    assert both
+
+
 @pytest.mark.parametrize("rows", [Fraction(2), Fraction(1, 2)])
 @pytest.mark.parametrize("fault", ANY_SHIFT, ids=lambda fault: fault.__name__)
 def test_each_wrong_shift_of_a_streamed_input_is_found(fault: Fault, rows: Fraction) -> None:
