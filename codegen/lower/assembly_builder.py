@@ -88,6 +88,11 @@ class Assembler:
         return self._size
 
     @property
+    def count(self) -> int:
+        """The number of instructions so far, with repetitions expanded."""
+        return len(self._code)
+
+    @property
     def instructions(self) -> tuple[Instruction, ...]:
         """All instructions in memory order, with repetitions expanded."""
         ends = accumulate((size for size, _, _ in self._code), initial=0)

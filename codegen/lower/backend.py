@@ -55,20 +55,26 @@ def ask(kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refus
 class OfferCache:
     """A cache of kernels' answers to requests that differ only in the limit of scratch.
 
-    Kernels whose offer depends on the limit are asked once per limit.
+    Kernels whose offer depends on the limit are asked once per limit. But if scratch is limited, an
+    answer for one limit is also the answer for all lower ones that its scratch fits into.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, Node, int, bool], KernelCall | Refusal] = {}
+        self._known: dict[tuple[int, Node, bool], list[tuple[int, int, KernelCall | Refusal]]] = {}
 
     def ask(self, kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refusal:
         """Return the kernel's offer, from the cache if possible."""
         if not kernel.uses_scratch_limit:
             request = replace(request, scratch_limit=DEFAULT_SCRATCH, limited=False)
-        key = id(kernel), node, request.scratch_limit, request.limited
-        if key not in self._known:
-            self._known[key] = ask(kernel, node, request)
-        return self._known[key]
+        limit = request.scratch_limit
+        known = self._known.setdefault((id(kernel), node, request.limited), [])
+        for least, most, answer in known:
+            if least <= limit <= most:
+                return answer
+        answer = ask(kernel, node, request)
+        least = 0 if isinstance(answer, Refusal) else answer.scratch_bytes
+        known.append((min(least, limit) if request.limited else limit, limit, answer))
+        return answer
 
 
 @dataclass(frozen=True)

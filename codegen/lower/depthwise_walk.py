@@ -85,7 +85,7 @@ class WalkCode:
 
     def count(self) -> None:
         """Add the number of instructions so far to the counts."""
-        self.counts.append(len(self.assembly.instructions))
+        self.counts.append(self.assembly.count)
 
     def executed(self, rows: int) -> int:
         """Return the instructions that are executed for a number of rows of pairs."""

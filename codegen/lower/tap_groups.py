@@ -16,6 +16,7 @@ from math import gcd
 
 import numpy as np
 
+from smelt.codegen.lower.content_cache import cached_by_content
 from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.ir import Array
 from smelt.targets import Optimize
@@ -133,6 +134,7 @@ class BlockSums:
         return looped == [True] and self.words == 2 and not self.state
 
 
+@cached_by_content
 def grouped(weights: Array, optimize: Optimize) -> Taps:
     """Group the taps of `[o, k]` weights; for size, in equal groups and original order."""
     magnitudes = np.abs(weights.astype(np.int64))

@@ -79,6 +79,8 @@ class Choice:
 
 def with_work(backend: str, node: Node, call: KernelCall) -> KernelCall:
     """Return the call with defaults for a missing form (the template's name) and missing work."""
+    if call.form and call.work:
+        return call
     form = call.form or f"{backend}_{PurePosixPath(call.template).stem}"
     if call.work:
         return replace(call, form=form)

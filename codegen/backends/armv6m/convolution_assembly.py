@@ -56,8 +56,8 @@ def block_cost(sums: BlockSums) -> BlockCost:
         groups = len(group_loop.groups) * group_instructions(group_loop.groups[0], sums.words)
         once += groups
         each += groups * group_loop.iterations + 3 * (group_loop.iterations - 1)
-    block_end = len(Armv6m().constant(R3, (sums.taps.length - 1) * 8).instructions) + 1
-    channel = len(a.instructions) - once - _ONCE - unexecuted(sums.scaling) - block_end + each
+    block_end = Armv6m().constant(R3, (sums.taps.length - 1) * 8).count + 1
+    channel = a.count - once - _ONCE - unexecuted(sums.scaling) - block_end + each
     return BlockCost(_ONCE, channel, a.size)
 
 

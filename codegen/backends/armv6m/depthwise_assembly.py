@@ -5,6 +5,7 @@ from __future__ import annotations
 from smelt.codegen.backends.armv6m.assembly import load_row, requantize
 from smelt.codegen.backends.armv6m.instructions import SAVED_BYTES, Armv6m
 from smelt.codegen.lower.assembly_builder import Label
+from smelt.codegen.lower.content_cache import cached_by_content
 from smelt.codegen.lower.depthwise_walk import PlaneWalk, WalkCode
 from smelt.codegen.lower.registers import R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R11, R12, SP, Low
 from smelt.codegen.lower.requantization_32bit import ShortScaling
@@ -20,6 +21,7 @@ Stack: pairs of outputs left in this row, %s,
 outputs left along the other axis%s"""
 
 
+@cached_by_content
 def pairs(walk: PlaneWalk, s: ShortScaling, groups: tuple[int, ...]) -> WalkCode:
     """Return the code of the function; `groups` are the sizes of the groups of taps, by line."""
     a, p = Armv6m(), walk.plane

@@ -160,7 +160,7 @@ def own_instructions(p: PairsOfTaps) -> int:
     for at, (a, sums) in enumerate(zip(channels, ((R9, R10, R11), (R12, LR, R0)), strict=True)):
         load_row(a, p.scaling, sums, R1)
         _outputs(a, p, sums, at)
-    first, second = (len(a.instructions) for a in channels)
+    first, second = (a.count for a in channels)
     odd = p.outputs % 2
     pair = first + second + 6 + 3 * odd + 3 * bool(p.base) + REPAIR_INSTRUCTIONS * p.repaired
     pair += p.steps * STEP_INSTRUCTIONS[p.in_words] + 3 * p.loop.iterations

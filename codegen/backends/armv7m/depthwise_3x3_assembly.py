@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from smelt.codegen.backends.armv7m.assembly import lower, saturate
 from smelt.codegen.backends.armv7m.instructions import Armv7m, asr, lsl
+from smelt.codegen.lower.content_cache import cached_by_content
 from smelt.codegen.lower.registers import (
     LR,
     R0,
@@ -100,6 +101,7 @@ class SlidingLines:
         return ("step", "back", "groups", "pitch") if self.any_length else ("step", "back")
 
 
+@cached_by_content
 def lines(p: SlidingLines) -> Armv7m:
     """Return the code of the function."""
     a, rest, left, iterations_left = Armv7m(), p.outputs % 3, 4 * p.held, 4 * p.held + 4
@@ -237,11 +239,11 @@ def _store(a: Armv7m, p: SlidingLines, at: int) -> None:
 
 def executed(p: SlidingLines, count: int) -> int:
     """Return the instructions that the function executes for `count` lines."""
-    code, once = len(lines(p).instructions), 8 + 2 * p.held + 3 * len(p.more) // 2
+    code, once = lines(p).count, 8 + 2 * p.held + 3 * len(p.more) // 2
     iteration = Armv7m()
     with iteration.repeat(p.triples):
         for at in range(3):
             _column(iteration, p, at, [LR, R12, R11])
         _pass(iteration, p, 3)
-    iterations = max(p.iterations - 1, 0) * (len(iteration.instructions) + 4)
+    iterations = max(p.iterations - 1, 0) * (iteration.count + 4)
     return once + count * (code - once + iterations)

@@ -6,6 +6,7 @@ from itertools import accumulate
 
 from smelt.codegen.backends.armv7m.assembly import load_row, requantize
 from smelt.codegen.backends.armv7m.instructions import Armv7m, asr, lsl
+from smelt.codegen.lower.content_cache import cached_by_content
 from smelt.codegen.lower.depthwise_walk import OWN, PlaneWalk, WalkCode
 from smelt.codegen.lower.registers import (
     LR,
@@ -38,6 +39,7 @@ r11: outputs; r12: 2^15 (rounding); lr: pairs of outputs left in this row
 Stack: outputs left along the other axis%s%s"""
 
 
+@cached_by_content
 def pairs(walk: PlaneWalk, s: ShortScaling, groups: tuple[int, ...]) -> WalkCode:
     """Return the code of the function; `groups` are the sizes of the groups of taps."""
     a, p, row_of_constants = Armv7m(), walk.plane, walk.plane.taps[0] * walk.plane.taps[1]

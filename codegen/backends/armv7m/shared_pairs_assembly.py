@@ -229,6 +229,6 @@ def joint_instructions(b: JointSums, layer: PairsOfTaps, tail: Tail) -> int:
     once, chain = 10 + b.looped + 3 * several, layer.steps - 1
     iterations = -(-chain // b.chain) if b.looped else 0
     steps = (chain + 1) * STEP_INSTRUCTIONS[b.in_words] + 3 * iterations
-    pair = 3 + steps + several + REPAIR_INSTRUCTIONS * b.repaired + len(a.instructions)
-    absent = len(second.instructions) * (layer.outputs % 2)
+    pair = 3 + steps + several + REPAIR_INSTRUCTIONS * b.repaired + a.count
+    absent = second.count * (layer.outputs % 2)
     return once + -(-layer.outputs // 2) * pair - absent

@@ -74,7 +74,7 @@ class ChannelCode:
         """Whether all weights stay in registers; otherwise, they are loaded when needed."""
         return len(self.block.weights) + 2 + self.block.pairs <= _HELD
 
-    @property
+    @cached_property
     def lines(self) -> list[str]:
         """The instructions of the function."""
         return [

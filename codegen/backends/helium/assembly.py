@@ -54,7 +54,7 @@ class HeliumAssembly:
         """
         begin = len(self.lines)
         yield
-        texts = [text for _, text in self.lines[begin:]]
+        texts = tuple(text for _, text in self.lines[begin:])
         self.lines[begin:] = [("instruction", text) for text in scheduled(texts)]
 
     @property

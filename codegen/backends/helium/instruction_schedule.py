@@ -9,8 +9,8 @@ these, the one with the longest chain of dependent instructions.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 _REGISTER = re.compile(r"\b(?:q[0-7]|r\d+|lr|sp)\b")
 _RANGE = re.compile(r"\br(\d+)-r(\d+)\b")
@@ -71,7 +71,8 @@ def _parsed(text: str) -> _PipelineInstruction:
     return _PipelineInstruction(text, read, written)
 
 
-def scheduled(instructions: Sequence[str]) -> list[str]:
+@cache
+def scheduled(instructions: tuple[str, ...]) -> tuple[str, ...]:
     """Return the instructions in an order that stalls less.
 
     There must be no labels, branches or predicated instructions.
@@ -100,4 +101,4 @@ def scheduled(instructions: Sequence[str]) -> list[str]:
             predecessors[j] -= 1
             if not predecessors[j]:
                 ready.append(j)
-    return found
+    return tuple(found)

@@ -380,7 +380,7 @@ def test_no_linear_form_is_found_if_none_exists() -> None:
 
 def test_instructions_wait_for_their_operands() -> None:
     order = scheduled(
-        [
+        (
             "vldrw.32 q0, [r1], #16",
             "vmladava.s8 r0, q0, q7",
             "vmladava.s8 r2, q0, q6",
@@ -390,7 +390,7 @@ def test_instructions_wait_for_their_operands() -> None:
             "vqmovnt.s32 q4, q2",
             "vstrb.8 q4, [r5], #16",
             "vldrw.32 q4, [r3, #16]",
-        ]
+        )
     )
     loads = [i for i, text in enumerate(order) if text == "vldrw.32 q0, [r1], #16"]
     sums = [i for i, text in enumerate(order) if text.startswith("vmladava.s8 r0")]
