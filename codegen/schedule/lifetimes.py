@@ -110,12 +110,16 @@ class Lifetimes:
             part = slice(bisect_left(edges, use.low), bisect_left(edges, use.high))
             np.minimum(first[part], use.start, out=first[part])
             np.maximum(last[part], use.start, out=last[part])
-        spans: list[arena.Span] = []
-        for slot in range(self._first[name], self._end[name]):
-            live: list[int] = np.flatnonzero((first <= slot) & (slot <= last)).tolist()
-            if live:
-                spans.append(arena.Span(slot, slot + 1, edges[live[0]], edges[live[-1] + 1]))
-        return _joined(spans)
+        slots = np.arange(self._first[name], self._end[name])[:, None]
+        live = (first <= slots) & (slots <= last)
+        slots, live = slots[live.any(axis=1)], live[live.any(axis=1)]
+        low, high = live.argmax(axis=1), len(edges) - 1 - live[:, ::-1].argmax(axis=1)
+        return _joined(
+            [
+                arena.Span(slot, slot + 1, edges[i], edges[j])
+                for slot, i, j in zip(slots.ravel().tolist(), low, high, strict=True)
+            ]
+        )
 
     def in_place(self, fixed: AbstractSet[str]) -> tuple[arena.InPlace, ...]:
         """Return pairs of buffers of which the second may be written over the first.

@@ -88,7 +88,11 @@ class RowSegment:
 
     def operands(self, node: Node) -> tuple[Value, ...]:
         """Return the operands that a node reads row by row."""
-        return operands_with_rows(node, self.axis)
+        return self._operands[node]
+
+    @cached_property
+    def _operands(self) -> Mapping[Node, tuple[Value, ...]]:
+        return {node: operands_with_rows(node, self.axis) for node in self.nodes}
 
     @cached_property
     def producers(self) -> Mapping[Value, Node]:
@@ -258,9 +262,17 @@ class RowBands:
 
         The number is below 0 while the node is delayed, and above the height after the last row.
         """
-        rate, lag = self.rates[node], self.lags[node]
-        scaled = (turn + 1) * rate.numerator * lag.denominator - lag.numerator * rate.denominator
-        return scaled // (rate.denominator * lag.denominator)
+        rate, lag, unit = self._progress[node]
+        return ((turn + 1) * rate - lag) // unit
+
+    @cached_property
+    def _progress(self) -> Mapping[Node, tuple[int, int, int]]:
+        """For each node, its rate and its lag in fractions of a row, and the fractions in a row."""
+        found: dict[Node, tuple[int, int, int]] = {}
+        for node, rate in self.rates.items():
+            unit = lcm(rate.denominator, self.lags[node].denominator)
+            found[node] = int(rate * unit), int(self.lags[node] * unit), unit
+        return found
 
     def read(self, node: Node, made: range) -> RowsRead:
         """Return the rows of its operands that some rows of a node's result depend on.
@@ -297,12 +309,22 @@ class RowBands:
     def kept(self) -> Mapping[Value, int]:
         """For each band, the largest number of rows that are still needed after a turn."""
         return {
-            value: max(self.kept_after(value, turn) for turn in range(self.period))
-            for value in self.segment.banded
+            value: max(self._kept_after[value]) for value in self.segment.banded
         }
 
     def kept_after(self, value: Value, turn: int) -> int:
         """Return the number of rows of a band that are still needed after a turn."""
+        return self._kept_after[value][turn % self.period]
+
+    @cached_property
+    def _kept_after(self) -> Mapping[Value, Sequence[int]]:
+        """For each band, the rows that are needed after each of the first `period` turns."""
+        return {
+            value: [self._needed(value, turn) for turn in range(self.period)]
+            for value in self.segment.banded
+        }
+
+    def _needed(self, value: Value, turn: int) -> int:
         oldest = min(
             self._unbounded(node, turn) * window.stride - window.before
             for node in self.segment.readers[value]
@@ -379,12 +401,14 @@ def bands_of(segment: RowSegment, rows: Fraction) -> RowBands | None:
 
 
 def _always_reads_rows(bands: RowBands) -> bool:
-    """Return whether each call reads at least one row, so that none reads padding alone."""
+    """Return whether each call reads at least one row, so that none reads padding alone.
+
+    If the first and the last call of a node do, all of its calls do.
+    """
     return all(
-        bands.read(node, made).rows
+        bands.read(node, bands.rows(node, turn)).rows
         for node in bands.segment.nodes
-        for turn in range(bands.turns)
-        if (made := bands.rows(node, turn))
+        for turn in (bands.active[node][0], bands.active[node][-1])
     )
 
 

@@ -117,7 +117,7 @@ class SegmentSearch:
         self._word = 1 if "unaligned" in target.features else 4
         self._keep_inputs = keep_inputs
         self.nodes = BandNodes()
-        self._kernels: dict[Node, tuple[KernelCost, ...]] = {}
+        self._kernels: dict[Node, list[KernelCost | None]] = {}
         self._parts: dict[tuple[int, int, Fraction], GraphPart | None] = {}
 
     def smallest(self) -> int:
@@ -289,17 +289,12 @@ class SegmentSearch:
 
         Returns -1, less than any kernel takes, if a kernel that cannot is always faster.
         """
-        offers = self._offers(node)
-        for memory in (kernel.memory for kernel in offers):
-            fitting = (kernel for kernel in offers if kernel.memory <= memory)
-            if min(fitting, key=lambda kernel: kernel.cycles).in_place:
-                return memory
-        return -1
+        return next((kernel.memory for kernel in self._kernels_of(node) if kernel.in_place), -1)
 
     def _in_place(self, bands: RowBands, node: Node, made: range) -> bool:
         """Return whether some kernel for these rows may overwrite its operand."""
         band_node = self.nodes.of(bands.segment, node, made, bands.read(node, made))
-        return band_node is not None and any(k.in_place for k in self._offers(band_node))
+        return band_node is not None and self._most_in_place(band_node) >= 0
 
     def _consumed(self, end: int, segment: RowSegment) -> frozenset[Value]:
         """Return the whole tensors whose rows may be overwritten once the segment has read them."""
@@ -370,12 +365,13 @@ class SegmentSearch:
 
     def _cycles(self, part: GraphPart, limit: int) -> float | None:
         """Return the estimated cycles of a part within a number of bytes; None if it needs more."""
+        if part.peak > limit:
+            return None
         total = part.moved * MOVE_CYCLES
         for (node, count), scratch, most in zip(
             part.calls, part.scratch(limit), part.in_place, strict=True
         ):
-            fitting = (kernel for kernel in self._offers(node) if kernel.memory <= scratch)
-            fastest = min(fitting, key=lambda kernel: kernel.cycles, default=None)
+            fastest = self._fastest_within(node, scratch)
             if fastest is None or (most is not None and not fastest.in_place):
                 return None
             total += count * fastest.cycles + (count - 1) * CALL_CYCLES
@@ -383,23 +379,39 @@ class SegmentSearch:
 
     def _fastest_memory(self, node: Node) -> int:
         """Return the bytes that a node's fastest kernel needs beside operands and results."""
-        return min(self._offers(node), key=lambda kernel: kernel.cycles).memory
+        return next(self._kernels_of(node)).memory
 
-    def _offers(self, node: Node) -> tuple[KernelCost, ...]:
-        """Return the costs of a node's kernels, in order of decreasing memory."""
+    def _fastest_within(self, node: Node, memory: int) -> KernelCost | None:
+        """Return the costs of a node's fastest kernel within a number of bytes, or None."""
+        return next((k for k in self._kernels_of(node) if k.memory <= memory), None)
+
+    def _kernels_of(self, node: Node) -> Iterator[KernelCost]:
+        """Yield the costs of a node's kernels: the fastest one, the fastest with less memory, ...
+
+        The partitioner is asked only for those that are needed.
+        """
         if node.op.is_view:
-            return (KernelCost(0, 0),)
-        if node not in self._kernels:
-            most = {node: max(DEFAULT_SCRATCH, self._scratch_limits.get(node, 0))}
-            found = [self._cost(node, replace(self._least_memory, scratch_limits=most))]
-            while found[-1].memory:
-                limit = {node: found[-1].memory - 1}
-                less = self._cost(node, replace(self._least_memory, scratch_limits=limit))
-                if less.memory >= found[-1].memory:
-                    break
-                found.append(less)
-            self._kernels[node] = tuple(found)
-        return self._kernels[node]
+            yield KernelCost(0, 0)
+            return
+        known = self._kernels.setdefault(node, [])
+        position, kernel = 0, None
+        while position == 0 or kernel is not None:
+            if position == len(known):
+                known.append(self._less_memory(node, kernel))
+            kernel = known[position]
+            position += 1
+            if kernel is not None:
+                yield kernel
+
+    def _less_memory(self, node: Node, more: KernelCost | None) -> KernelCost | None:
+        """Return the costs of the fastest kernel with less memory than another, or None."""
+        limit = max(DEFAULT_SCRATCH, self._scratch_limits.get(node, 0))
+        if more is not None:
+            limit = more.memory - 1
+        if limit < 0:
+            return None
+        found = self._cost(node, replace(self._least_memory, scratch_limits={node: limit}))
+        return found if more is None or found.memory < more.memory else None
 
     @staticmethod
     def _cost(node: Node, partitioner: Partitioner) -> KernelCost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 
 from smelt.codegen.segments.bands import BandNodes, RowBands, bands_of
 from smelt.codegen.segments.chains import BandChain
@@ -38,6 +39,11 @@ class GraphPart:
     consumed: frozenset[Value] = frozenset()
     chains: tuple[BandChain, ...] = ()
     in_place: tuple[int | None, ...] = (None,)
+
+    @cached_property
+    def peak(self) -> int:
+        """The largest number of live bytes in one of its calls, without scratch."""
+        return max(self.peaks)
 
     def scratch(self, limit: int) -> tuple[int, ...]:
         """Return the bytes of scratch that each node may take to stay within a limit."""
