@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import product
+from math import inf
 
 from smelt.codegen.arena.bound import lower_bound
 from smelt.codegen.arena.conflict import FAR, Arena, align_down
@@ -19,7 +20,8 @@ _IMPROVE = 150_000
 _EXACT_LAST = 30_000
 _SKYLINE = 1_000_000
 _FEW = 16
-_SLACK = (0, 1, 3, 6, 12)
+_SLACK = (0, 12, 6, 3, 1)
+_HOPELESS_AT_FIRST, _HOPELESS = 1.3, 1.03
 """Search budgets.
 
 - `_SEQUENCES`: elementary steps of first fit.
@@ -29,7 +31,10 @@ _SLACK = (0, 1, 3, 6, 12)
 - `_EXACT_LAST`: pair checks of the exact search after it.
 - `_SKYLINE`: elementary steps of the skyline layouts.
 - `_FEW`: if the local improvement can try fewer layouts than this, it is left out.
-- `_SLACK`: percentages above the lower bound that the search in the order of time tries.
+- `_HOPELESS_AT_FIRST`, `_HOPELESS`: the search is given up if it is as many times above the bytes
+  that are of use, before the local improvement and after it.
+- `_SLACK`: percentages above the goal that the search in the order of time tries, until it fails
+  at one of them: a smaller one would be still harder to reach.
 
 All together take about 0.15 s on a desktop computer for a hundred buffers that are live at once,
 and 2 s for five hundred. They are spent only while the lower bound is not reached.
@@ -48,10 +53,13 @@ class Packing:
     effort: Effort
 
 
-def pack(arena: Arena, *, enough: int = 0) -> Packing:
+def pack(arena: Arena, *, enough: int = 0, most: float = inf) -> Packing:
     """Lay out one memory in as few bytes as the search finds.
 
     Buffers that are connected by no chain of pairs are laid out independently.
+
+    A layout of more than `most` bytes is of no use. So the search is given up if the lower bound is
+    above that, or if the first layouts are far above it.
 
     The search stops at the lower bound, at `enough` bytes, when the exact search has proved that
     the layout is optimal, or when the budgets are spent. Budgets count work instead of time, so
@@ -63,7 +71,7 @@ def pack(arena: Arena, *, enough: int = 0) -> Packing:
     layouts = checks = needed = 0
     optimal = True
     for indices, part in arena.components():
-        search = _PackSearch(part, goal)
+        search = _PackSearch(part, max(goal, needed), 0 if bound > most else most)
         search.run()
         for i, offset in zip(indices, search.best, strict=True):
             offsets[i] = offset
@@ -75,8 +83,8 @@ def pack(arena: Arena, *, enough: int = 0) -> Packing:
 
 
 class _PackSearch:
-    def __init__(self, arena: Arena, goal: int) -> None:
-        self.arena, self.goal = arena, goal
+    def __init__(self, arena: Arena, goal: int, most: float) -> None:
+        self.arena, self.goal, self.most = arena, goal, most
         self.exact = ExactSearch(arena)
         self.settled = False
         self.fit = FirstFit.of(arena)
@@ -89,10 +97,14 @@ class _PackSearch:
         large = _FEW * self.fit.cost > _IMPROVE
         if large:
             self._try_skylines()
-        self._search_in_order()
+        if self.bytes > _HOPELESS_AT_FIRST * self.most:
+            return
         self._lower_exactly(_EXACT_FIRST)
         if not large:
             self._improve()
+        if self.bytes > _HOPELESS * self.most:
+            return
+        self._search_in_order()
         self._lower_exactly(_EXACT_LAST)
         if not large:
             self._try_skylines()
@@ -124,16 +136,21 @@ class _PackSearch:
                 self._keep(offsets)
 
     def _search_in_order(self) -> None:
-        """Search in the order of time, where buffers are live in parts, for a few larger limits."""
+        """Search in the order of time, if buffers are live in parts: the goal, then more bytes."""
         if not any(b.spans for b in self.arena.buffers):
             return
-        for turn, percent in enumerate(_SLACK, 1):
+        turns = 0
+        for percent in _SLACK:
             limit = align_down(self.goal * (100 + percent) // 100, self.arena.granule)
-            if self._done() or limit >= self.bytes or turn * self.fit.cost > _IN_ORDER:
+            if self._done() or limit >= self.bytes:
+                continue
+            turns += 1
+            if turns * self.fit.cost > _IN_ORDER:
                 return
             offsets = layout_within(self.arena, self.fit.links, limit)
             if offsets is not None:
                 self._keep(offsets)
+            elif percent:
                 return
 
     def _improve(self) -> None:

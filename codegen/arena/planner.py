@@ -1,6 +1,7 @@
 """The planner: assigns an offset to every buffer."""
 
 from bisect import bisect_right
+from math import inf
 
 from smelt.codegen.arena.conflict import make_arena
 from smelt.codegen.arena.pack import pack
@@ -9,10 +10,14 @@ from smelt.codegen.arena.result import Effort, MemoryUse, Placement, Plan
 from smelt.errors import UnsupportedError
 
 
-def plan(problem: Problem) -> Plan:
+def plan(problem: Problem, most: float = inf) -> Plan:
     """Lay out all buffers of `problem`. Pure and deterministic.
 
     The plan may need more than a memory has: call `require_fit` to check that.
+
+    Args:
+        problem: The buffers and memories.
+        most: A plan is of no use if a memory needs more bytes. Then the search is given up early.
 
     Raises:
         UnsupportedError: More buffers are live at the same time than can be planned.
@@ -24,9 +29,10 @@ def plan(problem: Problem) -> Plan:
     for memory in problem.memories:
         buffers = [b for b in problem.buffers if b.memory == memory.name]
         arena = make_arena(buffers, problem.in_place)
-        packing = pack(arena)
-        if memory.size is not None and packing.bytes > memory.size:
-            packing = min(packing, pack(arena, enough=memory.size), key=lambda p: p.bytes)
+        packing = pack(arena, most=most)
+        if memory.size is not None and packing.lower_bound <= memory.size < packing.bytes:
+            other = pack(arena, enough=memory.size, most=memory.size)
+            packing = min(packing, other, key=lambda p: p.bytes)
         layouts += packing.effort.layouts
         checks += packing.effort.checks
         uses.append(

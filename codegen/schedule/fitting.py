@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -23,9 +23,8 @@ Scheduling = Callable[[Partitioner, Sequence[Turns]], Schedule]
 _MOST_PARTS = 8
 """Largest number of ways to cut a graph that are planned to find the fastest one that fits."""
 
-_STEPS = 64
-"""Budgets of live bytes for which parts are searched differ by at least 1 / `_STEPS`."""
-
+_STEPS, _LARGEST = 64, 16
+"""Budgets of live bytes for which parts are searched differ by `1 / _STEPS` to `1 / _LARGEST`."""
 
 _MOST_EXCESS = 1.1
 """How far a plan may exceed a limit for other layouts of the same parts to be planned."""
@@ -139,21 +138,38 @@ class _Planner:
     def __init__(self, scheduled: Scheduling) -> None:
         self.found: list[Fitting] = []
         self._scheduled = scheduled
-        self._plans: dict[arena.Problem, arena.Plan] = {}
+        self._plans: dict[arena.Problem, tuple[arena.Plan, float]] = {}
+        self._limited: Partitioner | None = None
 
-    def fit(self, partitioner: Partitioner, segments: Sequence[Turns] = ()) -> Fitting:
-        """Return the schedule with a partitioner's kernels, and its plan."""
+    def fit(
+        self, partitioner: Partitioner, segments: Sequence[Turns] = (), most: float = inf
+    ) -> Fitting:
+        """Return the schedule with a partitioner's kernels, and its plan.
+
+        A plan of more than `most` bytes is of no use: the search for it may be given up early.
+        """
         schedule = self._scheduled(partitioner, segments)
         problem = schedule.problem
-        if problem not in self._plans:
-            self._plans[problem] = arena.plan(problem)
-        self.found.append(Fitting(schedule, self._plans[problem]))
+        plan, useful = self._plans.get(problem, (None, 0))
+        if plan is None or useful < min(most, plan.use(ARENA).bytes):
+            plan = arena.plan(problem, most)
+            self._plans[problem] = plan, most
+        self.found.append(Fitting(schedule, plan))
         return self.found[-1]
+
+    def limited(self, partitioner: Partitioner, scratch: Mapping[Node, int]) -> Partitioner:
+        """Return a partitioner restricted to scratch; the same one for equal limits in succession.
+
+        It remembers its choices.
+        """
+        if self._limited is None or self._limited.scratch_limits != scratch:
+            self._limited = replace(partitioner.limited(), scratch_limits=scratch)
+        return self._limited
 
     @property
     def arenas(self) -> tuple[int, ...]:
         """The bytes of all arenas."""
-        return tuple(plan.use(ARENA).bytes for plan in self._plans.values())
+        return tuple(plan.use(ARENA).bytes for plan, _ in self._plans.values())
 
 
 def _within(
@@ -192,12 +208,14 @@ def _fastest_segments(
     planned in the order of their estimated cycles.
     """
     candidates: list[tuple[float, int, int, AbstractSet[GraphPart], Parts]] = []
-    seen, order = set[tuple[GraphPart, ...]](), count()
+    seen, order = set[tuple[tuple[GraphPart, ...], float]](), count()
 
     def add(budget: int, excluded: AbstractSet[GraphPart]) -> None:
         parts = search.fastest(budget, excluded)
-        if parts is not None and parts.segments and parts.parts not in seen:
-            seen.add(parts.parts)
+        if parts is None or not parts.segments:
+            return
+        if (parts.parts, parts.cycles) not in seen:
+            seen.add((parts.parts, parts.cycles))
             heappush(candidates, (parts.cycles, next(order), budget, excluded, parts))
 
     add(limit, frozenset())
@@ -208,7 +226,8 @@ def _fastest_segments(
         found = _best_layout(planner, partitioner, search, parts, limit)
         if found.bytes <= limit:
             return found
-        add(budget - max((found.bytes - limit) // 2, budget // _STEPS, 1), excluded)
+        less = max(min((found.bytes - limit) // 2, budget // _LARGEST), budget // _STEPS, 1)
+        add(budget - less, excluded)
         for part in _larger(parts, found, limit):
             add(budget, excluded | {part})
     return None
@@ -228,16 +247,17 @@ def _smallest_segments(
         parts = search.fastest(budget, excluded)
         if parts is None:
             break
-        found.append(_best_layout(planner, partitioner, search, parts))
+        best = min((fitting.bytes for fitting in found), default=inf)
+        found.append(_best_layout(planner, partitioner, search, parts, best=best))
         larger = _larger(parts, found[-1], budget)
         if not larger:
             break
         excluded.update(larger)
-    while budget < min(fitting.bytes for fitting in found):
+    while budget < (best := min(fitting.bytes for fitting in found)):
         budget += max(budget // _STEPS, 1)
         parts = search.fastest(budget)
         if parts is not None:
-            found.append(_best_layout(planner, partitioner, search, parts))
+            found.append(_best_layout(planner, partitioner, search, parts, best=best))
     return min(found, key=lambda fitting: (fitting.bytes, fitting.cycles or 0))
 
 
@@ -253,10 +273,14 @@ def _best_layout(
     search: SegmentSearch,
     parts: Parts,
     limit: float = inf,
+    best: float = inf,
 ) -> Fitting:
-    """Return the first layout of parts that fits into `limit` bytes, or else the smallest one."""
+    """Return the first layout of parts that fits into `limit` bytes, or else the smallest one.
+
+    If there is no limit, a layout of more than `best` bytes is of no use.
+    """
     found: list[Fitting] = []
-    for layout in _layouts(planner, partitioner, search, parts, limit):
+    for layout in _layouts(planner, partitioner, search, parts, limit, best):
         found.append(layout)
         if layout.bytes <= limit < inf:
             break
@@ -269,41 +293,52 @@ def _layouts(
     search: SegmentSearch,
     parts: Parts,
     limit: float,
+    best: float,
 ) -> Iterator[Fitting]:
     """Yield plans of the same parts with different places of tensors and kept rows.
 
-    In the first one, kept rows stay in their bands, so that the gaps between them are small. In the
-    second one, they are spilled, which leaves one large gap. But then a call needs space for two
-    copies of the kept rows of the bands that it uses. So in the third one, the bands of the call
-    with the most live bytes are not spilled. If there are several segments, the same follows with
-    tensors that are moved between segments. If the second plan is far above `limit`, no other one
-    follows.
+    In the first one, kept rows are spilled, which leaves one large gap. But then a call needs space
+    for two copies of the kept rows of the bands that it uses. So in the second one, the bands of
+    the call with the most live bytes are not spilled. In the third one, all kept rows stay in their
+    bands. If the first one is far above `limit`, the other two are left out. If there are several
+    segments, the same follows with tensors that are moved between segments.
     """
-    spilled = parts.bands
+    none: frozenset[Value] = frozenset()
+    most = min(limit, best)
+
+    def planned(early: frozenset[Value], spilled: frozenset[Value], *, moving: bool) -> Fitting:
+        nonlocal most
+        turns = parts.turns(search.nodes, moving=moving, early=early, spilled=spilled)
+        found = _planned(planner, partitioner, turns, parts, most)
+        if limit == inf:
+            most = min(most, found.bytes)
+        return found
+
     for moving in (False,) if len(parts.segments) == 1 else (False, True):
-        turns = parts.turns(search.nodes, moving=moving)
-        yield _planned(planner, partitioner, turns, parts)
-        turns = parts.turns(search.nodes, moving=moving, spilled=spilled)
-        found = _planned(planner, partitioner, turns, parts)
-        yield found
-        if found.bytes > limit * _MOST_EXCESS:
-            return
-        peak = _bands_at_peak(found) & spilled
+        first = planned(none, parts.bands, moving=moving)
+        yield first
+        if first.bytes > limit * _MOST_EXCESS:
+            continue
+        peak = _bands_at_peak(first) & parts.bands
         if peak:
-            turns = parts.turns(search.nodes, moving=moving, early=peak, spilled=spilled - peak)
-            yield _planned(planner, partitioner, turns, parts)
+            yield planned(peak, parts.bands - peak, moving=moving)
+        yield planned(none, none, moving=moving)
 
 
 def _planned(
-    planner: _Planner, partitioner: Partitioner, segments: Sequence[Turns], parts: Parts
+    planner: _Planner,
+    partitioner: Partitioner,
+    segments: Sequence[Turns],
+    parts: Parts,
+    most: float,
 ) -> Fitting:
     """Return the schedule of segments with the fastest kernels that fit, and its plan."""
-    limited = replace(partitioner.limited(), scratch_limits=parts.scratch(segments))
+    limited = planner.limited(partitioner, parts.scratch(segments))
 
     def in_place(node: Node) -> bool:
         return (0, 0) in limited.choose(node).taken.call.in_place
 
-    return planner.fit(limited, [turns.with_possible_chains(in_place) for turns in segments])
+    return planner.fit(limited, [turns.with_possible_chains(in_place) for turns in segments], most)
 
 
 def _bands_at_peak(found: Fitting) -> frozenset[Value]:
