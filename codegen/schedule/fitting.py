@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -208,14 +208,12 @@ def _fastest_segments(
     planned in the order of their estimated cycles.
     """
     candidates: list[tuple[float, int, int, AbstractSet[GraphPart], Parts]] = []
-    seen, order = set[tuple[tuple[GraphPart, ...], float]](), count()
+    seen, order = set[Hashable](), count()
 
     def add(budget: int, excluded: AbstractSet[GraphPart]) -> None:
         parts = search.fastest(budget, excluded)
-        if parts is None or not parts.segments:
-            return
-        if (parts.parts, parts.cycles) not in seen:
-            seen.add((parts.parts, parts.cycles))
+        if parts is not None and parts.segments and parts.key not in seen:
+            seen.add(parts.key)
             heappush(candidates, (parts.cycles, next(order), budget, excluded, parts))
 
     add(limit, frozenset())
@@ -242,11 +240,12 @@ def _smallest_segments(
     Then larger budgets are tried as long as they are below the smallest arena.
     """
     budget, found = search.smallest(), list[Fitting]()
-    excluded = set[GraphPart]()
+    excluded, seen = set[GraphPart](), set[Hashable]()
     for _ in range(_MOST_PARTS):
         parts = search.fastest(budget, excluded)
         if parts is None:
             break
+        seen.add(parts.key)
         best = min((fitting.bytes for fitting in found), default=inf)
         found.append(_best_layout(planner, partitioner, search, parts, best=best))
         larger = _larger(parts, found[-1], budget)
@@ -256,7 +255,8 @@ def _smallest_segments(
     while budget < (best := min(fitting.bytes for fitting in found)):
         budget += max(budget // _STEPS, 1)
         parts = search.fastest(budget)
-        if parts is not None:
+        if parts is not None and parts.key not in seen:
+            seen.add(parts.key)
             found.append(_best_layout(planner, partitioner, search, parts, best=best))
     return min(found, key=lambda fitting: (fitting.bytes, fitting.cycles or 0))
 
@@ -300,11 +300,12 @@ def _layouts(
     In the first one, kept rows are spilled, which leaves one large gap. But then a call needs space
     for two copies of the kept rows of the bands that it uses. So in the second one, the bands of
     the call with the most live bytes are not spilled. In the third one, all kept rows stay in their
-    bands. If the first one is far above `limit`, the other two are left out. If there are several
-    segments, the same follows with tensors that are moved between segments.
+    bands; it is seldom the smallest, but may fit into a limit. If the first one is far too large,
+    the others are left out. If there are several segments, the same follows with tensors that are
+    moved between segments.
     """
     none: frozenset[Value] = frozenset()
-    most = min(limit, best)
+    most = useful = min(limit, best)
 
     def planned(early: frozenset[Value], spilled: frozenset[Value], *, moving: bool) -> Fitting:
         nonlocal most
@@ -317,12 +318,13 @@ def _layouts(
     for moving in (False,) if len(parts.segments) == 1 else (False, True):
         first = planned(none, parts.bands, moving=moving)
         yield first
-        if first.bytes > limit * _MOST_EXCESS:
+        if first.bytes > useful * _MOST_EXCESS:
             continue
         peak = _bands_at_peak(first) & parts.bands
         if peak:
             yield planned(peak, parts.bands - peak, moving=moving)
-        yield planned(none, none, moving=moving)
+        if limit < inf:
+            yield planned(none, none, moving=moving)
 
 
 def _planned(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,6 +66,11 @@ class Parts:
     parts: tuple[GraphPart, ...]
     limit: int
     cycles: float
+
+    @property
+    def key(self) -> Hashable:
+        """A key that is equal for equal parts with equal kernels."""
+        return self.parts, self.cycles
 
     @property
     def bands(self) -> frozenset[Value]:
