@@ -43,13 +43,17 @@ and 2 s for five hundred. They are spent only while the lower bound is not reach
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Offsets (bytes) of the arena's buffers, and what the search proved about them."""
+    """Offsets (bytes) of the arena's buffers, and what the search proved about them.
+
+    `given_up` says whether the search ended early because the layout would be of no use.
+    """
 
     offsets: tuple[int, ...]
     bytes: int
     lower_bound: int
     peak_step: int
     optimal: bool
+    given_up: bool
     effort: Effort
 
 
@@ -69,7 +73,7 @@ def pack(arena: Arena, *, enough: int = 0, most: float = inf) -> Packing:
     goal = max(bound, align_down(enough, arena.granule))
     offsets = [b.offset or 0 for b in arena.buffers]
     layouts = checks = needed = 0
-    optimal = True
+    optimal, given_up = True, False
     for indices, part in arena.components():
         search = _PackSearch(part, max(goal, needed), 0 if bound > most else most)
         search.run()
@@ -79,14 +83,16 @@ def pack(arena: Arena, *, enough: int = 0, most: float = inf) -> Packing:
         checks += search.exact.checks
         needed = max(needed, search.bytes)
         optimal &= search.settled or search.bytes <= bound
-    return Packing(tuple(offsets), needed, bound, peak_step, optimal, Effort(layouts, checks))
+        given_up |= search.given_up
+    effort = Effort(layouts, checks)
+    return Packing(tuple(offsets), needed, bound, peak_step, optimal, given_up, effort)
 
 
 class _PackSearch:
     def __init__(self, arena: Arena, goal: int, most: float) -> None:
         self.arena, self.goal, self.most = arena, goal, most
         self.exact = ExactSearch(arena)
-        self.settled = False
+        self.settled = self.given_up = False
         self.fit = FirstFit.of(arena)
         self.recipe: tuple[list[int], bool] | None = None
         self.best: list[int] = []
@@ -97,17 +103,22 @@ class _PackSearch:
         large = _FEW * self.fit.cost > _IMPROVE
         if large:
             self._try_skylines()
-        if self.bytes > _HOPELESS_AT_FIRST * self.most:
+        if self._give_up(_HOPELESS_AT_FIRST):
             return
         self._lower_exactly(_EXACT_FIRST)
         if not large:
             self._improve()
-        if self.bytes > _HOPELESS * self.most:
+        if self._give_up(_HOPELESS):
             return
         self._search_in_order()
         self._lower_exactly(_EXACT_LAST)
         if not large:
             self._try_skylines()
+
+    def _give_up(self, factor: float) -> bool:
+        """Return whether the layout is so many times too large to be of use; then remember it."""
+        self.given_up = not self.settled and self.bytes > factor * self.most
+        return self.given_up
 
     def _done(self) -> bool:
         return self.settled or self.bytes <= self.goal

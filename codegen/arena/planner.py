@@ -4,7 +4,7 @@ from bisect import bisect_right
 from math import inf
 
 from smelt.codegen.arena.conflict import make_arena
-from smelt.codegen.arena.pack import pack
+from smelt.codegen.arena.pack import Packing, pack
 from smelt.codegen.arena.problem import Problem
 from smelt.codegen.arena.result import Effort, MemoryUse, Placement, Plan
 from smelt.errors import UnsupportedError
@@ -30,9 +30,9 @@ def plan(problem: Problem, most: float = inf) -> Plan:
         buffers = [b for b in problem.buffers if b.memory == memory.name]
         arena = make_arena(buffers, problem.in_place)
         packing = pack(arena, most=most)
-        if memory.size is not None and packing.lower_bound <= memory.size < packing.bytes:
-            other = pack(arena, enough=memory.size, most=memory.size)
-            packing = min(packing, other, key=lambda p: p.bytes)
+        size = packing.bytes if memory.size is None or packing.given_up else memory.size
+        if packing.lower_bound <= size < packing.bytes:
+            packing = min(packing, pack(arena, enough=size, most=most), key=_bytes)
         layouts += packing.effort.layouts
         checks += packing.effort.checks
         uses.append(
@@ -56,6 +56,10 @@ def plan(problem: Problem, most: float = inf) -> Plan:
         steps=problem.steps,
         effort=Effort(layouts, checks),
     )
+
+
+def _bytes(packing: Packing) -> int:
+    return packing.bytes
 
 
 MOST_PAIRS = 8_000_000

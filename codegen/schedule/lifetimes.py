@@ -112,12 +112,14 @@ class Lifetimes:
             np.maximum(last[part], use.start, out=last[part])
         slots = np.arange(self._first[name], self._end[name])[:, None]
         live = (first <= slots) & (slots <= last)
-        slots, live = slots[live.any(axis=1)], live[live.any(axis=1)]
-        low, high = live.argmax(axis=1), len(edges) - 1 - live[:, ::-1].argmax(axis=1)
+        some: list[int] = np.flatnonzero(live.any(axis=1)).tolist()
+        low: list[int] = live.argmax(axis=1).tolist()
+        above: list[int] = live[:, ::-1].argmax(axis=1).tolist()
         return _joined(
             [
-                arena.Span(slot, slot + 1, edges[i], edges[j])
-                for slot, i, j in zip(slots.ravel().tolist(), low, high, strict=True)
+                arena.Span(slot, slot + 1, edges[low[i]], edges[-1 - above[i]])
+                for i in some
+                for slot in (self._first[name] + i,)
             ]
         )
 

@@ -308,9 +308,7 @@ class RowBands:
     @cached_property
     def kept(self) -> Mapping[Value, int]:
         """For each band, the largest number of rows that are still needed after a turn."""
-        return {
-            value: max(self._kept_after[value]) for value in self.segment.banded
-        }
+        return {value: max(self._kept_after[value]) for value in self.segment.banded}
 
     def kept_after(self, value: Value, turn: int) -> int:
         """Return the number of rows of a band that are still needed after a turn."""

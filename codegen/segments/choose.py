@@ -118,6 +118,7 @@ class SegmentSearch:
         self._keep_inputs = keep_inputs
         self.nodes = BandNodes()
         self._kernels: dict[Node, list[KernelCost | None]] = {}
+        self._segments: dict[tuple[int, int], RowSegment | None] = {}
         self._parts: dict[tuple[int, int, Fraction], GraphPart | None] = {}
 
     def smallest(self) -> int:
@@ -223,6 +224,11 @@ class SegmentSearch:
                     yield found
 
     def _segment(self, start: int, end: int) -> RowSegment | None:
+        if (start, end) not in self._segments:
+            self._segments[start, end] = self._new_segment(start, end)
+        return self._segments[start, end]
+
+    def _new_segment(self, start: int, end: int) -> RowSegment | None:
         nodes = self.graph.nodes[start:end]
         found = segment_of(self.graph, nodes, self.streamed if start == 0 else None)
         if found is None:
