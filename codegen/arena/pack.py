@@ -105,12 +105,12 @@ class _PackSearch:
             self._try_skylines()
         if self._give_up(_HOPELESS_AT_FIRST):
             return
+        self._search_in_order()
         self._lower_exactly(_EXACT_FIRST)
         if not large:
             self._improve()
         if self._give_up(_HOPELESS):
             return
-        self._search_in_order()
         self._lower_exactly(_EXACT_LAST)
         if not large:
             self._try_skylines()

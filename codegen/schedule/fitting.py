@@ -224,7 +224,7 @@ def _fastest_segments(
         found = _best_layout(planner, partitioner, search, parts, limit)
         if found.bytes <= limit:
             return found
-        less = max(min((found.bytes - limit) // 2, budget // _LARGEST), budget // _STEPS, 1)
+        less = max(min((found.bytes - limit) // 4, budget // _LARGEST), budget // _STEPS, 1)
         add(budget - less, excluded)
         for part in _larger(parts, found, limit):
             add(budget, excluded | {part})
