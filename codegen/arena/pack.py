@@ -13,12 +13,12 @@ from smelt.codegen.arena.join import join
 from smelt.codegen.arena.result import Effort
 from smelt.codegen.arena.skyline import Skyline
 
-_SEQUENCES = 300_000
+_SEQUENCES = 1_500_000
 _IN_ORDER = 30_000
 _EXACT_FIRST = 5_000
 _IMPROVE = 150_000
 _EXACT_LAST = 30_000
-_SKYLINE = 1_000_000
+_SKYLINE = 3_000_000
 _FEW = 16
 _SLACK = (0, 12, 6, 3, 1)
 _HOPELESS_AT_FIRST, _HOPELESS = 1.3, 1.03

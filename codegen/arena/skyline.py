@@ -34,8 +34,11 @@ _WEIGHTS = (
 The pressure of a buffer is the most live bytes in its lifetime, as a fraction of the most of all.
 """
 
-_BLAME = 1.0
-"""How much the priority of the highest buffer grows at most."""
+_BLAME, _BLAME_OF_MANY = (2.0, 1.0), (1.0,)
+"""How much the priority of the highest buffer grows at most, in one series of layouts and the next.
+
+The second ones are for so many buffers that the budget permits only few layouts.
+"""
 
 _PATIENCE = 25
 """Layouts after which the improvement returns to the best priorities."""
@@ -135,6 +138,7 @@ class Skyline:
         first = self._first_priorities()
         best = priorities = first[0]
         least, turns = FAR, max(_FEWEST, budget // steps)
+        shares = _BLAME if turns > _FEWEST else _BLAME_OF_MANY
         for turn in range(max(_MOST, turns)):
             if turn >= turns and least <= _CLOSE * goal:
                 return
@@ -153,7 +157,8 @@ class Skyline:
                 return
             high = ends > goal
             blame = np.zeros(count)
-            blame[high] = [_BLAME * dice.random() for _ in range(int(high.sum()))]
+            share = shares[max(turn - len(first), 0) // _PATIENCE % len(shares)]
+            blame[high] = [share * dice.random() for _ in range(int(high.sum()))]
             priorities = priorities + blame * (ends - goal) / (top - goal)
 
     def _first_priorities(self) -> list[Priorities]:
