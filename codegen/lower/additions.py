@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from smelt.codegen.lower.kernel import Refusal
-from smelt.ir import Array, DType, Node
+from smelt.ir import Array, DType, Node, Origin, Quant, Rounding, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import clamp_limits
 from smelt.ops.core.binary import Binary
 
@@ -45,12 +45,32 @@ def refuse_addition(node: Node) -> Refusal | None:
     op, name = node.op, node.op.name
     if not isinstance(op, Binary) or op.kind not in _SIGNS:
         return Refusal(f"{name} is neither a sum nor a difference.")
-    types = [value.type for value in (node.input(0), node.input(1), node.output)]
+    types = [node.input(0).type, node.input(1).type, node.output.type]
     if any(t.dtype is not DType.INT8 or t.quant is None for t in types):
         return Refusal(f"{name} in assembly supports only quantized i8.")
     if len({t.size for t in types}) > 1:
         return Refusal(f"{name} in assembly supports only tensors of equal shape.")
     return None
+
+
+def one_element(node: Node[Binary]) -> Node[Binary]:
+    """Return the node that adds one element as this one does; the same for nodes of all shapes.
+
+    What is found for it need not be found again for each number of rows.
+    """
+    a, b, y = (value.type.quant for value in (node.input(0), node.input(1), node.output))
+    return _one_element(node.op, a, b, y, node.rounding)
+
+
+@lru_cache(maxsize=128)
+def _one_element(
+    op: Binary, a: Quant | None, b: Quant | None, y: Quant | None, rounding: Rounding | None
+) -> Node[Binary]:
+    first, second, output = (
+        Value(name, TensorType((1,), DType.INT8, quant))
+        for name, quant in (("a", a), ("b", b), ("y", y))
+    )
+    return Node(op, (first, second), (output,), Origin(op.name, 0), rounding)
 
 
 @lru_cache(maxsize=16)

@@ -12,7 +12,7 @@ from itertools import product
 
 from typing_extensions import override
 
-from smelt.codegen.lower.additions import addition, refuse_addition
+from smelt.codegen.lower.additions import addition, one_element, refuse_addition
 from smelt.codegen.lower.kernel import (
     BodyCost,
     Input,
@@ -100,7 +100,7 @@ class PlainAdd(Kernel[Binary]):
         if refusal := refuse_addition(node):
             return refusal
         op, y = node.op, node.output.type
-        scaling = sum_of_products(node)
+        scaling = sum_of_products(one_element(node))
         if scaling is None:
             return Refusal(f"{op.name} has scales for which two products are never exact.")
         call = KernelCall(

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.dsp.assembly import repeated
 from smelt.codegen.backends.dsp.scaling import saturated
-from smelt.codegen.lower.additions import addition, refuse_addition
+from smelt.codegen.lower.additions import addition, one_element, refuse_addition
 from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
@@ -152,7 +152,7 @@ class DspAdd(Kernel[Binary]):
         if refusal := refuse_addition(node):
             return refusal
         op, y = node.op, node.output.type
-        scaling = sum_scaling(node)
+        scaling = sum_scaling(one_element(node))
         if scaling is None:
             return Refusal(f"{op.name} has scales for which two products are never exact.")
         words, unrolled = y.size // 4, _UNROLLED[request.optimize]

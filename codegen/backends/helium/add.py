@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines, HeliumAssembly
 from smelt.codegen.backends.helium.linear import Linear, clamp, linear
-from smelt.codegen.lower.additions import addition, refuse_addition
+from smelt.codegen.lower.additions import addition, one_element, refuse_addition
 from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
@@ -108,7 +108,7 @@ class AddKernel(Kernel[Binary]):
     def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
         if refusal := refuse_addition(node):
             return refusal
-        op, form, steps, y = node.op, _form(node), _steps(node), node.output.type
+        op, form, steps, y = node.op, _form(one_element(node)), _steps(node), node.output.type
         limits = clamp_limits(op.activation, y, node.rounding)
         taken = None
         if form is not None:
