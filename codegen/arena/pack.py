@@ -85,7 +85,15 @@ def pack(arena: Arena, *, enough: int = 0, most: float = inf) -> Packing:
         optimal &= search.settled or search.bytes <= bound
         given_up |= search.given_up
     effort = Effort(layouts, checks)
-    return Packing(tuple(offsets), needed, bound, peak_step, optimal, given_up, effort)
+    return Packing(
+        offsets=tuple(offsets),
+        bytes=needed,
+        lower_bound=bound,
+        peak_step=peak_step,
+        optimal=optimal,
+        given_up=given_up,
+        effort=effort,
+    )
 
 
 class _PackSearch:
