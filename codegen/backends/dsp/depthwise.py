@@ -134,10 +134,9 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
         if not pairs.fits or pairs.vertical or pairs.plane != plan.plane:
             return call
         # Other calls of a segment compute more rows of the layer, with the same packed weights.
-        shared = SharedBody(
-            _call(node, pairs, stem), _cost(node, pairs, stem), _cost(node, plan, stem)
-        )
-        return replace(call, shared=shared)
+        of_two = _call(node, pairs, stem)
+        costs = _cost(node, pairs, of_two), _cost(node, plan, call)
+        return replace(call, shared=SharedBody(of_two, *costs))
 
 
 def _call(node: Node[DepthwiseConv2D], plan: DepthwisePlan, stem: str) -> KernelCall:
@@ -175,10 +174,10 @@ def _functions(
     return (plan.inputs, channel_outputs(plan.code, stem + steps(node)), *kept)
 
 
-def _cost(node: Node[DepthwiseConv2D], plan: DepthwisePlan, stem: str) -> BodyCost:
-    """Return the cost of a layer; functions that both of its bodies call do not count."""
-    outputs = channel_outputs(plan.code, stem + steps(node)).key
-    inner = {outputs: 4 * assembled(plan.code.lines)}
+def _cost(node: Node[DepthwiseConv2D], plan: DepthwisePlan, call: KernelCall) -> BodyCost:
+    """Return the cost of a call; the function that both bodies use to widen does not count."""
+    outputs = call.inner[1]
+    inner = {outputs.key: 4 * assembled(plan.code.lines)}
     return BodyCost(_instructions(node, plan), _BYTES + sum(inner.values()), inner)
 
 
