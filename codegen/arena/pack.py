@@ -21,7 +21,7 @@ _EXACT_LAST = 30_000
 _SKYLINE = 3_000_000
 _FEW = 16
 _SLACK = (0, 12, 6, 3, 1)
-_HOPELESS_AT_FIRST, _HOPELESS = 1.3, 1.03
+_HOPELESS_AT_FIRST, _HOPELESS = 1.5, 1.06
 """Search budgets.
 
 - `_SEQUENCES`: elementary steps of first fit.
