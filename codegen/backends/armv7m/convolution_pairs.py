@@ -32,7 +32,13 @@ import numpy as np
 from smelt.codegen.backends.armv7m.assembly import UnrolledLoop
 from smelt.codegen.backends.armv7m.convolution_pairs_assembly import PairsOfTaps, block
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.backends.armv7m.packing import PIXELS, PairsPacking, pack_function, scratch_bytes
+from smelt.codegen.backends.armv7m.packing import (
+    PIXELS,
+    PairsPacking,
+    pack_function,
+    scratch_bytes,
+    slide_function,
+)
 from smelt.codegen.backends.armv7m.paired_weights import (
     PairedWeights,
     in_pairs,
@@ -160,6 +166,7 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
             _block(sums),
             pack_function(product.run),
             *((product.input_pixel,) if packing.gathering is not None else ()),
+            *slide_function(packing),
         ),
         summary="two taps in one multiplication, two outputs of three pixels at a time",
         form="armv7m_pairs_words_2x3" if sums.in_words else "armv7m_pairs_2x3",

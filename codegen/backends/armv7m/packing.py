@@ -192,16 +192,46 @@ class PairsPacking:
 
     @property
     def loads_words(self) -> bool:
-        """Whether the code beside `pack_function` calls `memcpy`."""
+        """Whether the code beside the functions that pack inputs calls `memcpy`."""
         if self.gathering is None:
             return False
-        return bool(self.gathering.sliding) or (bool(self.gathering.copies) and self.depth[0] > 1)
+        return bool(self.gathering.copies) and self.depth[0] > 1
 
     def copies(self, product: ImageProduct) -> tuple[Scratch, ...]:
         """Return the scratch for copied rows of windows, if rows are copied."""
         if self.gathering is None or not self.gathering.copies:
             return ()
         return (Scratch("line", DType.INT8, PIXELS * product.run),)
+
+
+@dataclass(frozen=True)
+class SlideParameters(Parameters):
+    """Variables of `backends/armv7m/pack_slide.j2`; see `PairsGathering`.
+
+    Attributes:
+        depth: channels of an input pixel.
+        sliding: columns under three windows.
+        slid: words from the end of the first column's words to the end of the row's words.
+    """
+
+    depth: int
+    sliding: tuple[SlidingInput, ...]
+    slid: int
+
+
+def slide_function(packing: PairsPacking) -> tuple[InnerFunction, ...]:
+    """Return the function that packs a row of three neighboring windows; none if none does."""
+    gathering, depth = packing.gathering, packing.depth[0]
+    if gathering is None or not gathering.sliding:
+        return ()
+    function = InnerFunction(
+        template="backends/armv7m/pack_slide.j2",
+        stem=f"pack_{len(gathering.sliding)}_columns",
+        details={"depth": f"c{depth}"},
+        parameters=SlideParameters(depth, gathering.sliding, gathering.slid),
+        uses={"string.h"},
+    )
+    return (function,)
 
 
 def pack_function(run: int) -> InnerFunction:
