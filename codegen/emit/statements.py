@@ -180,12 +180,11 @@ class _Writer:
         if segment.streamed is not None:
             loop = f"for (; ctx->turn < {segment.turns}; ++ctx->turn) {{"
             wait = [
-                f"{inner}if (ctx->rows < rows_of_turns(ctx->turn + 1)) {{",
+                f"{inner}const int32_t {TURN} = ctx->turn;",
+                f"{inner}if (ctx->rows < rows_of_turns({TURN} + 1)) {{",
                 f"{inner}{_INDENT}return {self._success};",
                 f"{inner}}}",
             ]
-            if any(re.search(rf"\b{TURN}\b", line) for line in body):
-                wait.append(f"{inner}const int32_t {TURN} = ctx->turn;")
             body = wait + body
         layers = [f"{layer.index}: {c_comment(comment_of(layer))}" for layer in segment.layers]
         comments = [comment(text, pad) for text in (_how(segment), *layers)]

@@ -39,6 +39,7 @@ _FEWEST = 3
 """The fewest turns of a range whose step is not that of the calls."""
 
 _NEVER = range(0)
+"""The turns of a move as long as it is not known in which turns it is the same."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class SegmentLinearizer:
             for value in filter(self._spills.get, self._turns.moved_after(node, turn)):
                 saved[value] = self._lifetimes.slot(f"rows kept after {what}")
         what = f"rows kept after turn {turn + 1} of {self._turns.bands.turns}"
-        moves = any(self._turns.moved_last(turn))
+        moves = any(value for chain in self._turns.chains for value in chain.moved_last(turn))
         self._ends.append(self._lifetimes.slot(what) if moves else len(self._lifetimes.slots) - 1)
         self._slots.append(slots)
         self._saved.append(saved)

@@ -374,10 +374,6 @@ class StreamedRows:
     height: int
     row_bytes: int
 
-    def delivered(self, turn: int) -> int:
-        """Return the number of rows that must have been delivered before a turn."""
-        return min((turn + 1) * self.rows, self.height)
-
 
 @dataclass(frozen=True)
 class BandedSegment:

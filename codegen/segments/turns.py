@@ -150,12 +150,6 @@ class Turns:
         """Return the bands whose kept rows are moved after a node, their last user, in a turn."""
         return self._moved_after.get((turn, node), ())
 
-    def moved_last(self, turn: int) -> Iterator[tuple[BandChain, Value]]:
-        """Yield the bands whose kept rows are moved at the end of a turn, with their chains."""
-        for chain in self.chains:
-            for value in chain.moved_last(turn):
-                yield chain, value
-
     @cached_property
     def _moved_after(self) -> Mapping[tuple[int, Node], Sequence[Value]]:
         """The bands whose kept rows are moved after a call, by its turn and node.

@@ -57,12 +57,13 @@ def any_height(
         parameters=shared,
         operands=(*own.operands[:-1], layer, own.operands[-1]),
     )
-    # The body with the second loop computes layers that do not need it too.
+    # A body with two loops over windows also computes layers that need only the first one.
     smallest = replace(shared, loops=shared.loops[:1])
     family = replace(call, parameters=smallest, inner=(*own.inner[:3], own.inner[-1])).key
     cost = specialized_cost(groups)
     more = _MORE_PER_CALL + _MORE_PER_GROUP * sum(some.count for some in groups)
-    size = _BYTES + len(groups)  # with the second loop, the body is a little larger
+    # One byte more for each loop: the body with both loops is then the largest of its family.
+    size = _BYTES + len(groups)
     return SharedBody(
         call,
         BodyCost(cost.instructions + more, size + _MORE_BYTES),
