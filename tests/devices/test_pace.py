@@ -30,6 +30,8 @@ from tests.support.projects import digits
 
 LIMIT_S = 0.5
 """Timeout for a silent device."""
+START_S = 300.0
+"""Timeout of QEMU's start; a busy computer needs long."""
 PATIENCE_S = 10.0
 """Timeout while QEMU is stopped for longer; on a busy computer, GDB takes seconds."""
 
@@ -47,9 +49,13 @@ def artifact() -> Artifact:
 
 
 def process_of(port: str) -> int:
+    """Return the number of QEMU's process; wait until the shell that starts QEMU has done so."""
     pace = Pace(port)
-    pace.counted_seconds(1)
-    assert pace._process is not None
+    deadline = time.monotonic() + START_S
+    while pace._process is None:
+        assert time.monotonic() < deadline, f"no QEMU serves {port}"
+        pace.counted_seconds(1)
+        time.sleep(0.01)
     return int(pace._process.name)
 
 
