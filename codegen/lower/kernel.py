@@ -53,8 +53,8 @@ class Request:
         scratch_limit: Bytes of scratch that a call may use for speed, which enlarge the arena by a
             few kilobytes at most.
         limited: Whether calls with more scratch than `scratch_limit` are to be avoided above all.
-        little_ram: Whether an option asks for less RAM than the fastest build takes. Layers are
-            then often computed a few rows at a time.
+        little_ram: Whether some layers are computed a few rows at a time to save RAM, or an option
+            asks for less RAM than the fastest build takes.
         tilings: The best measured tilings on the accelerator, by `layer_key`.
     """
 

@@ -116,6 +116,10 @@ class Partitioner:
         request = replace(self.request, limited=True, scratch_limit=0)
         return replace(self, request=request, scratch_limits={})
 
+    def in_little_ram(self) -> Partitioner:
+        """Return the same partitioner for layers that are computed a few rows at a time."""
+        return replace(self, request=replace(self.request, little_ram=True))
+
     def on_cpu(self) -> Partitioner:
         """Return the same partitioner without the backends of accelerators.
 

@@ -23,6 +23,15 @@ Scheduling = Callable[[Partitioner, Sequence[Turns]], Schedule]
 _MOST_PARTS = 8
 """Largest number of ways to cut a graph that are planned to find the fastest one that fits."""
 
+_MOST_SLOWDOWN = 1.01
+"""Segments that take at most this many times the fewest cycles are used where memory suffices."""
+
+_LEAST_SAVED = 4
+"""They must save at least the arena divided by this: they take more code."""
+
+_MOST_SLOWER = 3
+"""Largest number of plans that take more cycles than that."""
+
 _STEPS, _LARGEST = 64, 16
 """Budgets of live bytes for which parts are searched differ by `1 / _STEPS` to `1 / _LARGEST`."""
 
@@ -97,7 +106,8 @@ def kernels_that_fit(
 ) -> Fitting:
     """Return the preferred kernels if they fit into the memory of the arena, else others that fit.
 
-    If none fit, the result has the smallest arena, which is too large.
+    If none fit, the result has the smallest arena, which is too large. Instead of preferred kernels
+    that fit, `--optimize speed` takes segments that save memory and are nearly as fast.
 
     Args:
         scheduled: Makes schedules.
@@ -106,13 +116,16 @@ def kernels_that_fit(
     """
     planner = _Planner(scheduled)
     if search is not None and search.streamed is not None:
-        parts = search.nearly_fastest()
-        found = preferred = _best_layout(planner, partitioner, search, parts)
+        fastest = search.fastest_of_all
+        parts = search.least_memory(fastest.cycles * _MOST_SLOWDOWN, fastest.limit)
+        found = preferred = _best_layout(planner, search, parts or fastest)
     else:
         found = preferred = planner.fit(partitioner)
     limit = preferred.schedule.problem.memory(ARENA).size
     if limit is not None and preferred.bytes > limit:
         found = replace(_within(planner, partitioner, search, limit), preferred=preferred)
+    elif search is not None and partitioner.request.optimize == "speed":
+        found = _nearly_as_fast(planner, search, preferred)
     return replace(found, searched=planner.arenas)
 
 
@@ -172,6 +185,31 @@ class _Planner:
         return tuple(plan.use(ARENA).bytes for plan, _ in self._plans.values())
 
 
+def _nearly_as_fast(planner: _Planner, search: SegmentSearch, preferred: Fitting) -> Fitting:
+    """Return segments with the smallest arena for at most 1 % more cycles than the preferred plan.
+
+    Returns the preferred plan if segments save little memory, or take more constants than that. The
+    estimates of the search do not include code that layers share, so other parts are tried if a
+    plan takes more cycles than estimated.
+    """
+    if preferred.cycles is None or search.streamed is not None:
+        return preferred
+    most = preferred.bytes - preferred.bytes // _LEAST_SAVED
+    budget = slowest = preferred.cycles * _MOST_SLOWDOWN
+    for _ in range(_MOST_SLOWER):
+        parts = search.least_memory(budget, most)
+        if parts is None:
+            break
+        found = _best_layout(planner, search, parts)
+        cycles = (found.cycles or 0) + sum(part.overhead for part in parts.segments)
+        if cycles <= slowest:
+            more = found.constants - preferred.constants
+            useful = found.bytes <= most and more <= preferred.bytes - found.bytes
+            return replace(found, preferred=preferred) if useful else preferred
+        budget *= slowest / cycles
+    return preferred
+
+
 def _within(
     planner: _Planner, partitioner: Partitioner, search: SegmentSearch | None, limit: int
 ) -> Fitting:
@@ -184,11 +222,11 @@ def _within(
         whole = _kernels_within(planner, partitioner, limit)
         if search is None:
             return whole
-    found = _fastest_segments(planner, partitioner, search, limit)
+    found = _fastest_segments(planner, search, limit)
     if whole is not None and whole.bytes <= limit:
         return whole if found is None or not found.faster_than(whole) else found
     if found is None:
-        smallest = _smallest_segments(planner, partitioner, search)
+        smallest = _smallest_segments(planner, search)
         found = min(
             (fitting for fitting in planner.found if fitting.bytes <= limit),
             key=lambda fitting: fitting.cycles or 0,
@@ -197,9 +235,7 @@ def _within(
     return found
 
 
-def _fastest_segments(
-    planner: _Planner, partitioner: Partitioner, search: SegmentSearch, limit: int
-) -> Fitting | None:
+def _fastest_segments(planner: _Planner, search: SegmentSearch, limit: int) -> Fitting | None:
     """Return the fastest segments that fit into `limit` bytes, or None if none were found.
 
     The search knows the live bytes of parts, but not the gaps between buffers. So the fastest parts
@@ -221,7 +257,7 @@ def _fastest_segments(
         if not candidates:
             break
         _, _, budget, excluded, parts = heappop(candidates)
-        found = _best_layout(planner, partitioner, search, parts, limit)
+        found = _best_layout(planner, search, parts, limit)
         if found.bytes <= limit:
             return found
         less = max(min((found.bytes - limit) // 4, budget // _LARGEST), budget // _STEPS, 1)
@@ -231,9 +267,7 @@ def _fastest_segments(
     return None
 
 
-def _smallest_segments(
-    planner: _Planner, partitioner: Partitioner, search: SegmentSearch
-) -> Fitting:
+def _smallest_segments(planner: _Planner, search: SegmentSearch) -> Fitting:
     """Return the segments with the smallest arena of all that were planned.
 
     For the smallest budget of live bytes, segments that turn out larger are replaced by others.
@@ -247,7 +281,7 @@ def _smallest_segments(
             break
         seen.add(parts.key)
         best = min((fitting.bytes for fitting in found), default=inf)
-        found.append(_best_layout(planner, partitioner, search, parts, best=best))
+        found.append(_best_layout(planner, search, parts, best=best))
         larger = _larger(parts, found[-1], budget)
         if not larger:
             break
@@ -257,7 +291,7 @@ def _smallest_segments(
         parts = search.fastest(budget)
         if parts is not None and parts.key not in seen:
             seen.add(parts.key)
-            found.append(_best_layout(planner, partitioner, search, parts, best=best))
+            found.append(_best_layout(planner, search, parts, best=best))
     return min(found, key=lambda fitting: (fitting.bytes, fitting.cycles or 0))
 
 
@@ -269,7 +303,6 @@ def _larger(parts: Parts, found: Fitting, limit: int) -> list[GraphPart]:
 
 def _best_layout(
     planner: _Planner,
-    partitioner: Partitioner,
     search: SegmentSearch,
     parts: Parts,
     limit: float = inf,
@@ -280,7 +313,7 @@ def _best_layout(
     If there is no limit, a layout of more than `best` bytes is of no use.
     """
     found: list[Fitting] = []
-    for layout in _layouts(planner, partitioner, search, parts, limit, best):
+    for layout in _layouts(planner, search, parts, limit, best):
         found.append(layout)
         if layout.bytes <= limit < inf:
             break
@@ -289,7 +322,6 @@ def _best_layout(
 
 def _layouts(
     planner: _Planner,
-    partitioner: Partitioner,
     search: SegmentSearch,
     parts: Parts,
     limit: float,
@@ -310,7 +342,7 @@ def _layouts(
     def planned(early: frozenset[Value], spilled: frozenset[Value], *, moving: bool) -> Fitting:
         nonlocal most
         turns = parts.turns(search.nodes, moving=moving, early=early, spilled=spilled)
-        found = _planned(planner, partitioner, turns, parts, most)
+        found = _planned(planner, search.partitioner, turns, parts, most)
         if limit == inf:
             most = min(most, found.bytes)
         return found

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 from math import inf
 
-from smelt.codegen.lower.kernel import DEFAULT_SCRATCH
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes.loops import root_of
 from smelt.codegen.segments.bands import BandNodes, RowBands, RowSegment, bands_of, segment_of
-from smelt.codegen.segments.chains import chains_of
+from smelt.codegen.segments.chains import BandChain, MayOverwrite, chains_of
+from smelt.codegen.segments.kernel_costs import KernelCosts
 from smelt.codegen.segments.live_bytes import SegmentLiveBytes
 from smelt.codegen.segments.parts import GraphPart, Parts
 from smelt.errors import UnsupportedError
@@ -36,11 +36,11 @@ LONGEST = 14
 CALL_CYCLES = 50
 """Estimated cycles for one more call."""
 
-MOST_SLOWDOWN = 1.01
-"""`nearly_fastest` accepts this many times the fewest cycles, to save memory."""
-
 MOVE_CYCLES = 0.5
 """Estimated cycles to move one byte of a band."""
+
+_PRECISION, _LARGEST_STEP = 128, 8
+"""Fractions of the bytes: the precision of `least_memory`, and the largest step it takes."""
 
 
 def can_have_segments(graph: Graph) -> bool:
@@ -77,20 +77,59 @@ def _reads_only_input(graph: Graph) -> bool:
     return len(inputs) == 1 and bool(graph.nodes) and inputs[0] in graph.nodes[0].inputs
 
 
-@dataclass(frozen=True)
-class KernelCost:
-    """Bytes beside operands and results, and estimated cycles, of one call of a node.
+@dataclass(frozen=True, eq=False)
+class UnestimatedSegment:
+    """A segment whose kernels the partitioner has not been asked for.
 
-    `in_place` tells whether the first result may have the address of the first operand.
+    Attributes:
+        start, end: Positions in the graph.
+        bands: The bands of the segment.
+        peaks: See `GraphPart`, if all kernels of a layer compute rows in place that one does.
+        chains: See `GraphPart`, on the same condition.
+        cycles: The cycles that it takes if its kernels are as fast as those for whole tensors.
     """
 
-    memory: int
+    start: int
+    end: int
+    bands: RowBands
+    peaks: tuple[int, ...]
+    chains: tuple[BandChain, ...]
     cycles: float
-    in_place: bool = False
+
+    @property
+    def peak(self) -> int:
+        """The largest number of live bytes in one of its calls, without scratch."""
+        return max(self.peaks)
+
+    @property
+    def rows(self) -> Fraction:
+        """Rows that the last node makes in a turn."""
+        return self.bands.rates[self.bands.segment.nodes[-1]]
+
+
+@dataclass
+class _Edge:
+    """A part in the search for the fastest parts, with its cycles within the limit."""
+
+    part: GraphPart | UnestimatedSegment
+    cycles: float
 
 
 class SegmentSearch:
-    """Finds the segments of one graph."""
+    """Finds the segments of one graph.
+
+    Most of the time goes into asking kernels about nodes that compute a few rows. So segments are
+    first assumed to take the cycles of the same nodes on whole tensors, and kernels are asked only
+    for those on the path with the fewest cycles, until all cycles of this path are estimates
+    (Dellin and Srinivasa, "A Unifying Formalism for Shortest Path Problems with Expensive Edge
+    Evaluations via Lazy Best-First Search over Paths with Edge Selectors", ICAPS 2016).
+
+    Attributes:
+        graph: The graph.
+        streamed: The input that the caller delivers a few rows at a time, or None.
+        partitioner: Chooses the kernels of the parts, where RAM is limited.
+        nodes: Makes the nodes that compute a few rows.
+    """
 
     def __init__(
         self,
@@ -111,15 +150,15 @@ class SegmentSearch:
         """
         self.graph = graph
         self.streamed = streamed
-        self._least_memory = partitioner.limited()
-        self._scratch_limits = partitioner.scratch_limits
+        self.partitioner = in_rows = partitioner.in_little_ram()
+        self._costs = KernelCosts(in_rows)
         target = partitioner.request.target
         self._word = 1 if "unaligned" in target.features else 4
         self._keep_inputs = keep_inputs
         self.nodes = BandNodes()
-        self._kernels: dict[Node, list[KernelCost | None]] = {}
         self._segments: dict[tuple[int, int], RowSegment | None] = {}
-        self._parts: dict[tuple[int, int, Fraction], GraphPart | None] = {}
+        self._parts: dict[tuple[int, int, Fraction], GraphPart | UnestimatedSegment | None] = {}
+        self._overwriting: dict[tuple[Node, int], bool] = {}
 
     def smallest(self) -> int:
         """Return the fewest bytes for which `fastest` finds parts.
@@ -127,20 +166,41 @@ class SegmentSearch:
         Raises:
             UnsupportedError: The first nodes cannot be computed from rows of the streamed input.
         """
-        return self._fewest_bytes(inf)
+        low, high = 0, self.fastest_of_all.limit
+        while low < high:
+            middle = (low + high) // 2
+            if self.fastest(middle) is None:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
-    def nearly_fastest(self) -> Parts:
-        """Return the parts with the fewest bytes that take at most 1 % more than fewest cycles.
+    def least_memory(self, cycles: float, most: int) -> Parts | None:
+        """Return the parts with nearly the fewest bytes that take at most so many cycles.
+
+        The bytes are reduced in steps, because the search takes longer if fewer whole tensors fit.
+
+        Args:
+            cycles: The cycles.
+            most: The most bytes that they may need; if no such parts exist, the result is None.
+        """
+        found, low, limit = None, 0, most
+        while most - low > most // _PRECISION:
+            parts = self.fastest(limit)
+            if parts is None or parts.cycles > cycles:
+                low = limit
+            else:
+                found, most = parts, limit
+            limit = max((low + most) // 2, most - most // _LARGEST_STEP)
+        return found
+
+    @cached_property
+    def fastest_of_all(self) -> Parts:
+        """The fastest parts if memory is no limit.
 
         Raises:
             UnsupportedError: The first nodes cannot be computed from rows of the streamed input.
         """
-        bytes_ = self._fewest_bytes(self._fastest_of_all.cycles * MOST_SLOWDOWN)
-        return self.fastest(bytes_) or self._fastest_of_all
-
-    @cached_property
-    def _fastest_of_all(self) -> Parts:
-        """The fastest parts if memory is no limit."""
         found = self.fastest(self._most_bytes)
         if found is None:
             rows = "" if self._word == 1 else f" and rows of a multiple of {self._word} bytes"
@@ -156,20 +216,8 @@ class SegmentSearch:
     def _most_bytes(self) -> int:
         """Bytes that are enough for whole tensors with the fastest kernels."""
         peak = max((part.peaks[0] for part in self._whole), default=0)
-        memory = max((self._fastest_memory(part.calls[0][0]) for part in self._whole), default=0)
+        memory = max((self._costs.fastest(part.whole).memory for part in self._whole), default=0)
         return peak + memory + (0 if self.streamed is None else self.streamed.type.bytes)
-
-    def _fewest_bytes(self, cycles: float) -> int:
-        """Return the fewest bytes for which `fastest` finds parts with at most `cycles` cycles."""
-        low, high = 0, self._fastest_of_all.limit
-        while low < high:
-            middle = (low + high) // 2
-            parts = self.fastest(middle)
-            if parts is None or parts.cycles > cycles:
-                low = middle + 1
-            else:
-                high = middle
-        return low
 
     def fastest(self, limit: int, excluded: AbstractSet[GraphPart] = frozenset()) -> Parts | None:
         """Return the parts that need at most `limit` bytes and take the fewest cycles, or None.
@@ -179,27 +227,53 @@ class SegmentSearch:
             excluded: Parts that cannot be used, because they would not fit with their gaps.
         """
         count = len(self.graph.nodes)
-        best: list[tuple[float, tuple[GraphPart, ...]] | None] = [None] * (count + 1)
-        best[0] = 0.0, ()
-        for start in range(count):
-            found = best[start]
+        edges: dict[int, list[_Edge]] = {}
+        while True:
+            best: list[tuple[float, tuple[_Edge, ...]] | None] = [None] * (count + 1)
+            best[0] = 0.0, ()
+            for start in range(count):
+                found = best[start]
+                if found is None:
+                    continue
+                if start not in edges:
+                    edges[start] = list(self._edges(start, limit, excluded))
+                for edge in edges[start]:
+                    known, total = best[edge.part.end], found[0] + edge.cycles
+                    if total < inf and (known is None or total < known[0]):
+                        best[edge.part.end] = total, (*found[1], edge)
+            found = best[count]
             if found is None:
-                continue
-            for part in self._from(start, limit):
-                if part in excluded:
-                    continue
-                cycles = self._cycles(part, limit)
-                if cycles is None:
-                    continue
-                known, total = best[part.end], found[0] + cycles
-                if known is None or total < known[0]:
-                    best[part.end] = total, (*found[1], part)
-        found = best[count]
-        return None if found is None else Parts(found[1], limit, found[0])
+                return None
+            cycles, path = found
+            if parts := _estimated(path):
+                return Parts(parts, limit, cycles)
+            for edge in path:
+                if isinstance(edge.part, UnestimatedSegment):
+                    self._estimate(edge, edge.part, limit, excluded)
+
+    def _edges(self, start: int, limit: int, excluded: AbstractSet[GraphPart]) -> Iterator[_Edge]:
+        """Yield the parts that begin at a position and fit into a number of bytes."""
+        for part in self._from(start, limit):
+            cycles = self._cycles(part, limit)
+            if cycles is not None and part not in excluded:
+                yield _Edge(part, cycles)
+
+    def _estimate(
+        self,
+        edge: _Edge,
+        segment: UnestimatedSegment,
+        limit: int,
+        excluded: AbstractSet[GraphPart],
+    ) -> None:
+        """Replace the segment of an edge by the same one with what its kernels take."""
+        part = self._part(segment)
+        self._parts[segment.start, segment.end, segment.rows] = part
+        cycles = None if part is None or part in excluded else self._cycles(part, limit)
+        edge.part, edge.cycles = part or segment, inf if cycles is None else cycles
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def _from(self, start: int, limit: int) -> Iterator[GraphPart]:
+    def _from(self, start: int, limit: int) -> Iterator[GraphPart | UnestimatedSegment]:
         """Yield the parts that begin at a position; segments only if whole tensors do not fit."""
         nodes = self.graph.nodes
         needed = streamed = start == 0 and self.streamed is not None
@@ -207,7 +281,7 @@ class SegmentSearch:
             yield self._whole[start]
         for end in range(start + 1, min(start + LONGEST, len(nodes)) + 1):
             part = self._whole[end - 1]
-            needed |= part.peaks[0] + self._fastest_memory(part.calls[0][0]) > limit
+            needed |= part.peaks[0] + self._costs.fastest(part.whole).memory > limit
             if nodes[end - 1].op.is_view:
                 return
             if not needed or self._live[end] > limit:
@@ -240,67 +314,96 @@ class SegmentSearch:
 
     def _banded(
         self, start: int, end: int, rows: Fraction, segment: RowSegment
-    ) -> GraphPart | None:
+    ) -> GraphPart | UnestimatedSegment | None:
         key = start, end, rows
         if key not in self._parts:
             bands = bands_of(segment, rows)
             if bands is not None and not all(begin % self._word == 0 for begin in bands.begins()):
                 bands = None
-            self._parts[key] = None if bands is None else self._part(start, end, bands)
+            self._parts[key] = None if bands is None else self._unestimated(start, end, bands)
         return self._parts[key]
 
-    def _part(self, start: int, end: int, bands: RowBands) -> GraphPart | None:
-        calls: list[tuple[Node, float]] = []
-        for node in bands.segment.layers:
-            turns = bands.active[node]
-            made = bands.rows(node, turns[len(turns) // 2])
-            band_node = self.nodes.of(bands.segment, node, made, bands.read(node, made))
-            if band_node is None:
-                return None
-            calls.append((band_node, bands.segment.rows(node) / len(made)))
-        moved = sum(
-            sum(bands.kept_after(value, turn - 1) for turn in bands.refills[value][1:])
-            * bands.segment.row_bytes(value)
-            for value in bands.segment.banded
+    def _unestimated(self, start: int, end: int, bands: RowBands) -> UnestimatedSegment:
+        """Return a segment without asking kernels about its numbers of rows."""
+        memory = self._memory(start, end, bands, partial(self._may_overwrite, bands))
+        whole = sum(self._costs.fastest(node).cycles for node in self.graph.nodes[start:end])
+        return UnestimatedSegment(start, end, bands, *memory, whole + _overhead(bands))
+
+    def _part(self, assumed: UnestimatedSegment) -> GraphPart | None:
+        """Return a segment, or None if a node cannot compute a few rows."""
+        bands, peaks, chains = assumed.bands, assumed.peaks, assumed.chains
+        calls = [self._calls(bands, node) for node in bands.segment.layers]
+        if not all(calls):
+            return None
+        in_place = self._scratch_in_place(bands, calls, chains)
+        if -1 in in_place:
+            exactly = partial(self._in_place, bands)
+            peaks, chains = self._memory(assumed.start, assumed.end, bands, exactly)
+            in_place = self._scratch_in_place(bands, calls, chains)
+        return GraphPart(
+            start=assumed.start,
+            end=assumed.end,
+            peaks=peaks[-len(calls) :],
+            calls=tuple(calls),
+            bands=bands,
+            overhead=_overhead(bands),
+            consumed=self._consumed(assumed.end, bands.segment),
+            chains=chains,
+            in_place=in_place,
         )
+
+    def _calls(self, bands: RowBands, node: Node) -> Mapping[Node, int]:
+        """Return the nodes that compute a node's rows, the one in most turns first; or none."""
+        made = [bands.rows(node, turn) for turn in bands.active[node]]
+        found: dict[Node, int] = {}
+        for count, rows in ((0, made[len(made) // 2]), *((1, rows) for rows in made)):
+            band_node = self.nodes.of(bands.segment, node, rows, bands.read(node, rows))
+            if band_node is None:
+                return {}
+            found[band_node] = found.get(band_node, 0) + count
+        return found
+
+    def _scratch_in_place(
+        self, bands: RowBands, calls: Sequence[Mapping[Node, int]], chains: Sequence[BandChain]
+    ) -> tuple[int | None, ...]:
+        """Return `GraphPart.in_place`; -1 for a layer that no kernel computes in place."""
+        overwriting = {value for chain in chains for value in list(chain.offsets)[1:]}
+        return tuple(
+            self._costs.most_in_place(next(iter(found))) if node.output in overwriting else None
+            for node, found in zip(bands.segment.layers, calls, strict=True)
+        )
+
+    def _memory(
+        self, start: int, end: int, bands: RowBands, in_place: MayOverwrite
+    ) -> tuple[tuple[int, ...], tuple[BandChain, ...]]:
+        """Return the peaks of a segment's nodes, and its chains if they need fewer bytes."""
         consumed = self._consumed(end, bands.segment)
         other = sum(
             root.type.bytes
             for root in self._available(start)
             if self._last_use[root] >= start and root not in {self._root[v] for v in consumed}
         )
-        peaks, chains = SegmentLiveBytes(bands, other, consumed).peaks(), ()
-        if found := chains_of(bands, partial(self._in_place, bands)):
-            less = SegmentLiveBytes(bands, other, consumed, found).peaks()
+        peaks = SegmentLiveBytes(bands, other, consumed).peaks()
+        if chains := chains_of(bands, in_place):
+            less = SegmentLiveBytes(bands, other, consumed, chains).peaks()
             if max(less) < max(peaks):
-                peaks, chains = less, found
-        overwriting = {value for chain in chains for value in list(chain.offsets)[1:]}
-        return GraphPart(
-            start=start,
-            end=end,
-            peaks=peaks[-len(calls) :],
-            calls=tuple(calls),
-            bands=bands,
-            moved=moved,
-            consumed=consumed,
-            chains=chains,
-            in_place=tuple(
-                self._most_in_place(band_node) if node.output in overwriting else None
-                for node, (band_node, _) in zip(bands.segment.layers, calls, strict=True)
-            ),
-        )
+                return less, chains
+        return peaks, ()
 
-    def _most_in_place(self, node: Node) -> int:
-        """Return the most scratch with which the fastest kernel can compute a node in place.
+    def _may_overwrite(self, bands: RowBands, node: Node, made: range) -> bool:
+        """Return whether some kernel for a few rows of a node may overwrite its operand.
 
-        Returns -1, less than any kernel takes, if a kernel that cannot is always faster.
+        The answer for the first number of rows that is asked for counts for all others.
         """
-        return next((kernel.memory for kernel in self._kernels_of(node) if kernel.in_place), -1)
+        key = node, bands.segment.axis
+        if key not in self._overwriting:
+            self._overwriting[key] = self._in_place(bands, node, made)
+        return self._overwriting[key]
 
     def _in_place(self, bands: RowBands, node: Node, made: range) -> bool:
         """Return whether some kernel for these rows may overwrite its operand."""
         band_node = self.nodes.of(bands.segment, node, made, bands.read(node, made))
-        return band_node is not None and self._most_in_place(band_node) >= 0
+        return band_node is not None and self._costs.most_in_place(band_node) >= 0
 
     def _consumed(self, end: int, segment: RowSegment) -> frozenset[Value]:
         """Return the whole tensors whose rows may be overwritten once the segment has read them."""
@@ -362,71 +465,40 @@ class SegmentSearch:
             made = [v for v in node.outputs if self._root[v] is v]
             peak = self._live[position] + sum(value.type.bytes for value in made)
             if not node.op.is_view:
-                taken = self._least_memory.choose(node)
-                peak -= max(c.saved for c in (taken.taken, *taken.lost))
-            found.append(GraphPart(position, position + 1, (peak,), ((node, 1.0),)))
+                peak -= self._costs.most_saved(node)
+            found.append(GraphPart(position, position + 1, (peak,), ({node: 1},)))
         return found
 
-    # --- costs -----------------------------------------------------------------------------------
-
-    def _cycles(self, part: GraphPart, limit: int) -> float | None:
+    def _cycles(self, part: GraphPart | UnestimatedSegment, limit: int) -> float | None:
         """Return the estimated cycles of a part within a number of bytes; None if it needs more."""
         if part.peak > limit:
             return None
-        total = part.moved * MOVE_CYCLES
-        for (node, count), scratch, most in zip(
+        if isinstance(part, UnestimatedSegment):
+            return part.cycles
+        total = part.overhead
+        for calls, scratch, most in zip(
             part.calls, part.scratch(limit), part.in_place, strict=True
         ):
-            fastest = self._fastest_within(node, scratch)
-            if fastest is None or (most is not None and not fastest.in_place):
-                return None
-            total += count * fastest.cycles + (count - 1) * CALL_CYCLES
+            for position, (node, count) in enumerate(calls.items()):
+                fastest = self._costs.fastest_within(node, scratch)
+                if fastest is None or (position == 0 and most is not None and not fastest.in_place):
+                    return None
+                total += count * fastest.cycles
         return total
 
-    def _fastest_memory(self, node: Node) -> int:
-        """Return the bytes that a node's fastest kernel needs beside operands and results."""
-        return next(self._kernels_of(node)).memory
 
-    def _fastest_within(self, node: Node, memory: int) -> KernelCost | None:
-        """Return the costs of a node's fastest kernel within a number of bytes, or None."""
-        return next((k for k in self._kernels_of(node) if k.memory <= memory), None)
-
-    def _kernels_of(self, node: Node) -> Iterator[KernelCost]:
-        """Yield the costs of a node's kernels: the fastest one, the fastest with less memory, ...
-
-        The partitioner is asked only for those that are needed.
-        """
-        if node.op.is_view:
-            yield KernelCost(0, 0)
-            return
-        known = self._kernels.setdefault(node, [])
-        position, kernel = 0, None
-        while position == 0 or kernel is not None:
-            if position == len(known):
-                known.append(self._less_memory(node, kernel))
-            kernel = known[position]
-            position += 1
-            if kernel is not None:
-                yield kernel
-
-    def _less_memory(self, node: Node, more: KernelCost | None) -> KernelCost | None:
-        """Return the costs of the fastest kernel with less memory than another, or None."""
-        limit = max(DEFAULT_SCRATCH, self._scratch_limits.get(node, 0))
-        if more is not None:
-            limit = more.memory - 1
-        if limit < 0:
-            return None
-        found = self._cost(node, replace(self._least_memory, scratch_limits={node: limit}))
-        return found if more is None or found.memory < more.memory else None
-
-    @staticmethod
-    def _cost(node: Node, partitioner: Partitioner) -> KernelCost:
-        """Return the cost of the kernel that a partitioner chooses."""
-        taken = partitioner.choose(node).taken
-        in_place = (0, 0) in taken.call.in_place
-        return KernelCost(taken.memory, _estimate(node, taken.cycles), in_place)
+def _overhead(bands: RowBands) -> float:
+    """Return the estimated cycles to move rows, and to call each node more than once."""
+    moved = sum(
+        sum(bands.kept_after(value, turn - 1) for turn in bands.refills[value][1:])
+        * bands.segment.row_bytes(value)
+        for value in bands.segment.banded
+    )
+    calls = sum(len(bands.active[node]) - 1 for node in bands.segment.layers)
+    return moved * MOVE_CYCLES + calls * CALL_CYCLES
 
 
-def _estimate(node: Node, cycles: int | None) -> float:
-    """Return the cycles of a call; without an estimate, its number of products and results."""
-    return node.macs + node.outputs[0].type.size if cycles is None else cycles
+def _estimated(path: Sequence[_Edge]) -> tuple[GraphPart, ...]:
+    """Return the parts of a path; none if some of them are not estimated."""
+    parts = tuple(edge.part for edge in path if isinstance(edge.part, GraphPart))
+    return parts if len(parts) == len(path) else ()

@@ -21,9 +21,10 @@ class GraphPart:
         start, end: Positions in the graph.
         peaks: For each node, the largest number of live bytes in one of its calls, without its
             scratch.
-        calls: For each node, the node that most of its calls compute, and the number of calls.
+        calls: For each node, the nodes that its calls compute, with their numbers of calls. The
+            first one is the one of most calls.
         bands: The bands of a segment; None for a single node.
-        moved: Bytes of bands that are moved in an inference.
+        overhead: Estimated cycles to move rows, and to call each node more than once.
         consumed: Whole tensors whose rows may be overwritten once the segment has read them.
         chains: The chains of bands that share a buffer, if that needs fewer bytes.
         in_place: For each node that computes its rows in place in a chain, the most bytes of
@@ -33,12 +34,18 @@ class GraphPart:
     start: int
     end: int
     peaks: tuple[int, ...]
-    calls: tuple[tuple[Node, float], ...]
+    calls: tuple[Mapping[Node, int], ...]
     bands: RowBands | None = None
-    moved: int = 0
+    overhead: float = 0
     consumed: frozenset[Value] = frozenset()
     chains: tuple[BandChain, ...] = ()
     in_place: tuple[int | None, ...] = (None,)
+
+    @property
+    def whole(self) -> Node:
+        """The single node."""
+        (node,) = self.calls[0]
+        return node
 
     @cached_property
     def peak(self) -> int:
@@ -117,7 +124,7 @@ class Parts:
                 found.append(Turns(bands, nodes, moved, early, spilled, chains))
                 made |= set(bands.segment.producers)
             else:
-                made.update(part.calls[0][0].outputs)
+                made.update(part.whole.outputs)
         return tuple(found)
 
     def scratch(self, segments: Sequence[Turns]) -> Mapping[Node, int]:
@@ -129,7 +136,7 @@ class Parts:
         banded = {turns.segment.layers[0]: turns.band_nodes() for turns in segments}
         for part in self.parts:
             if part.bands is None:
-                found[part.calls[0][0]] = self.limit - part.peaks[0]
+                found[part.whole] = self.limit - part.peaks[0]
                 continue
             nodes = part.bands.segment.layers
             for node, scratch in zip(nodes, part.scratch(self.limit), strict=True):
