@@ -229,6 +229,11 @@ class RowBands:
     rates: Mapping[Node, Fraction]
     lags: Mapping[Node, Fraction]
 
+    @property
+    def rate(self) -> Fraction:
+        """The rate of the last node."""
+        return self.rates[self.segment.nodes[-1]]
+
     @cached_property
     def turns(self) -> int:
         """The number of turns."""

@@ -23,7 +23,7 @@ from smelt.codegen.segments.bands import BandNodes, RowBands, RowSegment, bands_
 from smelt.codegen.segments.chains import BandChain, MayOverwrite, chains_of
 from smelt.codegen.segments.kernel_costs import KernelCosts
 from smelt.codegen.segments.live_bytes import SegmentLiveBytes
-from smelt.codegen.segments.parts import GraphPart, Parts
+from smelt.codegen.segments.parts import GraphPart, Parts, UnestimatedSegment, is_no_smaller
 from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Node, Value
 
@@ -75,36 +75,6 @@ def _reads_only_input(graph: Graph) -> bool:
     """Return whether there is one input, and the first node reads it."""
     inputs = graph.inputs
     return len(inputs) == 1 and bool(graph.nodes) and inputs[0] in graph.nodes[0].inputs
-
-
-@dataclass(frozen=True, eq=False)
-class UnestimatedSegment:
-    """A segment whose kernels the partitioner has not been asked for.
-
-    Attributes:
-        start, end: Positions in the graph.
-        bands: The bands of the segment.
-        peaks: See `GraphPart`, if all kernels of a layer compute rows in place that one does.
-        chains: See `GraphPart`, on the same condition.
-        cycles: The cycles that it takes if its kernels are as fast as those for whole tensors.
-    """
-
-    start: int
-    end: int
-    bands: RowBands
-    peaks: tuple[int, ...]
-    chains: tuple[BandChain, ...]
-    cycles: float
-
-    @property
-    def peak(self) -> int:
-        """The largest number of live bytes in one of its calls, without scratch."""
-        return max(self.peaks)
-
-    @property
-    def rows(self) -> Fraction:
-        """Rows that the last node makes in a turn."""
-        return self.bands.rates[self.bands.segment.nodes[-1]]
 
 
 @dataclass
@@ -224,7 +194,8 @@ class SegmentSearch:
 
         Args:
             limit: The bytes.
-            excluded: Parts that cannot be used, because they would not fit with their gaps.
+            excluded: Segments that cannot be used, because they would not fit with their gaps, nor
+                would the same ones with more rows in a turn.
         """
         count = len(self.graph.nodes)
         edges: dict[int, list[_Edge]] = {}
@@ -249,26 +220,20 @@ class SegmentSearch:
                 return Parts(parts, limit, cycles)
             for edge in path:
                 if isinstance(edge.part, UnestimatedSegment):
-                    self._estimate(edge, edge.part, limit, excluded)
+                    self._estimate(edge, edge.part, limit)
 
     def _edges(self, start: int, limit: int, excluded: AbstractSet[GraphPart]) -> Iterator[_Edge]:
         """Yield the parts that begin at a position and fit into a number of bytes."""
         for part in self._from(start, limit):
             cycles = self._cycles(part, limit)
-            if cycles is not None and part not in excluded:
+            if cycles is not None and not any(is_no_smaller(part, other) for other in excluded):
                 yield _Edge(part, cycles)
 
-    def _estimate(
-        self,
-        edge: _Edge,
-        segment: UnestimatedSegment,
-        limit: int,
-        excluded: AbstractSet[GraphPart],
-    ) -> None:
+    def _estimate(self, edge: _Edge, segment: UnestimatedSegment, limit: int) -> None:
         """Replace the segment of an edge by the same one with what its kernels take."""
         part = self._part(segment)
-        self._parts[segment.start, segment.end, segment.rows] = part
-        cycles = None if part is None or part in excluded else self._cycles(part, limit)
+        self._parts[segment.start, segment.end, segment.bands.rate] = part
+        cycles = None if part is None else self._cycles(part, limit)
         edge.part, edge.cycles = part or segment, inf if cycles is None else cycles
 
     # --- parts -----------------------------------------------------------------------------------

@@ -60,6 +60,38 @@ class GraphPart:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class UnestimatedSegment:
+    """A segment whose kernels the partitioner has not been asked for.
+
+    Attributes:
+        start, end: Positions in the graph.
+        bands: The bands of the segment.
+        peaks: See `GraphPart`, if all kernels of a layer compute rows in place that one does.
+        chains: See `GraphPart`, on the same condition.
+        cycles: The cycles that it takes if its kernels are as fast as those for whole tensors.
+    """
+
+    start: int
+    end: int
+    bands: RowBands
+    peaks: tuple[int, ...]
+    chains: tuple[BandChain, ...]
+    cycles: float
+
+    @property
+    def peak(self) -> int:
+        """The largest number of live bytes in one of its calls, without scratch."""
+        return max(self.peaks)
+
+
+def is_no_smaller(part: GraphPart | UnestimatedSegment, other: GraphPart) -> bool:
+    """Return whether a part is the same segment as another, with as many rows in a turn or more."""
+    same = (part.start, part.end) == (other.start, other.end)
+    bands, least = part.bands, other.bands
+    return same and bands is not None and least is not None and bands.rate >= least.rate
+
+
 @dataclass(frozen=True)
 class Parts:
     """A way to compute a graph.
@@ -117,8 +149,7 @@ class Parts:
             if part.bands is not None:
                 bands = part.bands
                 if len(found) % 2 and not moving:
-                    last = bands.segment.nodes[-1]
-                    bands = bands_of(bands.segment.mirrored(), bands.rates[last]) or bands
+                    bands = bands_of(bands.segment.mirrored(), bands.rate) or bands
                 moved = sorted(part.consumed & made, key=lambda value: value.name) if moving else ()
                 chains = part.chains if bands is part.bands else ()
                 found.append(Turns(bands, nodes, moved, early, spilled, chains))
