@@ -102,17 +102,22 @@ class Fitting:
 
 
 def kernels_that_fit(
-    scheduled: Scheduling, partitioner: Partitioner, search: SegmentSearch | None
+    scheduled: Scheduling,
+    partitioner: Partitioner,
+    search: SegmentSearch | None,
+    *,
+    frugal: bool,
 ) -> Fitting:
     """Return the preferred kernels if they fit into the memory of the arena, else others that fit.
 
-    If none fit, the result has the smallest arena, which is too large. Instead of preferred kernels
-    that fit, `--optimize speed` takes segments that save memory and are nearly as fast.
+    If none fit, the result has the smallest arena, which is too large.
 
     Args:
         scheduled: Makes schedules.
         partitioner: Chooses the preferred kernels.
         search: Finds segments; None if the graph can have none.
+        frugal: Whether segments that save memory and are nearly as fast are used instead of
+            preferred kernels that fit.
     """
     planner = _Planner(scheduled)
     if search is not None and search.streamed is not None:
@@ -124,7 +129,7 @@ def kernels_that_fit(
     limit = preferred.schedule.problem.memory(ARENA).size
     if limit is not None and preferred.bytes > limit:
         found = replace(_within(planner, partitioner, search, limit), preferred=preferred)
-    elif search is not None and partitioner.request.optimize == "speed":
+    elif search is not None and frugal:
         found = _nearly_as_fast(planner, search, preferred)
     return replace(found, searched=planner.arenas)
 

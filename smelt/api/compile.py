@@ -281,7 +281,8 @@ def _scheduled(
         )
     if options.optimize == "ram":
         return kernels_for_smallest_arena(scheduled, partitioner, search, options.free_arena)
-    return kernels_that_fit(scheduled, partitioner, search)
+    frugal = options.optimize == "speed" and options.max_ram is None
+    return kernels_that_fit(scheduled, partitioner, search, frugal=frugal)
 
 
 def _require_fit(stored: Distribution) -> None:

@@ -23,7 +23,7 @@ def explore(
     model: Model,
     *,
     points: Annotated[
-        int, typer.Option("--points", min=2, help="How many limits of RAM to try.")
+        int, typer.Option("--points", min=2, help="How many limits of RAM to try, besides none.")
     ] = 6,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Only compile, and show estimated cycles.")
@@ -66,7 +66,7 @@ def explore(
     console = progress_console(json_)
     with (
         local_workers(min(jobs or cores, points)) as executor,
-        bar(console, "building", points) as advance,
+        bar(console, "building", points + 1) as advance,
     ):
         found = memory_frontier(build, points, executor, advance)
     if svg is not None and found.points:

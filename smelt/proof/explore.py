@@ -48,7 +48,9 @@ class MemoryBuild:
 
     @property
     def limit(self) -> str:
-        """Return the option that chooses this build, or an empty text for the fastest one."""
+        """Return the option that chooses this build, or an empty text if none is needed."""
+        if self.options.max_ram == _UNLIMITED:
+            return "largest --max-ram"
         if self.options.max_ram is not None:
             return f"--max-ram {self.options.max_ram}"
         return "" if self.options.optimize == "speed" else f"--optimize {self.options.optimize}"
@@ -59,7 +61,7 @@ class MemoryPoint:
     """What a network takes within a limit of memory.
 
     Attributes:
-        limit: the option that chooses this point, or an empty text for the fastest one.
+        limit: the option that chooses this point, or an empty text if none is needed.
         ram: bytes of arena and states.
         instructions: instructions of an inference in a simulator, or None.
         seconds: duration of an inference on a real board or this computer, or None.
@@ -156,7 +158,7 @@ def memory_frontier(
         build: the network; `optimize` must be `speed`, without `max_ram`.
         count: how many limits are tried. They are evenly spaced between the smallest arena that is
             found and the one of the fastest kernels.
-        executor: runs the builds: first these two, then those between them.
+        executor: runs the builds: first these two and the one without options, then the others.
         progress: called with the number of finished builds.
 
     Raises:
@@ -180,9 +182,9 @@ def memory_frontier(
                 progress(len(results) + len(found))
         results.extend(found[one.limit] for one in builds)
 
-    add([replace(options, optimize="ram"), options])
+    add([replace(options, optimize="ram"), options, replace(options, max_ram=_UNLIMITED)])
     ends = [result.ram for result in results if result.ram is not None]
-    if len(ends) == _FEWEST:
+    if len(ends) == len(results):
         add([replace(options, max_ram=limit) for limit in _between(min(ends), max(ends), count)])
     return Frontier(
         points=_frontier([result.point for result in results if result.point is not None]),
@@ -192,7 +194,10 @@ def memory_frontier(
 
 
 _FEWEST = 2
-"""Fewest points: the smallest arena, and the fastest kernels."""
+"""Fewest limits: the smallest arena, and the fastest kernels."""
+
+_UNLIMITED = 2**40
+"""`max_ram` for the fastest kernels. Without a limit, slightly slower ones may save memory."""
 
 
 def _between(least: int, most: int, count: int) -> list[int]:
@@ -212,7 +217,7 @@ def measure_build(build: MemoryBuild) -> BuildResult:
         if build.on is not None:
             samples = random_samples(artifact.graph, 1, seed=0)
             report = run(artifact, samples, _rig(artifact, build.on, build.device)).report
-        return BuildResult(build.limit, ram, _point(build.limit, artifact, report))
+        return BuildResult(build.limit, ram, _point(build, artifact, report))
     except SmeltError as problem:
         return BuildResult(build.limit, ram, None, f"{problem.kind}: {problem}")
 
@@ -231,12 +236,13 @@ def _ram(report: Mapping[str, Any]) -> int:
     return arena_bytes(report) + report["state"]["bytes"]
 
 
-def _point(limit: str, artifact: Artifact, report: Mapping[str, Any]) -> MemoryPoint:
+def _point(build: MemoryBuild, artifact: Artifact, report: Mapping[str, Any]) -> MemoryPoint:
     calls, inference = artifact.schedule.calls, report["inference"]
     cycles = [step.cycles for step in calls]
     latency = inference["latency"]
+    unlimited = build.options.max_ram == _UNLIMITED
     return MemoryPoint(
-        limit=limit,
+        limit=f"--max-ram {_ram(report)}" if unlimited else build.limit,
         ram=_ram(report),
         instructions=inference["instructions"],
         seconds=None if latency is None else latency["seconds"]["mean"],

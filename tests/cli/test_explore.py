@@ -35,7 +35,7 @@ def point(ram: int, instructions: int | None, **known: Any) -> MemoryPoint:
 def test_the_command_prints_and_draws_the_points(smelt: Smelt) -> None:
     arguments = "explore", MODEL, "--board", "mps2-an386", "--estimate", "--points", "3"
     found = smelt(*arguments, "--svg", "ram.svg", "--json").json
-    assert (found["tried"], found["failed"]) == (3, [])
+    assert (found["tried"], found["failed"]) == (4, [])
     root = ElementTree.fromstring(Path("ram.svg").read_text())
     circles = [one for one in root.iter() if one.tag.endswith("circle")]
     assert len(circles) == 2 * len(found["points"]) > 2
@@ -99,7 +99,10 @@ def test_builds_that_fail_make_the_command_fail(smelt: Smelt) -> None:
     options = "--board", "nano-33-ble", "--on", "socket://127.0.0.1:1", "--points", "3", "--json"
     ran = smelt("explore", MODEL, *options)
     assert ran.code == 1
-    assert "SmeltError: 3 of 3 builds failed: --optimize ram, no limit, --max-ram " in ran.err
+    assert (
+        "SmeltError: 4 of 4 builds failed: --optimize ram, no limit, largest --max-ram, --max-ram "
+        in ran.err
+    )
     assert ran.json["points"] == []
     assert [one["limit"] for one in ran.json["failed"]][:2] == ["--optimize ram", ""]
 

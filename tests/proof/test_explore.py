@@ -28,6 +28,8 @@ from tests.support.tflite_networks import DIGITS
 
 MODEL = str(DIGITS / "digits_int8.tflite")
 ESTIMATED = MemoryBuild(MODEL, None, Options("cortex-m4"))
+FASTEST = "largest --max-ram"
+ENDS = ["--optimize ram", "", FASTEST]
 
 
 class Canned(Executor):
@@ -70,8 +72,8 @@ def test_points_take_more_memory_and_fewer_cycles() -> None:
     with ThreadPoolExecutor(1) as executor:
         found = memory_frontier(ESTIMATED, 4, executor, done.append)
     points = found.points
-    assert done == [1, 2, 3, 4]
-    assert (found.tried, found.failed) == (4, ())
+    assert done == [1, 2, 3, 4, 5]
+    assert (found.tried, found.failed) == (5, ())
     assert len(points) > 1
     cycles = [point.estimated_cycles or 0 for point in points]
     assert [p.ram for p in points] == sorted({p.ram for p in points})
@@ -90,19 +92,25 @@ def test_measured_numbers_decide_which_points_are_shown() -> None:
             canned("--optimize ram", 100, 900, cycles=1),
             canned("--max-ram 200", 200, 500, cycles=2),
             canned("--max-ram 300", 300, 501, cycles=3),
-            canned("", 400, 400, cycles=4),
+            canned("", 300, 450, cycles=4),
+            canned(FASTEST, 400, 400, cycles=5),
         ]
     )
     executor = Canned(results)
     found = memory_frontier(ESTIMATED, 4, executor)
-    assert executor.submitted == ["--optimize ram", "", "--max-ram 200", "--max-ram 300"]
-    assert [point.ram for point in found.points] == [100, 200, 400]
+    assert executor.submitted == [*ENDS, "--max-ram 200", "--max-ram 300"]
+    assert [(p.ram, p.limit) for p in found.points] == [
+        (100, "--optimize ram"),
+        (200, "--max-ram 200"),
+        (300, ""),
+        (400, FASTEST),
+    ]
     assert {point.measure for point in found.points} == {"instructions"}
 
 
 def test_a_failure_loses_no_other_point() -> None:
     results = dict(
-        [canned("--max-ram 300", 300, 500), canned("", 400, 400)],
+        [canned("--max-ram 300", 300, 500), canned("", 400, 400), canned(FASTEST, 400, 400)],
         **{"--optimize ram": BuildResult("--optimize ram", 100, None, "DeviceError: silence")},
     )
     found = memory_frontier(ESTIMATED, 4, Canned(results))
@@ -111,13 +119,13 @@ def test_a_failure_loses_no_other_point() -> None:
         ("--optimize ram", "DeviceError: silence"),
         ("--max-ram 200", "the worker failed: the worker's machine is gone"),
     ]
-    assert found.tried == 4
+    assert found.tried == 5
 
 
 def test_without_both_ends_there_are_no_limits_between_them() -> None:
-    executor = Canned(dict([canned("", 400, 400)]))
+    executor = Canned(dict([canned("", 400, 400), canned(FASTEST, 400, 400)]))
     found = memory_frontier(ESTIMATED, 4, executor)
-    assert executor.submitted == ["--optimize ram", ""]
+    assert executor.submitted == ENDS
     assert [point.ram for point in found.points] == [400]
     assert [failed.limit for failed in found.failed] == ["--optimize ram"]
 

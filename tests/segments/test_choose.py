@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from itertools import pairwise
 from typing import cast
-from unittest.mock import patch
+from unittest.mock import PropertyMock, patch
 
 import pytest
 
 from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.codegen.schedule.fitting import Fitting
 from smelt.codegen.segments.choose import SegmentSearch
-from smelt.codegen.segments.parts import GraphPart, Parts
+from smelt.codegen.segments.parts import GraphPart, Parts, UnestimatedSegment
 from smelt.errors import DoesNotFit
 from smelt.ir import evaluate
 from smelt.samples import random_samples
@@ -33,7 +35,7 @@ def cycles(artifact: Artifact) -> int:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_layers_are_computed_in_bands_where_whole_tensors_do_not_fit(target: str) -> None:
-    whole = compile_graph(network(), Options(target))
+    whole = compile_graph(network(), Options(target, max_ram=100_000))
     assert not whole.schedule.segments
     found = compile_graph(network(), Options(target, max_ram=20_000))
     assert found.network.arena_bytes <= 20_000 < whole.network.arena_bytes
@@ -46,6 +48,54 @@ def test_layers_are_computed_in_bands_where_whole_tensors_do_not_fit(target: str
     layers = cast("list[dict[str, object]]", found.report["layers"])
     reported = [layer["name"] for layer in layers if layer["bands"]]
     assert reported == [step.node.name for step in banded]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_memory_is_saved_where_it_costs_at_most_one_percent(target: str) -> None:
+    """The host has no prices, so that the cost is unknown there."""
+    options = Options(target)
+    fastest = compile_graph(network(), replace(options, max_ram=100_000))
+    found = compile_graph(network(), options)
+    small = compile_graph(network(), replace(options, optimize="size"))
+    assert bool(found.schedule.segments) == (target != "host")
+    assert not small.schedule.segments
+    if target != "host":
+        assert found.network.arena_bytes <= 0.75 * fastest.network.arena_bytes
+        assert cycles(found) <= 1.01 * cycles(fastest)
+        assert any("computed a few rows at a time" in note for note in found.notes)
+
+
+def test_segments_that_take_more_constants_than_they_save_are_not_used() -> None:
+    """Pretend that the kernels for a few rows need a copy of the weights each."""
+    constants = "smelt.codegen.schedule.fitting.Fitting.constants"
+    sizes = iter((100_000, 0))  # of the segments, then of whole tensors
+    with patch(constants, PropertyMock(side_effect=sizes)):
+        found = compile_graph(network(), Options("cortex-m4"))
+    assert not found.schedule.segments
+
+
+@pytest.mark.parametrize("share", [1.005, 0.995])
+def test_plans_that_are_slower_than_estimated_are_not_used(share: float) -> None:
+    """Pretend that a plan takes more cycles than the search has estimated."""
+    whole = cycles(compile_graph(network(), Options("cortex-m4", max_ram=100_000)))
+
+    def slower(self: Fitting) -> int:
+        return round(whole * 1.01 * share) if self.schedule.segments else whole
+
+    with patch("smelt.codegen.schedule.fitting.Fitting.cycles", property(slower)):
+        found = compile_graph(network(), Options("cortex-m4"))
+    assert bool(found.schedule.segments) == (share < 1)
+
+
+@pytest.mark.parametrize("limit", [15_500, 17_000, 24_000])
+def test_the_search_finds_what_it_would_find_if_it_estimated_all_segments(limit: int) -> None:
+    """Segments that seem to take no cycles are estimated first."""
+    options = Options("cortex-m4", max_ram=limit)
+    found = compile_graph(network(), options)
+    none = property(lambda _: 0.0, lambda _, __: None)
+    with patch.object(UnestimatedSegment, "cycles", none, create=True):
+        all_estimated = compile_graph(network(), options)
+    assert cycles(found) == cycles(all_estimated)
 
 
 @pytest.mark.parametrize("target", ["cortex-m4", "host"])
@@ -84,7 +134,7 @@ def test_a_limit_fits_wherever_a_smaller_limit_does() -> None:
 
 
 def test_segments_are_used_if_they_are_faster_than_kernels_with_less_scratch() -> None:
-    whole = compile_graph(network(), Options("cortex-m4"))
+    whole = compile_graph(network(), Options("cortex-m4", max_ram=100_000))
     limit = whole.network.arena_bytes - 1
     found = compile_graph(network(), Options("cortex-m4", max_ram=limit))
     with patch("smelt.api.compile.can_have_segments", return_value=False):
