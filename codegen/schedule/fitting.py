@@ -26,8 +26,11 @@ _MOST_PARTS = 8
 _MOST_SLOWDOWN = 1.01
 """Segments that take at most this many times the fewest cycles are used where memory suffices."""
 
+_SMALL = 4096
+"""Bytes of an arena that is not made smaller by them: they take more code."""
+
 _LEAST_SAVED = 4
-"""They must save at least the arena divided by this: they take more code."""
+"""They must save at least the arena divided by this."""
 
 _MOST_SLOWER = 3
 """Largest number of plans that take more cycles than that."""
@@ -197,10 +200,11 @@ def _nearly_as_fast(planner: _Planner, search: SegmentSearch, preferred: Fitting
     estimates of the search do not include code that layers share, so other parts are tried if a
     plan takes more cycles than estimated.
     """
-    if preferred.cycles is None or search.streamed is not None:
+    fewest = preferred.cycles
+    if fewest is None or search.streamed is not None or preferred.bytes < _SMALL:
         return preferred
     most = preferred.bytes - preferred.bytes // _LEAST_SAVED
-    budget = slowest = preferred.cycles * _MOST_SLOWDOWN
+    budget = slowest = fewest * _MOST_SLOWDOWN
     for _ in range(_MOST_SLOWER):
         parts = search.least_memory(budget, most)
         if parts is None:
