@@ -88,9 +88,9 @@ class _Edge:
 class SegmentSearch:
     """Finds the segments of one graph.
 
-    Most of the time goes into asking kernels about nodes that compute a few rows. So segments are
-    first assumed to take the cycles of the same nodes on whole tensors, and kernels are asked only
-    for those on the path with the fewest cycles, until all cycles of this path are estimates
+    Most of the time goes into asking kernels about nodes that compute a few rows. So nodes are
+    first assumed to take the cycles that they take with more rows or on whole tensors, and kernels
+    are asked only for the path with the fewest cycles, until all cycles of this path are estimates
     (Dellin and Srinivasa, "A Unifying Formalism for Shortest Path Problems with Expensive Edge
     Evaluations via Lazy Best-First Search over Paths with Edge Selectors", ICAPS 2016).
 
@@ -128,6 +128,7 @@ class SegmentSearch:
         self.nodes = BandNodes()
         self._segments: dict[tuple[int, int], RowSegment | None] = {}
         self._parts: dict[tuple[int, int, Fraction], GraphPart | UnestimatedSegment | None] = {}
+        self._estimates: dict[Node, dict[Fraction, float]] = {}
         self._overwriting: dict[tuple[Node, int], bool] = {}
 
     def smallest(self) -> int:
@@ -216,11 +217,11 @@ class SegmentSearch:
             if found is None:
                 return None
             cycles, path = found
-            if parts := _estimated(path):
+            if parts := _parts_of(path):
                 return Parts(parts, limit, cycles)
             for edge in path:
                 if isinstance(edge.part, UnestimatedSegment):
-                    self._estimate(edge, edge.part, limit)
+                    self._improve(edge, edge.part, limit)
 
     def _edges(self, start: int, limit: int, excluded: AbstractSet[GraphPart]) -> Iterator[_Edge]:
         """Yield the parts that begin at a position and fit into a number of bytes."""
@@ -229,12 +230,24 @@ class SegmentSearch:
             if cycles is not None and not any(is_no_smaller(part, other) for other in excluded):
                 yield _Edge(part, cycles)
 
-    def _estimate(self, edge: _Edge, segment: UnestimatedSegment, limit: int) -> None:
-        """Replace the segment of an edge by the same one with what its kernels take."""
-        part = self._part(segment)
-        self._parts[segment.start, segment.end, segment.bands.rate] = part
-        cycles = None if part is None else self._cycles(part, limit)
-        edge.part, edge.cycles = part or segment, inf if cycles is None else cycles
+    def _improve(self, edge: _Edge, segment: UnestimatedSegment, limit: int) -> None:
+        """Raise the cycles of an edge to what other segments tell, or else ask its kernels."""
+        cycles = self._cycles(segment, limit)
+        if cycles is None or cycles <= edge.cycles:
+            part = self._estimated(segment)
+            cycles = None if part is None else self._cycles(part, limit)
+            edge.part = part or segment
+        edge.cycles = inf if cycles is None else cycles
+
+    def _estimated(self, segment: UnestimatedSegment) -> GraphPart | None:
+        """Return a segment with what its kernels take; None if a node cannot compute a few rows."""
+        bands = segment.bands
+        part = self._parts[segment.start, segment.end, bands.rate] = self._part(segment)
+        if part is not None:
+            for node, calls in zip(bands.segment.layers, part.calls, strict=True):
+                cycles = sum(n * self._costs.fastest(call).cycles for call, n in calls.items())
+                self._estimates.setdefault(node, {})[bands.rates[node]] = cycles
+        return part
 
     # --- parts -----------------------------------------------------------------------------------
 
@@ -291,8 +304,7 @@ class SegmentSearch:
     def _unestimated(self, start: int, end: int, bands: RowBands) -> UnestimatedSegment:
         """Return a segment without asking kernels about its numbers of rows."""
         memory = self._memory(start, end, bands, partial(self._may_overwrite, bands))
-        whole = sum(self._costs.fastest(node).cycles for node in self.graph.nodes[start:end])
-        return UnestimatedSegment(start, end, bands, *memory, whole + _overhead(bands))
+        return UnestimatedSegment(start, end, bands, *memory, _overhead(bands))
 
     def _part(self, assumed: UnestimatedSegment) -> GraphPart | None:
         """Return a segment, or None if a node cannot compute a few rows."""
@@ -434,12 +446,20 @@ class SegmentSearch:
             found.append(GraphPart(position, position + 1, (peak,), ({node: 1},)))
         return found
 
+    def _least_cycles(self, node: Node, rate: Fraction) -> float:
+        """Return the cycles that a node takes on a whole tensor, or with more rows in a turn."""
+        known = self._estimates.get(node, {})
+        more = (cycles for rows, cycles in known.items() if rows >= rate)
+        return max(self._costs.fastest(node).cycles, *more, 0)
+
     def _cycles(self, part: GraphPart | UnestimatedSegment, limit: int) -> float | None:
         """Return the estimated cycles of a part within a number of bytes; None if it needs more."""
         if part.peak > limit:
             return None
         if isinstance(part, UnestimatedSegment):
-            return part.cycles
+            rates = part.bands.rates
+            least = (self._least_cycles(node, rates[node]) for node in part.bands.segment.layers)
+            return sum(least) + part.overhead
         total = part.overhead
         for calls, scratch, most in zip(
             part.calls, part.scratch(limit), part.in_place, strict=True
@@ -463,7 +483,7 @@ def _overhead(bands: RowBands) -> float:
     return moved * MOVE_CYCLES + calls * CALL_CYCLES
 
 
-def _estimated(path: Sequence[_Edge]) -> tuple[GraphPart, ...]:
+def _parts_of(path: Sequence[_Edge]) -> tuple[GraphPart, ...]:
     """Return the parts of a path; none if some of them are not estimated."""
     parts = tuple(edge.part for edge in path if isinstance(edge.part, GraphPart))
     return parts if len(parts) == len(path) else ()

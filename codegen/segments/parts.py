@@ -69,7 +69,7 @@ class UnestimatedSegment:
         bands: The bands of the segment.
         peaks: See `GraphPart`, if all kernels of a layer compute rows in place that one does.
         chains: See `GraphPart`, on the same condition.
-        cycles: The cycles that it takes if its kernels are as fast as those for whole tensors.
+        overhead: See `GraphPart`.
     """
 
     start: int
@@ -77,7 +77,7 @@ class UnestimatedSegment:
     bands: RowBands
     peaks: tuple[int, ...]
     chains: tuple[BandChain, ...]
-    cycles: float
+    overhead: float
 
     @property
     def peak(self) -> int:
