@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from rich.console import Console
 
 from bench import records
-from bench.ram import InferenceInRam, limit_name, measure, show
+from bench.ram import FASTEST, InferenceInRam, limit_name, measure, show
 from smelt.frontend import Imported
 from smelt.ir import DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value, verify
 from smelt.ops.arithmetic.fixed_point import Activation
@@ -197,8 +196,8 @@ def network(name: str) -> Graph:
     return verify(Graph(name, (builder.input,), (x,), tuple(builder.nodes)), "building")
 
 
-LIMITS = (None, 0)
-"""`--max-ram` in bytes: None for no limit, 0 for the smallest arena that is found."""
+RUNS = ((False, FASTEST), (False, None), (False, 0), (True, None), (True, 0))
+"""Whether the input is streamed, and the limit; see `InferenceInRam`."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +251,7 @@ def main(*, write: records.WriteOption = False, note: records.NoteOption = "") -
     console = Console(width=120)
     rows: list[InferenceInRam] = []
     for name in ARCHITECTURES:
-        for streams, limit in product((False, True), LIMITS):
+        for streams, limit in RUNS:
             with console.status(f"{name}: {limit_name(limit)}"):
                 rows.append(measure(Imported(network(name)), name, limit, streams=streams))
     show(console, rows, "published", note, write=write)
