@@ -167,7 +167,8 @@ def plane_of(node: Node[DepthwiseConv2D]) -> Plane | None:
         pairs = -(-plane.outputs[0] // 2)
         slabs = -(-pairs // most)
         plane = replace(plane, pairs=-(-pairs // slabs))
-        if plane.taps[0] > plane.taps[1]:
+        # The taps of a square window are adjacent along columns in both cases: equal weights.
+        if plane.taps[0] > plane.taps[1] or (plane.axis == 1 and plane.taps[0] == plane.taps[1]):
             plane = replace(plane, pitch=(1, plane.rows))
         found.append(plane)
     # The last output of an odd line costs as much as a pair.
