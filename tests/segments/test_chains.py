@@ -54,7 +54,10 @@ def in_chain(
     found: list[BandChain] = []
 
     def forced(
-        scheduled: fitting.Scheduling, partitioner: Partitioner, search: SegmentSearch | None
+        scheduled: fitting.Scheduling,
+        partitioner: Partitioner,
+        search: SegmentSearch | None,
+        **_: object,
     ) -> fitting.Fitting:
         assert search is not None
         turns = chained(bands_for(search.graph, rows), BandNodes(), in_place(partitioner))

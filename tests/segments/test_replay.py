@@ -37,7 +37,10 @@ def in_random_segments(graph: Graph, options: Options, seed: int) -> Artifact:
     rng = np.random.default_rng(seed)
 
     def forced(
-        scheduled: fitting.Scheduling, partitioner: Partitioner, search: SegmentSearch | None
+        scheduled: fitting.Scheduling,
+        partitioner: Partitioner,
+        search: SegmentSearch | None,
+        **_: object,
     ) -> fitting.Fitting:
         assert search is not None
         word = 1 if "unaligned" in partitioner.request.target.features else 4
@@ -58,7 +61,10 @@ def in_segments(graph: Graph, options: Options, segments: Sequence[Turns]) -> Ar
     """Compile a graph in segments of its own nodes, without passes."""
 
     def forced(
-        scheduled: fitting.Scheduling, partitioner: Partitioner, search: SegmentSearch | None
+        scheduled: fitting.Scheduling,
+        partitioner: Partitioner,
+        search: SegmentSearch | None,
+        **_: object,
     ) -> fitting.Fitting:
         made = scheduled(partitioner, segments)
         return fitting.Fitting(made, arena.plan(made.problem))
