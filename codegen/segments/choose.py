@@ -244,8 +244,10 @@ class SegmentSearch:
         bands = segment.bands
         part = self._parts[segment.start, segment.end, bands.rate] = self._part(segment)
         if part is not None:
+            # The first and last rows may take more cycles, with any number of rows in a turn.
             for node, calls in zip(bands.segment.layers, part.calls, strict=True):
-                cycles = sum(n * self._costs.fastest(call).cycles for call, n in calls.items())
+                turns = bands.segment.rows(node) / bands.made(node)
+                cycles = turns * self._costs.fastest(next(iter(calls))).cycles
                 self._estimates.setdefault(node, {})[bands.rates[node]] = cycles
         return part
 
