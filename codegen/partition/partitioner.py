@@ -118,7 +118,9 @@ class Partitioner:
 
     def in_little_ram(self) -> Partitioner:
         """Return the same partitioner for layers that are computed a few rows at a time."""
-        return replace(self, request=replace(self.request, little_ram=True))
+        if self.request.little_ram:
+            return self
+        return replace(self, request=replace(self.request, little_ram=True), answers=OfferCache())
 
     def on_cpu(self) -> Partitioner:
         """Return the same partitioner without the backends of accelerators.

@@ -1,4 +1,4 @@
-"""Kernels and segments that fit into an arena: for `--optimize ram`, boards and `--max-ram`."""
+"""Kernels and segments that fit into an arena, or that make it smaller at little cost."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Fitting:
     Attributes:
         schedule: The steps.
         plan: The offsets of their buffers.
-        preferred: The schedule and plan with the preferred kernels, if these do not fit.
+        preferred: The schedule and plan with the preferred kernels, if others are used instead.
         searched: The bytes of the arenas of all different schedules that were planned.
     """
 
@@ -64,6 +64,12 @@ class Fitting:
         return self.plan.use(ARENA).bytes
 
     @property
+    def fits(self) -> bool:
+        """Whether the arena is not larger than its memory."""
+        limit = self.schedule.problem.memory(ARENA).size
+        return limit is None or self.bytes <= limit
+
+    @property
     def cycles(self) -> int | None:
         """The estimated cycles of an inference; None if a step has no estimate."""
         cycles = [step.cycles for step in self.schedule.calls]
@@ -75,7 +81,7 @@ class Fitting:
         return sum(array.nbytes for array in self.schedule.constants.values())
 
     def notes(self) -> Iterator[str]:
-        """Yield a note if the preferred kernels do not fit: what the other kernels cost."""
+        """Yield a note if the preferred kernels are not used: what the other kernels cost."""
         if self.preferred is not None:
             ours, theirs = self.cycles, self.preferred.cycles
             more = ours / theirs - 1 if ours and theirs else 0
@@ -84,16 +90,24 @@ class Fitting:
             costs += [f"{copied:,} more bytes of constants"] if copied > 0 else []
             cost = f": {' and '.join(costs)}" if costs else ""
             banded = sum(step.bands is not None for step in self.schedule.calls)
-            rows = f", with {banded} layers computed a few rows at a time," if banded else ""
+            layers = f"{banded} layer{'s' if banded > 1 else ''} computed a few rows at a time"
+            rows = f", with {layers}," if banded else ""
+            kept = " (kept with a large --max-ram)" if self.preferred.fits else ""
             yield (
-                f"the preferred kernels need an arena of {self.preferred.bytes:,} bytes; other "
-                f"kernels{rows} need {self.bytes:,}{cost}"
+                f"the preferred kernels{kept} need an arena of {self.preferred.bytes:,} bytes; "
+                f"other kernels{rows} need {self.bytes:,}{cost}"
             )
 
     def faster_than(self, other: Fitting) -> bool:
         """Return whether both have estimates and this one takes fewer cycles."""
         ours, theirs = self.cycles, other.cycles
         return ours is not None and theirs is not None and ours < theirs
+
+    def better_than(self, other: Fitting) -> bool:
+        """Return whether this one is faster, if both fit, or else whether this one fits better."""
+        if self.fits and other.fits:
+            return self.faster_than(other)
+        return self.fits or (not other.fits and self.bytes <= other.bytes)
 
     def highest(self, slots: range) -> int:
         """Return the end of the highest buffer that is live in some slots, in bytes."""
@@ -102,6 +116,12 @@ class Fitting:
             for placed in self.plan.placements
             if placed.memory == ARENA and placed.start < slots.stop and slots.start < placed.end
         )
+
+
+def fastest_kernels(scheduled: Scheduling, partitioner: Partitioner) -> Fitting:
+    """Return the preferred kernels, whether they fit into the memory of the arena or not."""
+    planner = _Planner(scheduled)
+    return replace(planner.fit(partitioner), searched=planner.arenas)
 
 
 def kernels_that_fit(
@@ -130,7 +150,7 @@ def kernels_that_fit(
     else:
         found = preferred = planner.fit(partitioner)
     limit = preferred.schedule.problem.memory(ARENA).size
-    if limit is not None and preferred.bytes > limit:
+    if limit is not None and not preferred.fits:
         found = replace(_within(planner, partitioner, search, limit), preferred=preferred)
     elif search is not None and frugal:
         found = _nearly_as_fast(planner, search, preferred)
@@ -210,7 +230,9 @@ def _nearly_as_fast(planner: _Planner, search: SegmentSearch, preferred: Fitting
         if parts is None:
             break
         found = _best_layout(planner, search, parts)
-        cycles = (found.cycles or 0) + sum(part.overhead for part in parts.segments)
+        if found.cycles is None:
+            break
+        cycles = found.cycles + sum(part.overhead for part in parts.segments)
         if cycles <= slowest:
             more = found.constants - preferred.constants
             useful = found.bytes <= most and more <= preferred.bytes - found.bytes

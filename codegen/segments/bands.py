@@ -22,6 +22,7 @@ from math import ceil, lcm, prod
 import numpy as np
 
 from smelt.codegen.segments.delivery import delivery_of, is_delivery
+from smelt.errors import ModelError
 from smelt.ir import Array, DType, Graph, Node, TensorType, Value
 from smelt.ir.row_window import RowsRead, RowWindow
 
@@ -498,12 +499,15 @@ def _band_node(segment: RowSegment, node: Node, made: int, read: RowsRead) -> No
         shape = list(value.type.shape)
         shape[axis] = rows
         resized[value] = Value(value.name, replace(value.type, shape=tuple(shape)))
-    op = node.op
+    op = node.op.with_rows(axis, made)
     if window != RowWindow():
         op = op.with_row_padding(axis, read.before, read.after)
     inputs = tuple(None if v is None else resized.get(v, v) for v in node.inputs)
     output = resized[node.output]
-    inferred = op.infer([None if v is None else v.type for v in inputs])
+    try:
+        inferred = op.infer([None if v is None else v.type for v in inputs])
+    except ModelError:  # sizes of the operator do not depend on those of its operands
+        return None
     if [t.shape for t in inferred] != [output.type.shape]:
         return None
     return replace(node, op=op, inputs=inputs, outputs=(output,))

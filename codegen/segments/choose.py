@@ -156,13 +156,13 @@ class SegmentSearch:
             most: The most bytes that they may need; if no such parts exist, the result is None.
         """
         found, low, limit = None, 0, most
-        while most - low > most // _PRECISION:
+        while most - low > most // _PRECISION + 1:
             parts = self.fastest(limit)
             if parts is None or parts.cycles > cycles:
                 low = limit
             else:
                 found, most = parts, limit
-            limit = max((low + most) // 2, most - most // _LARGEST_STEP)
+            limit = max((low + most) // 2, most - most // _LARGEST_STEP - 1)
         return found
 
     @cached_property

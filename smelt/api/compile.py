@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from smelt.api import device_options
@@ -22,12 +22,17 @@ from smelt.codegen.emit.project import Project, render_project
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import TUNING, LayerCosts
 from smelt.codegen.lower.kernel import Request
-from smelt.codegen.partition.legalize import legalize
+from smelt.codegen.partition.legalize import Legalized, legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.codegen.partition.scratch import last_reads, scratch_limits
 from smelt.codegen.passes import run_passes
 from smelt.codegen.passes.channels.removal_report import RemovalReport
-from smelt.codegen.schedule.fitting import Fitting, kernels_for_smallest_arena, kernels_that_fit
+from smelt.codegen.schedule.fitting import (
+    Fitting,
+    fastest_kernels,
+    kernels_for_smallest_arena,
+    kernels_that_fit,
+)
 from smelt.codegen.schedule.memories import Distribution, distribute
 from smelt.codegen.schedule.replay import replay
 from smelt.codegen.schedule.schedule import ARENA, Schedule, schedule
@@ -107,11 +112,8 @@ def compile_model(
 
     removals = RemovalReport(imported.graph, observe, target.granularity)
     graph = run_passes(imported.graph, observe=removals, context=removals.context)
-    partitioner = _partitioner(target, options)
-    graph, legalized = legalize(graph, partitioner)
-    partitioner = _with_memory(graph, partitioner, options)
-    graph, partitioner, costs = _placed(graph, partitioner, options, observe)
-    fitting = _scheduled(graph, platform, partitioner, title, options)
+    fitted = _fitted(graph, platform, title, options, observe)
+    fitting = fitted.fitting
     stored = distribute(
         fitting.schedule,
         fitting.plan,
@@ -138,9 +140,9 @@ def compile_model(
         platform=platform,
         imported=imported,
         removals=removals,
-        legalized=legalized,
-        graph=graph,
-        costs=costs,
+        legalized=fitted.legalized,
+        graph=fitted.graph,
+        costs=fitted.costs,
         schedule=scheduled,
         plan=plan,
         stored=stored,
@@ -202,9 +204,7 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
         target,
         options.optimize,
         expand_weights=options.expand_weights,
-        little_ram=(
-            options.max_ram is not None or options.optimize == "ram" or options.stream_input
-        ),
+        little_ram=options.optimize == "ram" or options.stream_input,
         tilings={} if options.tuning is None else options.tuning.blocks,
     )
     return Partitioner(groups, request, places)
@@ -247,10 +247,50 @@ def _placed(
     return graph, partitioner, costs
 
 
+@dataclass(frozen=True)
+class _Fitted:
+    """A graph with its kernels and the plan of its buffers."""
+
+    graph: Graph
+    legalized: tuple[Legalized, ...]
+    costs: LayerCosts | None
+    fitting: Fitting
+
+
+def _fitted(
+    graph: Graph, platform: Platform, title: str, options: Options, observe: Observer | None
+) -> _Fitted:
+    """Choose the kernels and plan the memory; with `max_ram`, the fastest ones that fit."""
+    partitioner = _partitioner(platform.target, options)
+
+    def fitted(partitioner: Partitioner, *, search: bool) -> _Fitted:
+        legal, legalized = legalize(graph, partitioner)
+        with_memory = _with_memory(legal, partitioner, options)
+        placed, chosen, costs = _placed(legal, with_memory, options, observe)
+        fitting = _scheduled(placed, platform, chosen, title, options, search=search)
+        return _Fitted(placed, legalized, costs, fitting)
+
+    if options.max_ram is None or partitioner.request.little_ram:
+        return fitted(partitioner, search=True)
+    # Either of these may be faster: with little RAM, layers stay images, and more code is allowed.
+    whole = fitted(partitioner, search=False)
+    found = fitted(partitioner.in_little_ram(), search=True)
+    return found if found.fitting.better_than(whole.fitting) else whole
+
+
 def _scheduled(
-    graph: Graph, platform: Platform, partitioner: Partitioner, title: str, options: Options
+    graph: Graph,
+    platform: Platform,
+    partitioner: Partitioner,
+    title: str,
+    options: Options,
+    *,
+    search: bool,
 ) -> Fitting:
-    """Return the steps of an inference and the plan of their buffers."""
+    """Return the steps of an inference and the plan of their buffers.
+
+    Without `search`, these are the fastest kernels, whether they fit or not.
+    """
     accelerator = accelerator_of(platform.target)
 
     def scheduled(partitioner: Partitioner, segments: Sequence[Turns]) -> Schedule:
@@ -266,9 +306,11 @@ def _scheduled(
             device=None if accelerator is None else accelerator.functions(),
         )
 
-    search = None
+    if not search:
+        return fastest_kernels(scheduled, partitioner)
+    segments = None
     if accelerator is None and can_have_segments(graph):
-        search = SegmentSearch(
+        segments = SegmentSearch(
             graph,
             partitioner,
             keep_inputs=options.keep_inputs,
@@ -280,9 +322,9 @@ def _scheduled(
             "set at run time: build without it"
         )
     if options.optimize == "ram":
-        return kernels_for_smallest_arena(scheduled, partitioner, search, options.free_arena)
+        return kernels_for_smallest_arena(scheduled, partitioner, segments, options.free_arena)
     frugal = options.optimize == "speed" and options.max_ram is None
-    return kernels_that_fit(scheduled, partitioner, search, frugal=frugal)
+    return kernels_that_fit(scheduled, partitioner, segments, frugal=frugal)
 
 
 def _require_fit(stored: Distribution) -> None:

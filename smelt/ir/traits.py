@@ -148,6 +148,11 @@ class Traits:
         """
         return None
 
+    def with_rows(self, axis: int, rows: int) -> Op:
+        """Return the operator that makes this number of rows along an axis, from the first on."""
+        del axis, rows
+        return cast("Op", self)
+
     def with_row_padding(self, axis: int, before: int, after: int) -> Op:
         """Return the operator with this padding along the axis of a window of several rows."""
         if before or after:

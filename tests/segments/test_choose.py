@@ -19,6 +19,7 @@ from smelt.codegen.segments.choose import SegmentSearch
 from smelt.codegen.segments.parts import GraphPart, Parts
 from smelt.errors import DoesNotFit
 from smelt.ir import evaluate
+from smelt.ops.tensor.slice import Slice
 from smelt.samples import random_samples
 from tests.support.banded_networks import RandomNetwork
 from tests.support.graphs import assert_same, compile_graph
@@ -42,9 +43,8 @@ def test_layers_are_computed_in_bands_where_whole_tensors_do_not_fit(target: str
     banded = [step for step in found.schedule.calls if step.bands]
     assert banded
     assert all(re.match(r"Computed \d+ rows? at a time, in \d+ turns\.", s.reason) for s in banded)
-    assert any(
-        f"{len(banded)} layers computed a few rows at a time" in note for note in found.notes
-    )
+    layers = "1 layer" if len(banded) == 1 else f"{len(banded)} layers"
+    assert any(f"{layers} computed a few rows at a time" in note for note in found.notes)
     layers = cast("list[dict[str, object]]", found.report["layers"])
     reported = [layer["name"] for layer in layers if layer["bands"]]
     assert reported == [step.node.name for step in banded]
@@ -63,6 +63,28 @@ def test_memory_is_saved_where_it_costs_at_most_one_percent(target: str) -> None
         assert found.network.arena_bytes <= 0.75 * fastest.network.arena_bytes
         assert cycles(found) <= 1.01 * cycles(fastest)
         assert any("computed a few rows at a time" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_limit_that_does_not_bind_allows_the_fastest_kernels(target: str) -> None:
+    limited = compile_graph(network(), Options(target, max_ram=10**9))
+    with patch("smelt.api.compile.can_have_segments", return_value=False):
+        fastest = compile_graph(network(), Options(target))
+    assert not limited.schedule.segments
+    assert cycles(limited) <= cycles(fastest)
+
+
+def test_segments_can_split_channels() -> None:
+    """A slice has the size of its whole result, but can make a few rows of it."""
+    graph = RandomNetwork(3).split(24)
+    found = compile_graph(graph, Options("cortex-m4"))
+    banded = [step.node.op for step in found.schedule.calls if step.bands]
+    assert any(isinstance(op, Slice) for op in banded)
+    artifact = compile_graph(graph, Options("host", "host", optimize="ram"))
+    assert artifact.schedule.segments
+    samples = random_samples(graph, 2, 0)
+    wanted = [evaluate(graph, sample).outputs for sample in samples]
+    assert_same(outputs_of(artifact, samples), wanted, "outputs")
 
 
 def test_segments_that_take_more_constants_than_they_save_are_not_used() -> None:
@@ -94,7 +116,7 @@ def test_the_search_finds_what_it_would_find_if_it_estimated_all_segments(limit:
     found = compile_graph(network(), options)
     with patch.object(SegmentSearch, "_least_cycles", return_value=-1.0):
         all_estimated = compile_graph(network(), options)
-    assert cycles(found) == cycles(all_estimated)
+    assert abs(cycles(found) - cycles(all_estimated)) < 10  # the estimate of each call is rounded
 
 
 @pytest.mark.parametrize("target", ["cortex-m4", "host"])

@@ -25,6 +25,14 @@ from tests.support.shared import shared
 from tests.support.shrinking_network import network, with_state
 
 
+@pytest.mark.parametrize("height", [4, 12, 40])
+def test_small_networks_can_be_streamed(height: int) -> None:
+    graph = RandomNetwork(3).small(height)
+    whole = compile_graph(graph, Options("cortex-m4"))
+    streamed = compile_graph(graph, Options("cortex-m4", stream_input=True))
+    assert streamed.network.arena_bytes <= whole.network.arena_bytes
+
+
 @pytest.mark.quick(every=4)
 @pytest.mark.parametrize("optimize", ["speed", "ram"])
 @pytest.mark.parametrize("seed", range(10))

@@ -18,6 +18,7 @@ from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, window_output
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.slice import Slice
 
 _QUANT = Quant.per_tensor(0.05)
 
@@ -60,6 +61,27 @@ class RandomNetwork:
         x = self._input = self._image("x", 17, 6, 4)
         x = self._conv(x, 4, size=(1, 1))
         x = self._add(Pool2D("max", (2, 2), (2, 2)), (x,), (8, 3, 4))
+        return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
+
+    def split(self, side: int) -> Graph:
+        """Return a square image whose channels are split; one half is convolved, then both join."""
+        channels = 8
+        x = self._input = self._image("x", side, side, channels)
+        y = self._conv(x, 2 * channels, size=(1, 1))
+        shape = side, side, channels
+        halves = [
+            self._add(Slice((0, 0, 0, first), (1, *shape), (1,) * 4), (y,), shape)
+            for first in (0, channels)
+        ]
+        halves[0] = self._conv(halves[0], channels, same=True)
+        z = self._add(Concat(3), tuple(halves), (side, side, 2 * channels))
+        z = self._average(self._conv(z, 4, size=(1, 1)))
+        return verify(Graph("net", (self._input,), (z,), tuple(self._nodes)), "building")
+
+    def small(self, height: int) -> Graph:
+        """Return two convolutions of an image with one column."""
+        x = self._input = self._image("x", height, 1, 3)
+        x = self._conv(self._conv(x, 4, same=True), 4, same=True)
         return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
 
     def separable(self, layers: int) -> Graph:

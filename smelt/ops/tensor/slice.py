@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from typing_extensions import override
@@ -83,6 +83,11 @@ class Slice(Op):
         """Return whether rows are taken from the first on, in order."""
         axis = axes[0]
         return axis is not None and (self.starts[axis], self.steps[axis]) == (0, 1)
+
+    @override
+    def with_rows(self, axis: int, rows: int) -> Slice:
+        sizes = (*self.sizes[:axis], rows, *self.sizes[axis + 1 :])
+        return replace(self, sizes=sizes)
 
     def axes_rule(self, node: Node) -> Axes:
         """Return that operand and result have the same axes."""
