@@ -150,7 +150,6 @@ class Traits:
 
     def with_rows(self, axis: int, rows: int) -> Op:
         """Return the operator that makes this number of rows along an axis, from the first on."""
-        del axis, rows
         return cast("Op", self)
 
     def with_row_padding(self, axis: int, before: int, after: int) -> Op:
