@@ -167,7 +167,8 @@ def plane_of(node: Node[DepthwiseConv2D]) -> Plane | None:
         pairs = -(-plane.outputs[0] // 2)
         slabs = -(-pairs // most)
         plane = replace(plane, pairs=-(-pairs // slabs))
-        # The taps of a square window are adjacent along columns in both cases: equal weights.
+        # In a square window, taps are adjacent along columns whichever axis is paired. So the
+        # constants are the same for both axes, and calls for other numbers of rows share them.
         if plane.taps[0] > plane.taps[1] or (plane.axis == 1 and plane.taps[0] == plane.taps[1]):
             plane = replace(plane, pitch=(1, plane.rows))
         found.append(plane)

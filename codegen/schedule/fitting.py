@@ -24,16 +24,16 @@ _MOST_PARTS = 8
 """Largest number of ways to cut a graph that are planned to find the fastest one that fits."""
 
 _MOST_SLOWDOWN = 1.01
-"""Segments that take at most this many times the fewest cycles are used where memory suffices."""
+"""Where memory suffices, segments may take this many times the fewest cycles, to save memory."""
 
 _SMALL = 4096
-"""Bytes of an arena that is not made smaller by them: they take more code."""
+"""An arena of fewer bytes is left as it is then, because segments take more code."""
 
 _LEAST_SAVED = 4
-"""They must save at least the arena divided by this."""
+"""Segments must then save at least the bytes of the arena divided by this number."""
 
-_MOST_SLOWER = 3
-"""Largest number of plans that take more cycles than that."""
+_MOST_TRIES = 3
+"""Largest number of plans that are made to find such segments."""
 
 _STEPS, _LARGEST = 64, 16
 """Budgets of live bytes for which parts are searched differ by `1 / _STEPS` to `1 / _LARGEST`."""
@@ -225,7 +225,7 @@ def _nearly_as_fast(planner: _Planner, search: SegmentSearch, preferred: Fitting
         return preferred
     most = preferred.bytes - preferred.bytes // _LEAST_SAVED
     budget = slowest = fewest * _MOST_SLOWDOWN
-    for _ in range(_MOST_SLOWER):
+    for _ in range(_MOST_TRIES):
         parts = search.least_memory(budget, most)
         if parts is None:
             break

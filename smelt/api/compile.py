@@ -272,7 +272,8 @@ def _fitted(
 
     if options.max_ram is None or partitioner.request.little_ram:
         return fitted(partitioner, search=True)
-    # Either of these may be faster: with little RAM, layers stay images, and more code is allowed.
+    # Either may be faster: for little RAM, layers are not rewritten to matrix products, whose rows
+    # cannot be computed a few at a time, but their kernels may take more code.
     whole = fitted(partitioner, search=False)
     found = fitted(partitioner.in_little_ram(), search=True)
     return found if found.fitting.better_than(whole.fitting) else whole

@@ -43,8 +43,8 @@ def test_layers_are_computed_in_bands_where_whole_tensors_do_not_fit(target: str
     banded = [step for step in found.schedule.calls if step.bands]
     assert banded
     assert all(re.match(r"Computed \d+ rows? at a time, in \d+ turns\.", s.reason) for s in banded)
-    layers = "1 layer" if len(banded) == 1 else f"{len(banded)} layers"
-    assert any(f"{layers} computed a few rows at a time" in note for note in found.notes)
+    count = "1 layer" if len(banded) == 1 else f"{len(banded)} layers"
+    assert any(f"{count} computed a few rows at a time" in note for note in found.notes)
     layers = cast("list[dict[str, object]]", found.report["layers"])
     reported = [layer["name"] for layer in layers if layer["bands"]]
     assert reported == [step.node.name for step in banded]
