@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smelt.codegen.lower.depthwise_walk import ANY_PLANE, LAYERS
 from smelt.codegen.lower.image_loops import ImageLoop
-from smelt.codegen.lower.kernel import Parameters
+from smelt.codegen.lower.kernel import InnerFunction, Parameters
 
 
 @dataclass(frozen=True)
@@ -29,3 +30,26 @@ class AnyPlaneParameters(Parameters):
     reach: int
     across: int | str
     along: int | str
+
+
+@dataclass(frozen=True)
+class AnyPlanePacking(Parameters):
+    """Variables of `lower/depthwise_any_plane_pack.j2`.
+
+    Attributes:
+        across: C of the words from one line of words to the next.
+    """
+
+    across: int | str
+
+
+def any_plane_pack(across: int | str) -> InnerFunction:
+    """Return the function that packs the inputs of a channel; see `AnyPlanePacking`."""
+    return InnerFunction(
+        template="lower/depthwise_any_plane_pack.j2",
+        stem="depthwise_pack",
+        details={"across": "pairs_in_line" if across == 1 else "pairs_across"},
+        parameters=AnyPlanePacking(across),
+        uses={"SMELT_NOINLINE"},
+        layer=LAYERS[ANY_PLANE],
+    )

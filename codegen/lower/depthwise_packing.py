@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smelt.codegen.lower.depthwise_numbers import LayerNumbers
+from smelt.codegen.lower.depthwise_walk import LAYERS
+from smelt.codegen.lower.kernel import InnerFunction, Parameters
 from smelt.codegen.text.expressions import times
 
 
 @dataclass(frozen=True)
-class PlanePacking:
+class PlanePacking(Parameters):
     """The packing of a channel's inputs into words; u is the axis of pairs, v the other one.
+
+    Variables of `lower/halfword_depthwise_pack.j2`.
 
     Numbers are constants, or C of the names of fields in the layer's struct.
 
@@ -76,6 +80,24 @@ class PlanePacking:
             twos=p.stride[0] == 1,
             fours=p.stride[0] == 2 and p.taps[0] == 3,
         )
+
+
+def pack_function(numbers: LayerNumbers) -> InnerFunction:
+    """Return the function that packs a channel's inputs."""
+    p, read = numbers.walk.plane, numbers.walk.read
+    height, width = p.taps if p.axis == 0 else reversed(p.taps)
+    return InnerFunction(
+        template="lower/halfword_depthwise_pack.j2",
+        stem=f"depthwise_{height}x{width}_pack",
+        details={
+            "size": "x".join(map(str, p.size)),
+            "by": p.name,
+            "pitch": f"pitch{max(p.pitch)}",
+            "channels": "" if read else f"step{p.source[1]}",
+        },
+        parameters=PlanePacking.of(numbers),
+        layer=LAYERS[read],
+    )
 
 
 def _multiple(count: int, number: int | str) -> int | str:

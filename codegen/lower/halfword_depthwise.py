@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.depthwise_any_plane import AnyPlaneParameters
+from smelt.codegen.lower.depthwise_any_plane import AnyPlaneParameters, any_plane_pack
 from smelt.codegen.lower.depthwise_cost import plane_cost
 from smelt.codegen.lower.depthwise_numbers import LayerNumbers
-from smelt.codegen.lower.depthwise_packing import PlanePacking
+from smelt.codegen.lower.depthwise_packing import PlanePacking, pack_function
 from smelt.codegen.lower.depthwise_plane import Plane, input_channel, overwrites, plane_of
 from smelt.codegen.lower.depthwise_walk import ANY_PLANE, EQUAL_PLANES, OWN, PlaneWalk
 from smelt.codegen.lower.halfword_pairs import DepthwiseCore, pairs_function
@@ -145,7 +145,6 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
                 Scratch("words", DType.INT32, plane.words),
                 Output(0, "output"),
             ),
-            uses={"SMELT_NOINLINE"} if any_plane else frozenset[str](),
             summary="two pixels at a time, two products in one multiplication",
             form=self._core.form,
             work={
@@ -156,9 +155,12 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
                 "planes": planes * slabs,
                 "calls": 1,
             },
-            inner=tuple(
-                pairs_function(self._core, numbers.walk, scaling, largest)
-                for largest in channels.groups
+            inner=(
+                *(
+                    pairs_function(self._core, numbers.walk, scaling, largest)
+                    for largest in channels.groups
+                ),
+                any_plane_pack(_distance(plane, 1)) if any_plane else pack_function(numbers),
             ),
         )
 
@@ -230,15 +232,14 @@ def _parameters(
 ) -> HalfwordDepthwiseParameters | AnyPlaneParameters:
     plane, fields, window = numbers.walk.plane, channels.rows.shape[1], Window.of(node)
     if numbers.walk.read == ANY_PLANE:
-        across, along = ("layer->pitch" if i == plane.inner else 1 for i in (1, 0))
         return AnyPlaneParameters(
             window="x".join(map(str, window.kernel)),
             images=Frame.of(node).images,
             fields=fields,
             channel=input_channel(node),
             reach=plane.taps[0],
-            across=across,
-            along=along,
+            across=_distance(plane, 1),
+            along=_distance(plane, 0),
         )
     slabs = OutputSlabs.of(plane.outputs[0], 2 * plane.pairs)
     return HalfwordDepthwiseParameters(
@@ -258,6 +259,11 @@ def _parameters(
         rows=_packed_rows(plane, slabs),
         before=plane.before[0],
     )
+
+
+def _distance(plane: Plane, inner: int) -> int | str:
+    """Return C of the words from one word to the next, along a line if this is its `inner` axis."""
+    return "layer->pitch" if inner == plane.inner else 1
 
 
 def _packed_rows(plane: Plane, slabs: OutputSlabs) -> int | str:

@@ -33,7 +33,7 @@ FAULTS = (
     ),
     _of(
         "inputs before the image are read for lines of outputs that see only padding",
-        "templates/lower/depthwise_any_plane.j2",
+        "templates/lower/depthwise_any_plane_pack.j2",
         "behind > 0 ? (uint32_t)behind : 0;",
         "(uint32_t)behind;",
         _kernels("armv6m", _HOST),

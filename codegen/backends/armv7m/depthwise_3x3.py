@@ -26,6 +26,7 @@ from smelt.codegen.backends.armv7m.paired_weights import LIFT, PairedWeights
 from smelt.codegen.lower.depthwise_plane import Plane, input_channel, overwrites
 from smelt.codegen.lower.image_loops import Frame, ImageLoop
 from smelt.codegen.lower.kernel import (
+    InnerFunction,
     Input,
     Kernel,
     KernelCall,
@@ -59,8 +60,10 @@ _LONGEST_UNROLLED = 16
 
 
 @dataclass(frozen=True)
-class LinePacking:
+class LinePacking(Parameters):
     """The packing of a channel's inputs: each word holds an input and the one in the next line.
+
+    Variables of `backends/armv7m/depthwise_3x3_pack.j2`.
 
     Attributes:
         begin: word of the first column inside the image.
@@ -149,6 +152,7 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
             return Refusal(f"{name} has scales for which no short multiplications are exact.")
         y, plane = node.output.type, slab.plane
         planes, slabs = y.shape[0] * y.shape[3], -(-plane.outputs[0] // slab.lines)
+        outside = node.input(0).type.zero_point
         own = _functions(slab, columns, scaling, request)
         call = KernelCall(
             template="backends/armv7m/depthwise_3x3.j2",
@@ -162,7 +166,7 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
                 Scratch("words", DType.INT32, slab.words),
                 Output(0, "output"),
             ),
-            inner=tuple(map(lines_function, own)),
+            inner=(*map(lines_function, own), slab.pack_function(outside)),
             summary="lines of outputs, two taps in one multiplication",
             form="armv7m_columns_3x3",
             work={
@@ -181,7 +185,8 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
         parameters = _parameters(node, slab, columns, scaling, arguments)
         if joint[0].any_length:
             parameters = replace(parameters, walk=walk)
-        shared = replace(call, parameters=parameters, inner=tuple(map(lines_function, joint)))
+        inner = (*map(lines_function, joint), slab.pack_function(outside))
+        shared = replace(call, parameters=parameters, inner=inner)
         counts = [y.shape[0] * int((columns.repaired == p.repaired).sum()) for p in own]
         return replace(
             call, shared=shared_lines(call, shared, own, joint, counts, plane.outputs[0], slabs)
@@ -240,6 +245,22 @@ class LineSlab:
             i if 0 <= i < self.plane.size[0] else None for i in range(-before, words + 1 - before)
         )
         return list(pairwise(inside))
+
+    def pack_function(self, outside: int) -> InnerFunction:
+        """Return the function that packs a channel's inputs; see `packing`."""
+        packing = self.packing(outside)
+        lines, columns = self.plane.size
+        return InnerFunction(
+            template="backends/armv7m/depthwise_3x3_pack.j2",
+            stem="depthwise_3x3_pack",
+            details={
+                "size": f"{lines}x{columns}",
+                "by": self.plane.name,
+                "pitch": f"pitch{packing.pitch[0]}",
+                "channels": f"step{packing.column}",
+            },
+            parameters=packing,
+        )
 
     def packing(self, outside: int) -> LinePacking:
         """Return the packing of inputs; inputs outside of the image have the value `outside`."""
