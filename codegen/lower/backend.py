@@ -5,7 +5,7 @@ Each module of such a package has a tuple `KERNELS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -53,21 +53,23 @@ def ask(kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refus
 
 
 class OfferCache:
-    """A cache of kernels' answers to requests that differ only in the limit of scratch.
+    """A cache of kernels' answers to requests that differ only in what they say about RAM.
 
     Kernels whose offer depends on the limit are asked once per limit. But if scratch is limited, an
     answer for one limit is also the answer for all lower ones that its scratch fits into.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, Node, bool], list[tuple[int, int, KernelCall | Refusal]]] = {}
+        self._known: dict[Hashable, list[tuple[int, int, KernelCall | Refusal]]] = {}
 
     def ask(self, kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refusal:
         """Return the kernel's offer, from the cache if possible."""
         if not kernel.uses_scratch_limit:
             request = replace(request, scratch_limit=DEFAULT_SCRATCH, limited=False)
-        limit = request.scratch_limit
-        known = self._known.setdefault((id(kernel), node, request.limited), [])
+        if not kernel.uses_little_ram:
+            request = replace(request, little_ram=False)
+        key, limit = (id(kernel), node, request.limited, request.little_ram), request.scratch_limit
+        known = self._known.setdefault(key, [])
         for least, most, answer in known:
             if least <= limit <= most:
                 return answer

@@ -354,6 +354,8 @@ class Kernel(ABC, Generic[OpT_contra]):
     """The supported floating-point types; `offer` is not called for nodes with others."""
     uses_scratch_limit: ClassVar[bool] = False
     """Whether the offer depends on `Request.scratch_limit`; if not, that is `DEFAULT_SCRATCH`."""
+    uses_little_ram: ClassVar[bool] = False
+    """Whether the offer depends on `Request.little_ram`; if not, that is false."""
 
     @abstractmethod
     def offer(self, node: Node[OpT_contra], request: Request) -> KernelCall | Refusal:

@@ -120,7 +120,7 @@ class Partitioner:
         """Return the same partitioner for layers that are computed a few rows at a time."""
         if self.request.little_ram:
             return self
-        return replace(self, request=replace(self.request, little_ram=True), answers=OfferCache())
+        return replace(self, request=replace(self.request, little_ram=True))
 
     def on_cpu(self) -> Partitioner:
         """Return the same partitioner without the backends of accelerators.

@@ -64,7 +64,7 @@ def test_each_kernel_is_asked_once(
 ) -> None:
     """Kernels that depend on the scratch limit are asked once for each node and limit.
 
-    For segments, they are asked again, because layers may take more code there.
+    Those that depend on whether RAM is limited are asked again for segments.
     """
     asked: Counter[tuple[int, Node, int, bool, bool]] = Counter()
     path = DIGITS / f"{model}.tflite" if "digits" in model else Network("mlperf_tiny", model).model
@@ -75,7 +75,8 @@ def test_each_kernel_is_asked_once(
         def counting(node: Node, request: Request) -> KernelCall | Refusal:
             uses = kernel.uses_scratch_limit
             limit = (request.scratch_limit, request.limited) if uses else (0, False)
-            asked[id(kernel), node, *limit, request.little_ram] += 1
+            little_ram = kernel.uses_little_ram and request.little_ram
+            asked[id(kernel), node, *limit, little_ram] += 1
             return offer(node, request)
 
         return counting

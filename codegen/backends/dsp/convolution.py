@@ -103,6 +103,7 @@ class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
 
     op = Conv2D | FullyConnected | DepthwiseConv2D
     uses_scratch_limit = True
+    uses_little_ram = True
 
     @override
     def offer(
