@@ -301,32 +301,26 @@ def _fastest_segments(planner: _Planner, search: SegmentSearch, limit: int) -> F
 def _smallest_segments(planner: _Planner, search: SegmentSearch) -> Fitting:
     """Return the segments with the smallest arena of all that were planned.
 
-    For the smallest budget of live bytes, segments that turn out larger are replaced by others.
-    Then larger budgets are tried as long as they are below the smallest arena.
+    The first parts are those with the fewest live bytes. Then larger budgets are tried as long as
+    they are below the smallest arena. For each budget, segments that need as much as the smallest
+    arena so far are replaced by others.
     """
-    budget, found = search.smallest(), list[Fitting]()
+    budget, best, found = search.smallest(), inf, list[Fitting]()
     excluded, seen = set[GraphPart](), set[Hashable]()
-    for _ in range(_MOST_PARTS):
-        parts = search.fastest(budget, excluded)
-        if parts is None:
-            break
-        seen.add(parts.key)
-        best = min((fitting.bytes for fitting in found), default=inf)
-        found.append(_best_layout(planner, search, parts, best=best))
-        larger = _larger(parts, found[-1], budget)
-        if not larger:
-            break
-        excluded.update(larger)
-    while budget < (best := min(fitting.bytes for fitting in found)):
-        budget += max(budget // _STEPS, 1)
-        parts = search.fastest(budget)
-        if parts is not None and parts.key not in seen:
+    while budget < best:
+        for _ in range(_MOST_PARTS):
+            parts = search.fastest(budget, excluded)
+            if parts is None or parts.key in seen:
+                break
             seen.add(parts.key)
             found.append(_best_layout(planner, search, parts, best=best))
+            best = min(best, found[-1].bytes)
+            excluded.update(_larger(parts, found[-1], best - 1))
+        budget += max(budget // _STEPS, 1)
     return min(found, key=lambda fitting: (fitting.bytes, fitting.cycles or 0))
 
 
-def _larger(parts: Parts, found: Fitting, limit: int) -> list[GraphPart]:
+def _larger(parts: Parts, found: Fitting, limit: float) -> list[GraphPart]:
     """Return the segments of a plan that need more than `limit` bytes."""
     needed = [found.highest(action.slots) for action in found.schedule.segments]
     return [p for p, end in zip(parts.segments, needed, strict=True) if end > limit]
