@@ -10,6 +10,7 @@ is too large, search again with a smaller number of bytes.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -77,11 +78,17 @@ def _reads_only_input(graph: Graph) -> bool:
     return len(inputs) == 1 and bool(graph.nodes) and inputs[0] in graph.nodes[0].inputs
 
 
+_Part = GraphPart | UnestimatedSegment
+
+_Memory = tuple[tuple[int, ...], tuple[BandChain, ...]]
+"""The peaks of a segment's nodes, and its chains if they need fewer bytes; see `GraphPart`."""
+
+
 @dataclass
 class _Edge:
     """A part in the search for the fastest parts, with its cycles within the limit."""
 
-    part: GraphPart | UnestimatedSegment
+    part: _Part
     cycles: float
 
 
@@ -127,8 +134,9 @@ class SegmentSearch:
         self._keep_inputs = keep_inputs
         self.nodes = BandNodes()
         self._segments: dict[tuple[int, int], RowSegment | None] = {}
-        self._parts: dict[tuple[int, int, Fraction], GraphPart | UnestimatedSegment | None] = {}
+        self._parts: dict[tuple[int, int, Fraction], _Part | None] = {}
         self._estimates: dict[Node, dict[Fraction, float]] = {}
+        self._memories: dict[UnestimatedSegment, _Memory] = {}
         self._overwriting: dict[tuple[Node, int], bool] = {}
 
     def smallest(self) -> int:
@@ -253,7 +261,7 @@ class SegmentSearch:
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def _from(self, start: int, limit: int) -> Iterator[GraphPart | UnestimatedSegment]:
+    def _from(self, start: int, limit: int) -> Iterator[_Part]:
         """Yield the parts that begin at a position; segments only if whole tensors do not fit."""
         nodes = self.graph.nodes
         needed = streamed = start == 0 and self.streamed is not None
@@ -272,10 +280,20 @@ class SegmentSearch:
             if segment is None:
                 return
             height = segment.rows(nodes[end - 1])
-            for rows in (rows for rows in ROWS if rows < height):
-                found = self._banded(start, end, rows, segment)
-                if found is not None:
-                    yield found
+            banded = (self._banded(start, end, rows, segment) for rows in ROWS if rows < height)
+            yield from self._fitting([part for part in banded if part is not None], limit)
+
+    def _fitting(self, parts: Sequence[_Part], limit: int) -> Sequence[_Part]:
+        """Return those parts of the same nodes that fit into `limit` bytes.
+
+        They are ordered by rows in a turn. More rows need no fewer bytes, so that the bytes of only
+        a few parts are computed.
+        """
+        return parts[: bisect_right(parts, limit, key=self._peak)]
+
+    def _peak(self, part: _Part) -> int:
+        """Return the largest number of live bytes in one of its calls, without scratch."""
+        return part.peak if isinstance(part, GraphPart) else max(self._assumed_memory(part)[0])
 
     def _segment(self, start: int, end: int) -> RowSegment | None:
         if (start, end) not in self._segments:
@@ -292,25 +310,21 @@ class SegmentSearch:
         values = (*found.banded, *whole)
         return None if any(found.row_bytes(v) % self._word for v in values) else found
 
-    def _banded(
-        self, start: int, end: int, rows: Fraction, segment: RowSegment
-    ) -> GraphPart | UnestimatedSegment | None:
+    def _banded(self, start: int, end: int, rows: Fraction, segment: RowSegment) -> _Part | None:
         key = start, end, rows
         if key not in self._parts:
             bands = bands_of(segment, rows)
             if bands is not None and not all(begin % self._word == 0 for begin in bands.begins()):
                 bands = None
-            self._parts[key] = None if bands is None else self._unestimated(start, end, bands)
+            if bands is None:
+                self._parts[key] = None
+            else:
+                self._parts[key] = UnestimatedSegment(start, end, bands, _overhead(bands))
         return self._parts[key]
-
-    def _unestimated(self, start: int, end: int, bands: RowBands) -> UnestimatedSegment:
-        """Return a segment without asking kernels about its numbers of rows."""
-        memory = self._memory(start, end, bands, partial(self._may_overwrite, bands))
-        return UnestimatedSegment(start, end, bands, *memory, _overhead(bands))
 
     def _part(self, assumed: UnestimatedSegment) -> GraphPart | None:
         """Return a segment, or None if a node cannot compute a few rows."""
-        bands, peaks, chains = assumed.bands, assumed.peaks, assumed.chains
+        bands, (peaks, chains) = assumed.bands, self._assumed_memory(assumed)
         calls = [self._calls(bands, node) for node in bands.segment.layers]
         if not all(calls):
             return None
@@ -352,9 +366,15 @@ class SegmentSearch:
             for node, found in zip(bands.segment.layers, calls, strict=True)
         )
 
-    def _memory(
-        self, start: int, end: int, bands: RowBands, in_place: MayOverwrite
-    ) -> tuple[tuple[int, ...], tuple[BandChain, ...]]:
+    def _assumed_memory(self, segment: UnestimatedSegment) -> _Memory:
+        """Return `_memory`, if all kernels of a layer compute rows in place that one does."""
+        if segment not in self._memories:
+            bands = segment.bands
+            in_place = partial(self._may_overwrite, bands)
+            self._memories[segment] = self._memory(segment.start, segment.end, bands, in_place)
+        return self._memories[segment]
+
+    def _memory(self, start: int, end: int, bands: RowBands, in_place: MayOverwrite) -> _Memory:
         """Return the peaks of a segment's nodes, and its chains if they need fewer bytes."""
         consumed = self._consumed(end, bands.segment)
         other = sum(
@@ -454,14 +474,17 @@ class SegmentSearch:
         more = (cycles for rows, cycles in known.items() if rows >= rate)
         return max(self._costs.fastest(node).cycles, *more, 0)
 
-    def _cycles(self, part: GraphPart | UnestimatedSegment, limit: int) -> float | None:
-        """Return the estimated cycles of a part within a number of bytes; None if it needs more."""
-        if part.peak > limit:
-            return None
+    def _cycles(self, part: _Part, limit: int) -> float | None:
+        """Return the estimated cycles of a part within a number of bytes; None if it needs more.
+
+        Segments that no kernel was asked about are assumed to fit.
+        """
         if isinstance(part, UnestimatedSegment):
             rates = part.bands.rates
             least = (self._least_cycles(node, rates[node]) for node in part.bands.segment.layers)
             return sum(least) + part.overhead
+        if part.peak > limit:
+            return None
         total = part.overhead
         for calls, scratch, most in zip(
             part.calls, part.scratch(limit), part.in_place, strict=True

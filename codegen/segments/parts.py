@@ -67,22 +67,13 @@ class UnestimatedSegment:
     Attributes:
         start, end: Positions in the graph.
         bands: The bands of the segment.
-        peaks: See `GraphPart`, if all kernels of a layer compute rows in place that one does.
-        chains: See `GraphPart`, on the same condition.
         overhead: See `GraphPart`.
     """
 
     start: int
     end: int
     bands: RowBands
-    peaks: tuple[int, ...]
-    chains: tuple[BandChain, ...]
     overhead: float
-
-    @property
-    def peak(self) -> int:
-        """The largest number of live bytes in one of its calls, without scratch."""
-        return max(self.peaks)
 
 
 def is_no_smaller(part: GraphPart | UnestimatedSegment, other: GraphPart) -> bool:
