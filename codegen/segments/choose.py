@@ -78,9 +78,9 @@ def _reads_only_input(graph: Graph) -> bool:
     return len(inputs) == 1 and bool(graph.nodes) and inputs[0] in graph.nodes[0].inputs
 
 
-_Part = GraphPart | UnestimatedSegment
+_AnyPart = GraphPart | UnestimatedSegment
 
-_Memory = tuple[tuple[int, ...], tuple[BandChain, ...]]
+_SegmentMemory = tuple[tuple[int, ...], tuple[BandChain, ...]]
 """The peaks of a segment's nodes, and its chains if they need fewer bytes; see `GraphPart`."""
 
 
@@ -88,7 +88,7 @@ _Memory = tuple[tuple[int, ...], tuple[BandChain, ...]]
 class _Edge:
     """A part in the search for the fastest parts, with its cycles within the limit."""
 
-    part: _Part
+    part: _AnyPart
     cycles: float
 
 
@@ -134,9 +134,9 @@ class SegmentSearch:
         self._keep_inputs = keep_inputs
         self.nodes = BandNodes()
         self._segments: dict[tuple[int, int], RowSegment | None] = {}
-        self._parts: dict[tuple[int, int, Fraction], _Part | None] = {}
+        self._parts: dict[tuple[int, int, Fraction], _AnyPart | None] = {}
         self._estimates: dict[Node, dict[Fraction, float]] = {}
-        self._memories: dict[UnestimatedSegment, _Memory] = {}
+        self._memories: dict[UnestimatedSegment, _SegmentMemory] = {}
         self._overwriting: dict[tuple[Node, int], bool] = {}
 
     def smallest(self) -> int:
@@ -261,7 +261,7 @@ class SegmentSearch:
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def _from(self, start: int, limit: int) -> Iterator[_Part]:
+    def _from(self, start: int, limit: int) -> Iterator[_AnyPart]:
         """Yield the parts that begin at a position; segments only if whole tensors do not fit."""
         nodes = self.graph.nodes
         needed = streamed = start == 0 and self.streamed is not None
@@ -283,7 +283,7 @@ class SegmentSearch:
             banded = (self._banded(start, end, rows, segment) for rows in ROWS if rows < height)
             yield from self._fitting([part for part in banded if part is not None], limit)
 
-    def _fitting(self, parts: Sequence[_Part], limit: int) -> Sequence[_Part]:
+    def _fitting(self, parts: Sequence[_AnyPart], limit: int) -> Sequence[_AnyPart]:
         """Return those parts of the same nodes that fit into `limit` bytes.
 
         They are ordered by rows in a turn. More rows need no fewer bytes, so that the bytes of only
@@ -291,7 +291,7 @@ class SegmentSearch:
         """
         return parts[: bisect_right(parts, limit, key=self._peak)]
 
-    def _peak(self, part: _Part) -> int:
+    def _peak(self, part: _AnyPart) -> int:
         """Return the largest number of live bytes in one of its calls, without scratch."""
         return part.peak if isinstance(part, GraphPart) else max(self._assumed_memory(part)[0])
 
@@ -310,7 +310,7 @@ class SegmentSearch:
         values = (*found.banded, *whole)
         return None if any(found.row_bytes(v) % self._word for v in values) else found
 
-    def _banded(self, start: int, end: int, rows: Fraction, segment: RowSegment) -> _Part | None:
+    def _banded(self, start: int, end: int, rows: Fraction, segment: RowSegment) -> _AnyPart | None:
         key = start, end, rows
         if key not in self._parts:
             bands = bands_of(segment, rows)
@@ -366,7 +366,7 @@ class SegmentSearch:
             for node, found in zip(bands.segment.layers, calls, strict=True)
         )
 
-    def _assumed_memory(self, segment: UnestimatedSegment) -> _Memory:
+    def _assumed_memory(self, segment: UnestimatedSegment) -> _SegmentMemory:
         """Return `_memory`, if all kernels of a layer compute rows in place that one does."""
         if segment not in self._memories:
             bands = segment.bands
@@ -374,7 +374,9 @@ class SegmentSearch:
             self._memories[segment] = self._memory(segment.start, segment.end, bands, in_place)
         return self._memories[segment]
 
-    def _memory(self, start: int, end: int, bands: RowBands, in_place: MayOverwrite) -> _Memory:
+    def _memory(
+        self, start: int, end: int, bands: RowBands, in_place: MayOverwrite
+    ) -> _SegmentMemory:
         """Return the peaks of a segment's nodes, and its chains if they need fewer bytes."""
         consumed = self._consumed(end, bands.segment)
         other = sum(
@@ -474,7 +476,7 @@ class SegmentSearch:
         more = (cycles for rows, cycles in known.items() if rows >= rate)
         return max(self._costs.fastest(node).cycles, *more, 0)
 
-    def _cycles(self, part: _Part, limit: int) -> float | None:
+    def _cycles(self, part: _AnyPart, limit: int) -> float | None:
         """Return the estimated cycles of a part within a number of bytes; None if it needs more.
 
         Segments that no kernel was asked about are assumed to fit.
