@@ -12,6 +12,7 @@ from typing_extensions import override
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.import_result import Imported
 from smelt.frontend.tflite import (
+    comparison,
     convolution,
     dilation,
     elementwise,
@@ -44,6 +45,7 @@ from smelt.ir import Array, DType, Graph, Node, State, TensorType, Value, verify
 from smelt.ir.budget import spend
 
 CONVERTERS: dict[str, Converter] = {
+    **comparison.CONVERTERS,
     **convolution.CONVERTERS,
     **elementwise.CONVERTERS,
     **indexing.CONVERTERS,

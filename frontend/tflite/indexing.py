@@ -108,6 +108,14 @@ def _gather(operation: TfliteOperation) -> None:
     operation.emit(Reshape(shape), operation.step(part, x, name="slice"), moves_data=True)
 
 
+def _embedding_lookup(operation: TfliteOperation) -> None:
+    """Convert EMBEDDING_LOOKUP, which gathers rows of a table; 8-bit rows may become floats."""
+    table = operation.input(1)
+    if table.is_constant and operation.output_type.dtype is DType.FLOAT32:
+        table = operation.as_float(1)
+    operation.emit(Gather(0), table, operation.input(0), moves_data=True)
+
+
 def _gather_nd(operation: TfliteOperation) -> None:
     operation.emit(GatherND(), operation.input(0), operation.input(1), moves_data=True)
 
@@ -297,6 +305,7 @@ CONVERTERS = {
     "SLICE": Converter(_slice, ANY_TYPE),
     "STRIDED_SLICE": Converter(_strided_slice, ANY_TYPE),
     "GATHER": Converter(_gather, ANY_TYPE),
+    "EMBEDDING_LOOKUP": Converter(_embedding_lookup, ANY_TYPE, data=1),
     "GATHER_ND": Converter(_gather_nd, ANY_TYPE),
     "SPLIT": Converter(_split, ANY_TYPE),
     "SPLIT_V": Converter(_split_v, ANY_TYPE),

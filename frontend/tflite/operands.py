@@ -141,6 +141,13 @@ class TfliteOperands:
             raise ModelError(f"{self}: its axis must be a single number, is {list(axes)}")
         return self.axes(axes, rank)[0]
 
+    def as_float(self, index: int) -> Value:
+        """Return a constant operand as float32; stored integers are dequantized."""
+        value = self.input(index)
+        if value.type.dtype is DType.FLOAT32:
+            return value
+        return self._network.dequantized(self._operand(index))
+
     def weights(self, channel_axis: int, index: int = 1, data: int = 0) -> Value:
         """Return constant weights; as float32 if the operator computes in floating point.
 
@@ -151,8 +158,8 @@ class TfliteOperands:
         if weights.type.size == 0:
             raise ModelError(f"{self}: weights '{weights.name}' {weights.type} are empty")
         expected = self.input(data).type.dtype
-        if expected is DType.FLOAT32 and weights.type.dtype is not DType.FLOAT32:
-            return self._finite(self._network.dequantized(self._operand(index)), "weights")
+        if expected is DType.FLOAT32:
+            return self._finite(self.as_float(index), "weights")
         if weights.type.dtype is not expected:
             raise ModelError(
                 f"{self}: weights '{weights.name}' are {weights.type}; with this input they must "

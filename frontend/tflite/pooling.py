@@ -12,6 +12,7 @@ from smelt.frontend.tflite.operation import ARITHMETIC, Converter, TfliteOperati
 from smelt.ir import DType, Op
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.convolution import NO_PADDING, Padding2D, Pair, same_padding
+from smelt.ops.core.cumulative import Cumulative
 from smelt.ops.core.l2_pool import L2Pool2D
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce
@@ -37,14 +38,24 @@ def _pool(
     return Converter(convert, dtypes)
 
 
-def _reduce(kind: str) -> Converter:
+def reduction(kind: str, dtypes: frozenset[DType] = ARITHMETIC) -> Converter:
+    """Return the converter of a reduction of data with these element types."""
+
     def convert(operation: TfliteOperation) -> None:
         options = operation.options(tflite.ReducerOptions, optional=True)
         x = operation.input(0)
         axes = operation.axes(operation.integers(1, "axes"), len(x.type.shape))
         operation.emit(Reduce(kind, axes, options.flag("KeepDims")), x)
 
-    return Converter(convert)
+    return Converter(convert, dtypes)
+
+
+def _cumulative(operation: TfliteOperation) -> None:
+    options = operation.options(tflite.CumsumOptions, optional=True)
+    x = operation.input(0)
+    axis = operation.axis(operation.integers(1, "axis"), len(x.type.shape))
+    op = Cumulative("sum", axis, options.flag("Exclusive"), options.flag("Reverse"))
+    operation.emit(op, x)
 
 
 def _segments(kind: str) -> Converter:
@@ -75,13 +86,14 @@ def _segments(kind: str) -> Converter:
 _SEGMENTED = frozenset({DType.FLOAT32, DType.INT32})
 CONVERTERS = {
     "AVERAGE_POOL_2D": _pool(partial(Pool2D, "average")),
+    "CUMSUM": Converter(_cumulative, frozenset({DType.FLOAT32, DType.INT32, DType.INT64})),
     "L2_POOL_2D": _pool(L2Pool2D, frozenset({DType.FLOAT32})),
     "MAX_POOL_2D": _pool(partial(Pool2D, "max")),
-    "MEAN": _reduce("mean"),
-    "SUM": _reduce("sum"),
-    "REDUCE_MAX": _reduce("max"),
-    "REDUCE_MIN": _reduce("min"),
-    "REDUCE_PROD": _reduce("prod"),
+    "MEAN": reduction("mean"),
+    "SUM": reduction("sum"),
+    "REDUCE_MAX": reduction("max"),
+    "REDUCE_MIN": reduction("min"),
+    "REDUCE_PROD": reduction("prod"),
     "UNSORTED_SEGMENT_MAX": _segments("max"),
     "UNSORTED_SEGMENT_MIN": _segments("min"),
     "UNSORTED_SEGMENT_PROD": _segments("prod"),

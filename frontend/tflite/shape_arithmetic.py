@@ -98,6 +98,11 @@ def _pack(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
     return np.stack(operands, operation.options(tflite.PackOptions).integer("Axis"))
 
 
+def _broadcast_args(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
+    a, b = _exactly(operation, operands, 2)
+    return np.asarray(np.broadcast_shapes(tuple(a.ravel()), tuple(b.ravel())))
+
+
 def _gather(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
     x, indices = _exactly(operation, operands, 2)
     options = operation.options(tflite.GatherOptions)
@@ -139,6 +144,7 @@ FOLDS: dict[str, Fold] = {
     "REDUCE_PROD": _product,
     "CONCATENATION": _concatenation,
     "PACK": _pack,
+    "BROADCAST_ARGS": _broadcast_args,
     "GATHER": _gather,
     "STRIDED_SLICE": _strided_slice,
 }

@@ -133,19 +133,20 @@ def tflite_truth(network: Network) -> Truth | None:
     None if neither applies: some of LiteRT's kernels differ from TensorFlow Lite Micro's.
     """
     with contextlib.suppress(ImportError, RuntimeError, ValueError):
-        return Truth(_micro(network), "TensorFlow Lite Micro")
+        return Truth(tflite_micro_outputs(network.data, network.samples), "TensorFlow Lite Micro")
     if LITERT_DEPARTS & {*network.operators}:
         return None
     return Truth([tuple(litert(network.data, *s)) for s in network.samples], "LiteRT")
 
 
-def _micro(network: Network) -> Outputs:
+def tflite_micro_outputs(data: bytes, samples: Sequence[Sequence[Array]]) -> Outputs:
+    """Return the outputs of TensorFlow Lite Micro for each sample, run one after another."""
     runtime = importlib.import_module("tflite_micro").runtime
-    model: Any = schema.ModelT.InitFromPackedBuf(bytearray(network.data))
+    model: Any = schema.ModelT.InitFromPackedBuf(bytearray(data))
     outputs = len(model.subgraphs[0].outputs)
-    interpreter = runtime.Interpreter.from_bytes(network.data, arena_size=_ARENA)
+    interpreter = runtime.Interpreter.from_bytes(data, arena_size=_ARENA)
     found = Outputs()
-    for sample in network.samples:
+    for sample in samples:
         for index, array in enumerate(sample):
             interpreter.set_input(array, index)
         interpreter.invoke()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from smelt.codegen.backends.c.unary import table_call
-from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Request
 from smelt.ir import Node
 from smelt.ops.core.table import Table
 
@@ -16,10 +16,8 @@ class TableKernel(Kernel[Table]):
     op = Table
 
     @override
-    def offer(self, node: Node[Table], request: Request) -> KernelCall | Refusal:
+    def offer(self, node: Node[Table], request: Request) -> KernelCall:
         x, y = node.input(0).type, node.output.type
-        if x.dtype.size != 1 or y.dtype.size != 1:
-            return Refusal(f"Table is served for 8-bit results, not for {y.dtype.value}.")
         return table_call(node.input(1).array, x, y, node.origin.kind, "lookup")
 
 

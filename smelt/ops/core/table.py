@@ -51,14 +51,16 @@ class Table(Op):
 
 
 _RESULTS = tuple(float((7 * i * i + 3 * i) % 251 - 125) for i in range(256))
+_RESULT_TYPES = (DType.INT8, DType.INT16, DType.INT32, DType.BOOL, DType.FLOAT32)
 CASES = tuple(
     Case(
-        f"{dtype.value}_{len(shape)}d",
+        f"{dtype.value}_{len(shape)}d_to_{result.value}",
         Table(),
-        (Data(shape, -200, 300), Constant(_RESULTS, (256,), DType.INT8)),
+        (Data(shape, -200, 300), Constant(_RESULTS, (256,), result)),
         (dtype,),
         plain=True,
     )
     for dtype in (DType.INT8, DType.UINT8)
-    for shape in ((33,), (2, 3, 5))
+    for shape, results in (((33,), _RESULT_TYPES), ((2, 3, 5), _RESULT_TYPES[:1]))
+    for result in results
 )

@@ -134,6 +134,9 @@ NETWORKS: dict[str, Build] = {
         axis=1,
         batchDims=1,
     ),
+    "embedding_lookup": one(
+        *("EMBEDDING_LOOKUP", (6, 4, 3), [(5, 4, 3)], T("i", (5,), np.int32)), first=1
+    ),
     "gather_nd": one("GATHER_ND", (4, 4, 3), [(5, 3)], T("i", (5, 2), np.int32)),
     "split": one(
         *("SPLIT", X, [(2, 4, 2, 3)] * 3, ints("axis", 2)),
@@ -220,6 +223,18 @@ def test_operators_agree_with_litert(name: str, dtype: type) -> None:
         for output, wanted in zip(evaluate(graph, inputs).outputs, expected, strict=True):
             assert (output.shape, output.dtype) == (wanted.shape, wanted.dtype)
             np.testing.assert_array_equal(output, wanted)
+
+
+@pytest.mark.parametrize("channels", [1, 6])
+def test_rows_of_8_bits_become_floats(channels: int) -> None:
+    stored = RNG.integers(-128, 128, (6, 4)).astype(np.int8)
+    scale = tuple(0.01 * (1 + i) for i in range(channels))
+    table = T("table", stored.shape, np.int8, stored, scale)
+    tensors = [T("i", (5,), np.int32), table, T("y", (5, 4))]
+    file = network(tensors, [O("EMBEDDING_LOOKUP", ["i", "table"], ["y"])], ["i"], ["y"])
+    indices = np.asarray([5, 0, 3, 3, 1], np.int32)
+    (found,) = evaluate(load(file).graph, [indices]).outputs
+    np.testing.assert_allclose(found, litert(file, indices)[0], rtol=1e-6)
 
 
 def test_every_converter_is_tested() -> None:
