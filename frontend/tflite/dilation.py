@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from smelt.frontend.tflite.file import Spread, StoredOperator, StoredTensor, TfliteFile
+from smelt.frontend.tflite.file import Spread, StoredGraph, StoredOperator, StoredTensor
 from smelt.frontend.tflite.tensors import constant_array, tensor_type
 from smelt.ir import DType
 
@@ -30,35 +30,35 @@ _LONGEST = 5
 _RESHAPES = ("RESHAPE", "EXPAND_DIMS", "SQUEEZE")
 
 
-def restored(model: TfliteFile) -> TfliteFile:
-    """Return the file with each dilated convolution as one operator; the rest is unchanged.
+def restored(graph: StoredGraph) -> StoredGraph:
+    """Return a subgraph with each dilated convolution as one operator; the rest is unchanged.
 
     Raises:
         ModelError: block sizes or paddings contradict the types of their tensors.
     """
-    if not any(operator.kind == SPREAD for operator in model.operators):
-        return model
-    return _Restoration(model).run()
+    if not any(operator.kind == SPREAD for operator in graph.operators):
+        return graph
+    return _Restoration(graph).run()
 
 
 class _Restoration:
-    """Rewrites one file."""
+    """Rewrites one subgraph."""
 
-    def __init__(self, model: TfliteFile) -> None:
-        self._model = model
-        self._tensors = list(model.tensors)
-        self._operators = {operator.index: operator for operator in model.operators}
+    def __init__(self, graph: StoredGraph) -> None:
+        self._graph = graph
+        self._tensors = list(graph.tensors)
+        self._operators = {operator.index: operator for operator in graph.operators}
         self._readers: dict[int, list[StoredOperator]] = {}
-        for operator in model.operators:
+        for operator in graph.operators:
             for tensor in operator.inputs:
                 self._readers.setdefault(tensor, []).append(operator)
 
-    def run(self) -> TfliteFile:
-        for operator in self._model.operators:
+    def run(self) -> StoredGraph:
+        for operator in self._graph.operators:
             if operator.kind == SPREAD:
                 self._restore(self._chain(operator))
         operators = tuple(self._operators.values())
-        return replace(self._model, tensors=tuple(self._tensors), operators=operators)
+        return replace(self._graph, tensors=tuple(self._tensors), operators=operators)
 
     def _chain(self, first: StoredOperator) -> list[StoredOperator]:
         """Return the operators from `first` on, as long as each result has a single reader."""
@@ -66,7 +66,7 @@ class _Restoration:
         while chain[-1].kind != COLLECT and len(chain) < _LONGEST and len(chain[-1].outputs) == 1:
             (tensor,) = chain[-1].outputs
             readers = self._readers.get(tensor, [])
-            if len(readers) != 1 or readers[0].inputs[0] != tensor or tensor in self._model.outputs:
+            if len(readers) != 1 or readers[0].inputs[0] != tensor or tensor in self._graph.outputs:
                 break
             chain.append(readers[0])
         return chain

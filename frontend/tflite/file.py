@@ -30,6 +30,12 @@ def names_of(enumeration: type) -> dict[int, str]:
     return {number: name for name, number in vars(enumeration).items() if isinstance(number, int)}
 
 
+def printable(stored: bytes) -> str:
+    """Return a stored text without line breaks and control characters."""
+    text = stored.decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "_" for c in text)
+
+
 def short_name(name: str) -> str:
     """Return the first part of a name that the converter joined from several operators' names."""
     return name.partition(";")[0] or name
@@ -80,14 +86,13 @@ class StoredOperator:
 
 
 @dataclass(frozen=True)
-class TfliteFile:
-    """The main subgraph of a file; `subgraphs` is the number of all its subgraphs."""
+class StoredGraph:
+    """A subgraph of a file."""
 
     tensors: tuple[StoredTensor, ...]
     operators: tuple[StoredOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    subgraphs: int
 
     def name(self, index: int) -> str:
         """Return a tensor's name, quoted for a message."""
@@ -105,15 +110,15 @@ def reading(what: str) -> Generator[None]:
         ) from error
 
 
-def read(data: bytes) -> TfliteFile:
-    """Read a TFLite file.
+def read(data: bytes) -> tuple[StoredGraph, ...]:
+    """Return the subgraphs of a TFLite file, the main one first.
 
     Raises:
         ModelError: the file is truncated or corrupted.
         UnsupportedError: it has another schema version.
     """
     with reading("the TFLite file"):
-        return _File(data).model()
+        return _File(data).graphs()
 
 
 class _File:
@@ -124,7 +129,7 @@ class _File:
         self._budget = 16 * len(data)
         self._model: Any = tflite.Model.GetRootAs(data, 0)
 
-    def model(self) -> TfliteFile:
+    def graphs(self) -> tuple[StoredGraph, ...]:
         version = int(self._model.Version())
         if version != _VERSION:
             raise UnsupportedError(
@@ -134,7 +139,9 @@ class _File:
         count = self._count(self._model.SubgraphsLength(), "subgraphs")
         if count == 0:
             raise ModelError("the TFLite file has no subgraph: it is damaged, or computes nothing")
-        graph: Any = self._model.Subgraphs(0)
+        return tuple(self._graph(self._model.Subgraphs(i), i) for i in range(count))
+
+    def _graph(self, graph: Any, index: int) -> StoredGraph:
         tensors = tuple(
             self._tensor(graph.Tensors(i), i)
             for i in range(self._count(graph.TensorsLength(), "tensors"))
@@ -143,11 +150,12 @@ class _File:
             self._operator(graph.Operators(i), i, len(tensors))
             for i in range(self._count(graph.OperatorsLength(), "operators"))
         )
-        inputs = self._indices(graph.InputsAsNumpy(), len(tensors), "the network's inputs")
-        outputs = self._indices(graph.OutputsAsNumpy(), len(tensors), "the network's outputs")
+        where = f"subgraph {index}" if index else "the network"
+        inputs = self._indices(graph.InputsAsNumpy(), len(tensors), f"inputs of {where}")
+        outputs = self._indices(graph.OutputsAsNumpy(), len(tensors), f"outputs of {where}")
         if ABSENT in inputs + outputs:
-            raise ModelError("a network input or output is missing (tensor -1)")
-        return TfliteFile(tensors, operators, inputs, outputs, count)
+            raise ModelError(f"an input or output of {where} is missing (tensor -1)")
+        return StoredGraph(tensors, operators, inputs, outputs)
 
     def _count(self, length: int, what: str) -> int:
         self._budget -= length
@@ -177,9 +185,9 @@ class _File:
 
     def _text(self, stored: bytes | None) -> str:
         """Return a name as printable text on one line."""
-        text = (stored or b"").decode("utf-8", "replace")
+        text = printable(stored or b"")
         self._count(len(text), "characters of names")
-        return "".join(c if c.isprintable() else "_" for c in text)
+        return text
 
     def _tensor(self, table: Any, index: int) -> StoredTensor:
         what = f"tensor {index}"

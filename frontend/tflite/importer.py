@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,12 +23,13 @@ from smelt.frontend.tflite import (
     recurrent,
     shape,
     shape_arithmetic,
+    variables,
 )
 from smelt.frontend.tflite.file import (
     ABSENT,
+    StoredGraph,
     StoredOperator,
     StoredTensor,
-    TfliteFile,
     read,
     short_name,
 )
@@ -40,6 +41,7 @@ from smelt.frontend.tflite.tensors import (
     dequantized,
     tensor_type,
 )
+from smelt.frontend.tflite.variables import Variables
 from smelt.frontend.unique_names import UniqueNames
 from smelt.ir import Array, DType, Graph, Node, State, TensorType, Value, verify
 from smelt.ir.budget import spend
@@ -60,10 +62,11 @@ CONVERTERS: dict[str, Converter] = {
 SPECIAL_CASES: dict[str, str] = {
     **dict.fromkeys(shape_arithmetic.FOLDS, "int32 int64 (arithmetic on shapes)"),
     **dict.fromkeys(dilation.KINDS, "float32 int8 (around a convolution: its dilation)"),
+    **dict.fromkeys(variables.KINDS, "any (states of the network)"),
 }
 """Operators that are only supported in part; some of them have a converter too."""
 
-_CONTROL_FLOW = ("IF", "WHILE", "CALL_ONCE")
+_CONTROL_FLOW = ("IF", "WHILE")
 
 
 def load(data: bytes, name: str) -> Imported:
@@ -73,34 +76,55 @@ def load(data: bytes, name: str) -> Imported:
         ModelError: the file is truncated or corrupted, or contradicts itself.
         UnsupportedError: the network needs something that Smelt does not support.
     """
-    return _Importer(dilation.restored(read(data))).run(name)
+    graphs = [dilation.restored(graph) for graph in read(data)]
+    return _Importer(graphs, 0).run(name)
 
 
 class _Importer(ImportedNetwork):
-    """Builds the graph of one file from its converted operators."""
+    """Builds a graph from the converted operators of one subgraph."""
 
-    def __init__(self, model: TfliteFile) -> None:
-        self._model = model
+    def __init__(self, graphs: Sequence[StoredGraph], index: int) -> None:
+        self._graphs, self._graph, self._index = graphs, graphs[index], index
         self._nodes: list[Node] = []
         self._values: dict[int, Value] = {}
         self._dequantized: dict[int, Value] = {}
-        self._names = _value_names(model.tensors)
+        self._names = _value_names(self._graph.tensors)
+        self._variables = Variables(self._graph.operators, self, self._assigned_by)
         self._taken = UniqueNames(self._names)
         self._before: dict[int, Value] = {}
         self._after: dict[Value, Value] = {}
+        self._called = set[int]()
         self._folded = {"float16": 0, "integer": 0}
 
     def run(self, name: str) -> Imported:
         """Import all operators that the network's outputs depend on."""
-        operators = _needed(self._model)
+        _check_ends(self._graph)
+        operators = self._operators()
+        for tensor in self._graph.inputs:
+            check_fixed_shape(self._graph.tensors[tensor])
+        inputs = tuple(self.value(tensor) for tensor in self._graph.inputs)
+        self._convert(operators)
+        outputs = tuple(self.value(tensor) for tensor in self._graph.outputs)
+        for role, values in (("the network's inputs", inputs), ("its outputs", outputs)):
+            for value in values:
+                require_one_scale(value, role)
+        states = self._states()
+        graph = Graph(name, inputs, outputs, tuple(self._nodes), states)
+        return Imported(verify(graph, "the TFLite import"), self._notes(states), self._values)
+
+    def _operators(self) -> list[StoredOperator]:
+        """Return all operators that outputs and variables depend on, after some checks."""
+        operators = _needed(self._graph)
         self._check_supported(operators)
-        _check_ends(self._model)
-        _check_order(self._model)
-        for tensor in self._model.inputs:
-            check_fixed_shape(self._model.tensors[tensor])
-        inputs = tuple(self.value(tensor) for tensor in self._model.inputs)
+        _check_order(self._graph)
+        return operators
+
+    def _convert(self, operators: Sequence[StoredOperator]) -> None:
         for stored in operators:
             operation = TfliteOperation(stored, self)
+            if stored.kind in variables.KINDS:
+                self._variables.convert(operation, stored)
+                continue
             if shape_arithmetic.try_compute(operation):
                 continue
             converter = CONVERTERS.get(stored.kind)
@@ -108,22 +132,32 @@ class _Importer(ImportedNetwork):
                 raise shape_arithmetic.refusal(operation)
             self._check_types(stored, operation, converter)
             converter.convert(operation)
-        outputs = tuple(self.value(tensor) for tensor in self._model.outputs)
-        for role, values in (("the network's inputs", inputs), ("its outputs", outputs)):
-            for value in values:
-                require_one_scale(value, role)
-        graph = Graph(name, inputs, outputs, tuple(self._nodes), self._states())
-        return Imported(verify(graph, "the TFLite import"), self._notes(), self._values)
+
+    def _assigned_by(self, index: int) -> Mapping[str, Array]:
+        """Return the constants that another subgraph assigns to variables."""
+        if self._index:
+            raise UnsupportedError(
+                f"subgraph {self._index}, which starts variables, calls another subgraph: convert "
+                "the network so that it assigns constants"
+            )
+        if not 0 < index < len(self._graphs):
+            raise ModelError(
+                f"CALL_ONCE calls subgraph {index} of {len(self._graphs)}: the file is corrupted"
+            )
+        self._called.add(index)
+        inner = _Importer(self._graphs, index)
+        inner._convert(inner._operators())
+        return inner._variables.constants
 
     @override
     def value(self, tensor: int) -> Value:
         if tensor not in self._values:
-            stored, type_ = self._model.tensors[tensor], self.type(tensor)
+            stored, type_ = self._graph.tensors[tensor], self.type(tensor)
             if stored.is_variable:
                 raise UnsupportedError(
-                    f"tensor {tensor} {self.quoted(tensor)} is a variable: Smelt supports only the "
-                    "states of UNIDIRECTIONAL_SEQUENCE_LSTM; make other variables inputs and "
-                    "outputs of the network"
+                    f"tensor {tensor} {self.quoted(tensor)} is a variable: Smelt supports such "
+                    "tensors only as states of UNIDIRECTIONAL_SEQUENCE_LSTM; use variables that "
+                    "READ_VARIABLE reads, or make it an input and an output of the network"
                 )
             data = None
             if stored.data is not None:
@@ -146,7 +180,7 @@ class _Importer(ImportedNetwork):
 
     @override
     def type(self, tensor: int) -> TensorType:
-        return tensor_type(self._model.tensors[tensor])
+        return tensor_type(self._graph.tensors[tensor])
 
     @override
     def add(self, node: Node) -> None:
@@ -162,23 +196,27 @@ class _Importer(ImportedNetwork):
         self._values[tensor] = Value.constant(value.name, array, value.type.quant)
 
     @override
+    def alias(self, tensor: int, value: Value) -> None:
+        self._values[tensor] = value
+
+    @override
     def quoted(self, tensor: int) -> str:
-        return self._model.name(tensor)
+        return self._graph.name(tensor)
 
     @override
     def declared(self, tensor: int) -> tuple[int, ...]:
-        return tuple(max(n, -1) for n in self._model.tensors[tensor].signature)
+        return tuple(max(n, -1) for n in self._graph.tensors[tensor].signature)
 
     @override
     def shaped(self, tensor: int, shape: tuple[int, ...]) -> Value:
-        stored = replace(self._model.tensors[tensor], shape=shape)
+        stored = replace(self._graph.tensors[tensor], shape=shape)
         self._values[tensor] = Value(self._names[tensor], tensor_type(stored))
         return self._values[tensor]
 
     @override
     def state(self, tensor: int, shape: tuple[int, ...]) -> Value:
         type_, quoted = self.type(tensor), self.quoted(tensor)
-        if not self._model.tensors[tensor].is_variable:
+        if not self._graph.tensors[tensor].is_variable:
             raise UnsupportedError(
                 f"state {quoted} is not a variable tensor: convert the network again so that the "
                 "state of a recurrent layer is a variable of the file"
@@ -205,7 +243,8 @@ class _Importer(ImportedNetwork):
             spend(f"state '{before.name}'", type_.size)
             initial = np.full(type_.shape, zero, type_.dtype.numpy)
             found.append(State(before, self._after[before], initial))
-        return tuple(found)
+        results = {value for node in self._nodes for value in node.outputs}
+        return (*found, *self._variables.states(results))
 
     def _as_float(self, name: str, source: Value) -> Value:
         """Return a constant as float32, and count it for the notes."""
@@ -218,15 +257,15 @@ class _Importer(ImportedNetwork):
         return Value.constant(name, dequantized(source.array, type_.quant))
 
     def _check_supported(self, operators: Sequence[StoredOperator]) -> None:
-        known = CONVERTERS.keys() | shape_arithmetic.FOLDS.keys()
+        known = CONVERTERS.keys() | SPECIAL_CASES.keys() - dilation.KINDS
         missing = [operator for operator in operators if operator.kind not in known]
         if not missing:
             return
         first, others = missing[0], missing[1:]
         kind = f"custom operator '{first.kind}'" if first.is_custom else f"operator {first.kind}"
-        computed = [t for t in first.inputs if t != ABSENT and self._model.tensors[t].data is None]
-        tensors = ", ".join(map(self._model.name, computed))
-        results = ", ".join(self._model.name(t) for t in first.outputs)
+        computed = [t for t in first.inputs if t != ABSENT and self._graph.tensors[t].data is None]
+        tensors = ", ".join(map(self._graph.name, computed))
+        results = ", ".join(self._graph.name(t) for t in first.outputs)
         also = sorted({operator.kind for operator in others} - {first.kind})
         remedy = (
             "load a plugin that adds it"
@@ -268,7 +307,7 @@ class _Importer(ImportedNetwork):
                 "convert the network to one of these"
             )
 
-    def _notes(self) -> tuple[str, ...]:
+    def _notes(self, states: Sequence[State]) -> tuple[str, ...]:
         notes: list[str] = []
         half, integer = self._folded["float16"], self._folded["integer"]
         if half:
@@ -279,14 +318,15 @@ class _Importer(ImportedNetwork):
                 "because the network computes in floating point (dynamic-range quantization): "
                 "for an integer network, quantize activations too"
             )
-        if self._before:
+        if states:
             notes.append(
-                f"{len(self._before)} states of recurrent layers are kept from one inference to "
-                "the next, as in TensorFlow Lite Micro: initializing the network resets them"
+                f"{len(states)} states are kept from one inference to the next, as in TensorFlow "
+                "Lite Micro: initializing the network resets them"
             )
-        if self._model.subgraphs > 1:
+        unused = len(self._graphs) - 1 - len(self._called)
+        if unused:
             notes.append(
-                f"the file has {self._model.subgraphs} subgraphs; only the first is imported"
+                f"the file has {len(self._graphs)} subgraphs; {unused} are not part of the network"
             )
         return tuple(notes)
 
@@ -309,58 +349,59 @@ def _value_names(tensors: Sequence[StoredTensor]) -> list[str]:
     return names
 
 
-def _check_ends(model: TfliteFile) -> None:
-    for role, tensors in (("inputs", model.inputs), ("outputs", model.outputs)):
+def _check_ends(graph: StoredGraph) -> None:
+    for role, tensors in (("inputs", graph.inputs), ("outputs", graph.outputs)):
         if not tensors:
             raise ModelError(f"the network has no {role}: the file is damaged, or computes nothing")
 
 
-def _check_order(model: TfliteFile) -> None:
+def _check_order(graph: StoredGraph) -> None:
     """Check that every tensor is made once, and before it is used."""
     known: dict[int, str] = {}
-    for tensor in model.inputs:
-        if tensor in known or model.tensors[tensor].data is not None:
+    for tensor in graph.inputs:
+        if tensor in known or graph.tensors[tensor].data is not None:
             raise ModelError(
-                f"input {model.name(tensor)} is listed twice, or is constant: the file is corrupted"
+                f"input {graph.name(tensor)} is listed twice, or is constant: the file is corrupted"
             )
         known[tensor] = "the network's inputs"
 
     def use(tensor: int, by: str) -> None:
-        stored = model.tensors[tensor]
+        stored = graph.tensors[tensor]
         is_given = stored.data is not None or stored.is_variable or 0 in stored.shape
         if tensor not in known and not is_given:
-            raise ModelError(f"{by} use {model.name(tensor)} before any operator makes it")
+            raise ModelError(f"{by} use {graph.name(tensor)} before any operator makes it")
 
-    for operator in model.operators:
+    for operator in graph.operators:
         where = f"{operator.kind} #{operator.index}"
         for tensor in operator.inputs:
             if tensor != ABSENT:
                 use(tensor, f"inputs of {where}")
         for tensor in operator.outputs:
-            if tensor in known or model.tensors[tensor].data is not None:
+            if tensor in known or graph.tensors[tensor].data is not None:
                 maker = known.get(tensor, "the file's constants")
-                raise ModelError(f"{where} makes {model.name(tensor)} again, after {maker}")
+                raise ModelError(f"{where} makes {graph.name(tensor)} again, after {maker}")
             known[tensor] = where
-    for tensor in model.outputs:
+    for tensor in graph.outputs:
         use(tensor, "the network's outputs")
 
 
-def _needed(model: TfliteFile) -> list[StoredOperator]:
-    """Return the operators that the outputs depend on, in order."""
-    wanted = set(model.outputs)
+def _needed(graph: StoredGraph) -> list[StoredOperator]:
+    """Return the operators that the outputs and variables depend on, in order."""
+    wanted = set(graph.outputs)
+    acts = {variables.ASSIGN, variables.CALL}
     found: list[StoredOperator] = []
-    for operator in reversed(model.operators):
-        if wanted.isdisjoint(operator.outputs):
+    for operator in reversed(graph.operators):
+        if wanted.isdisjoint(operator.outputs) and operator.kind not in acts:
             continue
         found.append(operator)
         row = CONVERTERS.get(operator.kind)
         skipped = frozenset[int]() if row is None else row.shape_operands
-        if _is_open(model, operator):
+        if _is_open(graph, operator):
             skipped = frozenset[int]()
         wanted |= {t for i, t in enumerate(operator.inputs) if i not in skipped}
     return found[::-1]
 
 
-def _is_open(model: TfliteFile, operator: StoredOperator) -> bool:
+def _is_open(graph: StoredGraph, operator: StoredOperator) -> bool:
     """Return whether a result has several unknown dimensions, so that its size does not tell."""
-    return any(sum(n < 0 for n in model.tensors[t].signature) > 1 for t in operator.outputs)
+    return any(sum(n < 0 for n in graph.tensors[t].signature) > 1 for t in operator.outputs)

@@ -44,6 +44,10 @@ class ImportedNetwork(Protocol):
         """Use a constant array as an output tensor's value."""
         ...
 
+    def alias(self, tensor: int, value: Value) -> None:
+        """Use a value as that of a tensor."""
+        ...
+
     def quoted(self, tensor: int) -> str:
         """Return a tensor's name, quoted for a message."""
         ...
@@ -63,6 +67,23 @@ class ImportedNetwork(Protocol):
     def shaped(self, tensor: int, shape: tuple[int, ...]) -> Value:
         """Set the shape of a tensor with unknown dimensions, and return its value."""
         ...
+
+
+def options_of(
+    stored: StoredOperator, table: Any, where: str, *, optional: bool
+) -> OperatorOptions:
+    """Return an operator's options; see `TfliteOperands.options`. `where` names it in errors."""
+    expected, found = table.__name__, stored.options_type
+    if stored.options is None or found == "NONE":
+        if not optional:
+            raise ModelError(f"{where} has no {expected}: the file is corrupted")
+        return OperatorOptions(where, None)
+    if found != expected:
+        raise ModelError(f"{where} has {found} instead of {expected}: the file is corrupted")
+    reader = table()
+    with reading(f"options of {where}"):
+        reader.Init(stored.options.Bytes, stored.options.Pos)
+    return OperatorOptions(where, reader)
 
 
 class TfliteOperands:
@@ -196,17 +217,7 @@ class TfliteOperands:
         Raises:
             ModelError: the operator has no options (unless `optional`), or those of another kind.
         """
-        expected, found = table.__name__, self._stored.options_type
-        if self._stored.options is None or found == "NONE":
-            if not optional:
-                raise ModelError(f"{self} has no {expected}: the file is corrupted")
-            return OperatorOptions(str(self), None)
-        if found != expected:
-            raise ModelError(f"{self} has {found} instead of {expected}: the file is corrupted")
-        reader = table()
-        with reading(f"options of {self}"):
-            reader.Init(self._stored.options.Bytes, self._stored.options.Pos)
-        return OperatorOptions(str(self), reader)
+        return options_of(self._stored, table, str(self), optional=optional)
 
     def refuse_open_shapes(self) -> None:
         """Raise `UnsupportedError` if an operand's shape is unknown: it explains contradictions."""

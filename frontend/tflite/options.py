@@ -8,7 +8,7 @@ from typing import Any
 import tflite
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.tflite.file import names_of, reading
+from smelt.frontend.tflite.file import names_of, printable, reading
 from smelt.ops.arithmetic.fixed_point import Activation
 
 _MAX_INT16 = 2**15 - 1
@@ -43,6 +43,10 @@ class OperatorOptions:
         if not math.isfinite(number):
             raise ModelError(f"{self._where}: option {field} is {number}; it must be finite")
         return number
+
+    def text(self, field: str) -> str:
+        """Return a text field as printable text; empty if the file omits it."""
+        return printable(self._get(field) or b"")
 
     def pair(self, height: str, width: str) -> tuple[int, int]:
         """Return two numbers. Raises `ModelError` unless they are from 1 to 32767."""

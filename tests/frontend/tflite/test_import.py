@@ -837,7 +837,7 @@ def test_unsupported_operators_are_named_with_place_and_remedy() -> None:
         assert fragment in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["IF", "WHILE", "CALL_ONCE"])
+@pytest.mark.parametrize("kind", ["IF", "WHILE"])
 def test_control_flow_is_refused_by_name(kind: str) -> None:
     data = one(kind, (1, 4), (1, 4))
     with pytest.raises(UnsupportedError, match=f"{kind}.*control flow"):
