@@ -18,14 +18,19 @@ from smelt.ops.core.prelu import PRelu
 from smelt.ops.core.softmax import LogSoftmax, Softmax
 from smelt.ops.core.unary import UNARY, Unary
 
+_INTEGERS = frozenset({DType.INT32, DType.INT64})
+_ANY_NUMBERS = ARITHMETIC | _INTEGERS
+
 
 def _unary(kind: str) -> Converter:
-    dtypes = ARITHMETIC if UNARY[kind].integer is not None else frozenset({DType.FLOAT32})
+    row = UNARY[kind]
+    dtypes = ARITHMETIC if row.integer is not None else frozenset({DType.FLOAT32})
+    dtypes |= row.plain & _INTEGERS
     return Converter(lambda operation: operation.emit(Unary(kind), operation.input(0)), dtypes)
 
 
 def _binary(
-    kind: str, options: Any | None = None, dtypes: frozenset[DType] = ARITHMETIC
+    kind: str, options: Any | None = None, dtypes: frozenset[DType] = _ANY_NUMBERS
 ) -> Converter:
     """Return a converter; `options` is the class of options with the fused activation, if any."""
 

@@ -13,6 +13,7 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.import_result import Imported
 from smelt.frontend.tflite import (
     comparison,
+    control_flow,
     convolution,
     dilation,
     elementwise,
@@ -44,10 +45,11 @@ from smelt.frontend.tflite.tensors import (
 from smelt.frontend.tflite.variables import Variables
 from smelt.frontend.unique_names import UniqueNames
 from smelt.ir import Array, DType, Graph, Node, State, TensorType, Value, verify
-from smelt.ir.budget import spend
+from smelt.ir.budget import OPERATOR, spend
 
 CONVERTERS: dict[str, Converter] = {
     **comparison.CONVERTERS,
+    **control_flow.CONVERTERS,
     **convolution.CONVERTERS,
     **elementwise.CONVERTERS,
     **indexing.CONVERTERS,
@@ -66,8 +68,6 @@ SPECIAL_CASES: dict[str, str] = {
 }
 """Operators that are only supported in part; some of them have a converter too."""
 
-_CONTROL_FLOW = ("IF", "WHILE")
-
 
 def load(data: bytes, name: str) -> Imported:
     """Read the main subgraph of a TFLite file as a graph called `name`.
@@ -83,8 +83,12 @@ def load(data: bytes, name: str) -> Imported:
 class _Importer(ImportedNetwork):
     """Builds a graph from the converted operators of one subgraph."""
 
-    def __init__(self, graphs: Sequence[StoredGraph], index: int) -> None:
-        self._graphs, self._graph, self._index = graphs, graphs[index], index
+    def __init__(self, graphs: Sequence[StoredGraph], *calls: int) -> None:
+        """Set up for the last of the subgraphs `calls`; each of them is called by the one before.
+
+        The main one is subgraph 0.
+        """
+        self._graphs, self._graph, self._calls = graphs, graphs[calls[-1]], calls
         self._nodes: list[Node] = []
         self._values: dict[int, Value] = {}
         self._dequantized: dict[int, Value] = {}
@@ -93,24 +97,30 @@ class _Importer(ImportedNetwork):
         self._taken = UniqueNames(self._names)
         self._before: dict[int, Value] = {}
         self._after: dict[Value, Value] = {}
-        self._called = set[int]()
+        self._used = set[int]()
         self._folded = {"float16": 0, "integer": 0}
 
     def run(self, name: str) -> Imported:
-        """Import all operators that the network's outputs depend on."""
+        """Import the network."""
         _check_ends(self._graph)
+        graph = self._made(name)
+        graph = verify(graph, "the TFLite import")
+        return Imported(graph, self._notes(len(graph.states)), self._values)
+
+    def _made(self, name: str) -> Graph:
+        """Return a graph of all operators that the outputs depend on."""
         operators = self._operators()
         for tensor in self._graph.inputs:
             check_fixed_shape(self._graph.tensors[tensor])
         inputs = tuple(self.value(tensor) for tensor in self._graph.inputs)
         self._convert(operators)
         outputs = tuple(self.value(tensor) for tensor in self._graph.outputs)
-        for role, values in (("the network's inputs", inputs), ("its outputs", outputs)):
+        where = "the network" if len(self._calls) == 1 else f"subgraph {self._calls[-1]}"
+        for role, values in ((f"inputs of {where}", inputs), (f"outputs of {where}", outputs)):
             for value in values:
                 require_one_scale(value, role)
         states = self._states()
-        graph = Graph(name, inputs, outputs, tuple(self._nodes), states)
-        return Imported(verify(graph, "the TFLite import"), self._notes(states), self._values)
+        return Graph(name, inputs, outputs, tuple(self._nodes), states)
 
     def _operators(self) -> list[StoredOperator]:
         """Return all operators that outputs and variables depend on, after some checks."""
@@ -135,19 +145,42 @@ class _Importer(ImportedNetwork):
 
     def _assigned_by(self, index: int) -> Mapping[str, Array]:
         """Return the constants that another subgraph assigns to variables."""
-        if self._index:
+        if len(self._calls) > 1:
             raise UnsupportedError(
-                f"subgraph {self._index}, which starts variables, calls another subgraph: convert "
-                "the network so that it assigns constants"
+                f"subgraph {self._calls[-1]}, which starts variables, calls another subgraph: "
+                "convert the network so that it assigns constants"
             )
-        if not 0 < index < len(self._graphs):
-            raise ModelError(
-                f"CALL_ONCE calls subgraph {index} of {len(self._graphs)}: the file is corrupted"
-            )
-        self._called.add(index)
-        inner = _Importer(self._graphs, index)
+        inner = self._called(index, variables.CALL)
         inner._convert(inner._operators())
         return inner._variables.constants
+
+    @override
+    def subgraph(self, index: int, where: str) -> Graph:
+        inner = self._called(index, where)
+        kinds = {operator.kind for operator in inner._graph.operators}
+        if found := sorted(kinds.intersection(variables.KINDS)):
+            raise UnsupportedError(
+                f"{where} calls subgraph {index}, which has {', '.join(found)}: Smelt supports "
+                "variables only in the main subgraph; pass their values to the subgraph instead"
+            )
+        return inner._made(f"subgraph{index}")
+
+    def _called(self, index: int, where: str) -> _Importer:
+        """Return the importer of another subgraph."""
+        if not 0 <= index < len(self._graphs):
+            raise ModelError(
+                f"{where} calls subgraph {index}, but the file has {len(self._graphs)}: it is "
+                "corrupted"
+            )
+        if index in self._calls:
+            raise ModelError(
+                f"{where} calls subgraph {index}, which calls itself: the file is corrupted"
+            )
+        spend(f"subgraph {index}", OPERATOR * len(self._graphs[index].operators))
+        inner = _Importer(self._graphs, *self._calls, index)
+        inner._folded, inner._used = self._folded, self._used
+        self._used.add(index)
+        return inner
 
     @override
     def value(self, tensor: int) -> Value:
@@ -272,8 +305,6 @@ class _Importer(ImportedNetwork):
             if first.is_custom
             else dilation.REMEDY
             if first.kind in dilation.KINDS
-            else "control flow cannot be imported: export the network unrolled"
-            if first.kind in _CONTROL_FLOW
             else "replace it by supported operators before conversion, or add it by a plugin "
             "(--plugin file.py)"
         )
@@ -307,7 +338,7 @@ class _Importer(ImportedNetwork):
                 "convert the network to one of these"
             )
 
-    def _notes(self, states: Sequence[State]) -> tuple[str, ...]:
+    def _notes(self, states: int) -> tuple[str, ...]:
         notes: list[str] = []
         half, integer = self._folded["float16"], self._folded["integer"]
         if half:
@@ -320,10 +351,10 @@ class _Importer(ImportedNetwork):
             )
         if states:
             notes.append(
-                f"{len(states)} states are kept from one inference to the next, as in TensorFlow "
+                f"{states} states are kept from one inference to the next, as in TensorFlow "
                 "Lite Micro: initializing the network resets them"
             )
-        unused = len(self._graphs) - 1 - len(self._called)
+        unused = len(self._graphs) - 1 - len(self._used)
         if unused:
             notes.append(
                 f"the file has {len(self._graphs)} subgraphs; {unused} are not part of the network"

@@ -10,7 +10,7 @@ import numpy as np
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.tflite.file import StoredOperator, reading, short_name
 from smelt.frontend.tflite.options import OperatorOptions
-from smelt.ir import Array, DType, Node, Origin, TensorType, Value
+from smelt.ir import Array, DType, Graph, Node, Origin, TensorType, Value
 
 
 class ImportedNetwork(Protocol):
@@ -46,6 +46,10 @@ class ImportedNetwork(Protocol):
 
     def alias(self, tensor: int, value: Value) -> None:
         """Use a value as that of a tensor."""
+        ...
+
+    def subgraph(self, index: int, where: str) -> Graph:
+        """Return another subgraph of the file as a graph; `where` names the operator in errors."""
         ...
 
     def quoted(self, tensor: int) -> str:
@@ -161,6 +165,10 @@ class TfliteOperands:
         if len(axes) != 1:
             raise ModelError(f"{self}: its axis must be a single number, is {list(axes)}")
         return self.axes(axes, rank)[0]
+
+    def subgraph(self, index: int) -> Graph:
+        """Return another subgraph of the file, which the operator calls, as a graph of its own."""
+        return self._network.subgraph(index, str(self))
 
     def as_float(self, index: int) -> Value:
         """Return a constant operand as float32; stored integers are dequantized."""

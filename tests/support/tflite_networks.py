@@ -133,6 +133,24 @@ def edited(data: bytes, change: Callable[[Any], object]) -> bytes:
     return pack(model)
 
 
+def with_subgraphs(data: bytes, *others: bytes) -> bytes:
+    """Return a file with the subgraphs of other files behind its own."""
+
+    def change(model: Any) -> None:
+        for other in others:
+            added: Any = schema.ModelT.InitFromPackedBuf(bytearray(other))
+            for graph in added.subgraphs:
+                for tensor in graph.tensors:
+                    tensor.buffer += len(model.buffers) if tensor.buffer else 0
+                for operator in graph.operators:
+                    operator.opcodeIndex += len(model.operatorCodes)
+            model.buffers += added.buffers
+            model.operatorCodes += added.operatorCodes
+            model.subgraphs += added.subgraphs
+
+    return edited(data, change)
+
+
 def litert(data: bytes, *inputs: Array) -> list[Array]:
     """Return the outputs of LiteRT's reference kernels."""
     interpreter: Any = Interpreter(

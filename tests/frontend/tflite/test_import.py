@@ -16,7 +16,7 @@ import pytest
 from smelt.codegen.passes import run_passes
 from smelt.errors import ModelError, SmeltError, UnsupportedError
 from smelt.frontend import load
-from smelt.frontend.tflite import CONVERTERS, comparison, indexing, recurrent
+from smelt.frontend.tflite import CONVERTERS, comparison, control_flow, indexing, recurrent
 from smelt.ir import Array, DType, Graph, Quant, Rounding, evaluate
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.tensor.reshape import Reshape
@@ -337,6 +337,60 @@ def test_int8_products_equal_litert(
         np.testing.assert_array_equal(evaluate(form, inputs).outputs[0], expected)
 
 
+_INTEGER_OPERATORS: dict[str, Any] = {
+    "ADD": schema.AddOptionsT,
+    "SUB": schema.SubOptionsT,
+    "MUL": schema.MulOptionsT,
+    "DIV": schema.DivOptionsT,
+    "MAXIMUM": schema.MaximumMinimumOptionsT,
+    "MINIMUM": schema.MaximumMinimumOptionsT,
+    "SQUARED_DIFFERENCE": schema.SquaredDifferenceOptionsT,
+}
+
+
+_NO_INT64_IN_LITERT = ("DIV", "SQUARED_DIFFERENCE")
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        (kind, dtype)
+        for kind in _INTEGER_OPERATORS
+        for dtype in (np.int32, np.int64)
+        if dtype is np.int32 or kind not in _NO_INT64_IN_LITERT
+    ],
+)
+def test_arithmetic_of_integers_equals_litert(kind: str, dtype: type) -> None:
+    tensors = [T(name, X4 if name != "b" else X4[-1:], dtype) for name in "aby"]
+    data = network(tensors, [O(kind, "ab", ["y"], _INTEGER_OPERATORS[kind])], "ab", ["y"])
+    a = RNG.integers(-90, 90, X4).astype(dtype)
+    b = np.asarray([7, -3, 90], dtype)
+    (found,) = evaluate(load(data).graph, [a, b]).outputs
+    np.testing.assert_array_equal(found, litert(data, a, b)[0])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.bool_])
+def test_integers_are_moved_as_by_litert(dtype: type) -> None:
+    """Concatenations, transposes and paddings move integers and booleans of any size."""
+    tensors = [
+        *(T("a", (2, 3), dtype), T("b", (1, 3), dtype), T("joined", (3, 3), dtype)),
+        *(T("turned", (3, 3), dtype), T("y", (4, 5), dtype)),
+        *(const("order", [1, 0], np.int32), const("counts", [[1, 0], [0, 2]], np.int32)),
+    ]
+    operators = [
+        O("CONCATENATION", "ab", ["joined"], schema.ConcatenationOptionsT, {"axis": 0}),
+        O("TRANSPOSE", ["joined", "order"], ["turned"], schema.TransposeOptionsT),
+        O("PAD", ["turned", "counts"], ["y"], schema.PadOptionsT),
+    ]
+    data = network(tensors, operators, "ab", ["y"])
+    a, b = RNG.integers(0, 2, (2, 3)).astype(dtype), np.ones((1, 3), dtype)
+    (found,) = evaluate(load(data).graph, [a, b]).outputs
+    if dtype is np.bool_:  # LiteRT pads no booleans
+        np.testing.assert_array_equal(found, np.pad(np.concatenate([a, b]).T, ((1, 0), (0, 2))))
+    else:
+        np.testing.assert_array_equal(found, litert(data, a, b)[0])
+
+
 def _segments(kind: str, places: T, *count: int) -> bytes:
     """Return a network that reduces six int32 rows to four, by segment.
 
@@ -422,7 +476,7 @@ def test_a_convolution_may_have_no_bias() -> None:
 
 def test_every_converter_is_tested() -> None:
     kinds = {n.origin.kind for data in NETWORKS.values() for n in load(data).graph.nodes}
-    tested_elsewhere = (comparison, indexing, recurrent)
+    tested_elsewhere = (comparison, control_flow, indexing, recurrent)
     assert kinds == set(CONVERTERS).difference(*(module.CONVERTERS for module in tested_elsewhere))
 
 
@@ -835,13 +889,6 @@ def test_unsupported_operators_are_named_with_place_and_remedy() -> None:
         load(data)
     for fragment in ("SIGN", "#1", "'b'", "'c'", "LOCAL_RESPONSE", "smelt ops", "plugin"):
         assert fragment in str(caught.value)
-
-
-@pytest.mark.parametrize("kind", ["IF", "WHILE"])
-def test_control_flow_is_refused_by_name(kind: str) -> None:
-    data = one(kind, (1, 4), (1, 4))
-    with pytest.raises(UnsupportedError, match=f"{kind}.*control flow"):
-        load(data)
 
 
 def test_unused_subgraphs_give_a_note() -> None:

@@ -14,7 +14,7 @@ from smelt.frontend import load
 from smelt.ir import Array, Graph, evaluate
 from tests.differential.oracles import tflite_micro_outputs
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
-from tests.support.tflite_networks import O, T, const, edited, network
+from tests.support.tflite_networks import O, T, const, edited, network, with_subgraphs
 
 STEPS, ROWS, COLUMNS = 6, 4, 3
 QUANT: dict[str, Any] = {"scale": (0.05,), "zero_point": (-9,)}
@@ -50,52 +50,35 @@ def joined(first: str, second: str, result: str) -> O:
     return O("CONCATENATION", [first, second], [result], options, {"axis": 1})
 
 
-def finished(
-    file: bytes, *handles: str, start: Array | None = None, variable: str = "ring"
-) -> bytes:
-    """Give handles their type, and add a subgraph that assigns `start` before the first inference.
+def finished(file: bytes, *handles: str, start: Array | None = None) -> bytes:
+    """Give handles their type, and let another subgraph start the variable `ring`.
 
-    The operator that calls this subgraph comes first.
+    That subgraph assigns `start`; the operator that calls it comes first.
     """
-
-    def change(model: Any) -> None:
-        (graph,) = model.subgraphs
-        _retype(graph, handles)
-        if start is None:
-            return
-        quant = QUANT if start.dtype == np.int8 else {}
-        first = network(
-            [*resources("h"), T("start", start.shape, start.dtype.type, start, **quant)],
-            [handle("h", variable), assign("h", "start")],
-            [],
-            [],
-        )
-        other: Any = schema.ModelT.InitFromPackedBuf(bytearray(first))
-        (inner,) = other.subgraphs
-        _retype(inner, ["h"])
-        for tensor in inner.tensors:
-            tensor.buffer += len(model.buffers) if tensor.buffer else 0
-        for operator in inner.operators:
-            operator.opcodeIndex += len(model.operatorCodes)
-        model.buffers += other.buffers
-        model.operatorCodes += other.operatorCodes
-        code = schema.BuiltinOperator.CALL_ONCE
-        model.operatorCodes.append(
-            schema.OperatorCodeT(deprecatedBuiltinCode=127, builtinCode=code, version=1)
-        )
-        call = schema.OperatorT(opcodeIndex=len(model.operatorCodes) - 1, inputs=[], outputs=[])
-        call.builtinOptionsType = schema.BuiltinOptions.CallOnceOptions
-        call.builtinOptions = schema.CallOnceOptionsT(initSubgraphIndex=1)
-        graph.operators.insert(0, call)
-        model.subgraphs.append(inner)
-
-    return edited(file, change)
+    file = edited(file, lambda model: _retype(model, handles))
+    if start is None:
+        return file
+    quant = QUANT if start.dtype == np.int8 else {}
+    tensors = [*resources("h"), T("start", start.shape, start.dtype.type, start, **quant)]
+    first = network(tensors, [handle("h", "ring"), assign("h", "start")], [], [])
+    file = with_subgraphs(file, edited(first, lambda model: _retype(model, ["h"])))
+    return edited(file, _call_once)
 
 
-def _retype(graph: Any, handles: Sequence[str]) -> None:
-    for tensor in graph.tensors:
+def _retype(model: Any, handles: Sequence[str]) -> None:
+    for tensor in model.subgraphs[0].tensors:
         if tensor.name.decode() in handles:
             tensor.type = schema.TensorType.RESOURCE
+
+
+def _call_once(model: Any) -> None:
+    kind = schema.BuiltinOperator.CALL_ONCE
+    code = schema.OperatorCodeT(deprecatedBuiltinCode=127, builtinCode=kind, version=1)
+    model.operatorCodes.append(code)
+    call = schema.OperatorT(opcodeIndex=len(model.operatorCodes) - 1, inputs=[], outputs=[])
+    call.builtinOptionsType = schema.BuiltinOptions.CallOnceOptions
+    call.builtinOptions = schema.CallOnceOptionsT(initSubgraphIndex=1)
+    model.subgraphs[0].operators.insert(0, call)
 
 
 def ring(dtype: type, start: Array | None = None) -> bytes:
@@ -228,8 +211,8 @@ def _longer(model: Any) -> None:
 
 WRONG: tuple[tuple[Callable[[Any], None], type[Exception], str], ...] = (
     (_other_variable, ModelError, "uses a variable that no VAR_HANDLE makes"),
-    (_call(0), ModelError, "CALL_ONCE calls subgraph 0 of 2"),
-    (_call(2), ModelError, "CALL_ONCE calls subgraph 2 of 2"),
+    (_call(0), ModelError, "CALL_ONCE calls subgraph 0, which calls itself"),
+    (_call(2), ModelError, "CALL_ONCE calls subgraph 2, but the file has 2"),
     (_call_inside, UnsupportedError, "subgraph 1.* calls another subgraph"),
     (_longer, ModelError, "variable 'ring' is .* but starts with int8 elements of shape"),
 )
