@@ -28,6 +28,8 @@ class KernelCosts:
         """Store the partitioner, which chooses the kernels."""
         self._partitioner = partitioner
         self._limited = partitioner.limited()
+        limits = partitioner.scratch_limits
+        self._most_scratch = max((partitioner.request.scratch_limit, *limits.values()))
         self._known: dict[Node, list[KernelCost | None]] = {}
 
     def fastest(self, node: Node) -> KernelCost:
@@ -68,7 +70,10 @@ class KernelCosts:
     def _less_memory(self, node: Node, more: KernelCost | None) -> KernelCost | None:
         """Return the costs of the fastest kernel with less memory than another, or None."""
         if more is None:
-            return _cost(node, self._partitioner)
+            limits = self._partitioner.scratch_limits
+            if node not in limits:  # it computes a few rows, and its layer may take more scratch
+                limits = {node: self._most_scratch}
+            return _cost(node, replace(self._partitioner, scratch_limits=limits))
         if more.memory == 0:
             return None
         limits = {node: more.memory - 1}
