@@ -71,11 +71,11 @@ def values(texts: Sequence[str]) -> dict[str, tuple[float, ...]]:
 
 
 def size(option: str, text: str) -> int:
-    """Return the bytes that a text like `20000`, `32K` or `2M` stands for."""
-    match = re.fullmatch(rf"({_DIGITS})([KM]?)B?", text, re.IGNORECASE)
+    """Return the bytes that a text like `20000`, `32K`, `32KiB` or `2M` stands for."""
+    match = re.fullmatch(rf"({_DIGITS})(?:([KM])i?)?B?", text, re.IGNORECASE)
     if match is None:
         raise ConfigError(f"{option} {text}: give bytes, for example 20000, 32K or 2M")
-    return int(match[1]) * {"": 1, "K": 1024, "M": 1024**2}[match[2].upper()]
+    return int(match[1]) * {"": 1, "K": 1024, "M": 1024**2}[(match[2] or "").upper()]
 
 
 def _table(

@@ -10,7 +10,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from smelt.cli.app import app
-from smelt.cli.list_options import dims, numbers, places, plugins, shapes, values, words
+from smelt.cli.list_options import dims, numbers, places, plugins, shapes, size, values, words
 from smelt.cli.options import BuildGroup
 from smelt.errors import ConfigError
 from tests.support.cli_runner import Smelt, runner
@@ -153,3 +153,18 @@ def test_an_empty_option_is_refused(smelt: Smelt, option: str) -> None:
     ran = smelt("verify", MODEL, option, "")
     assert ran.code == 1
     assert f"{option} is empty" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("20000", 20_000),
+        ("12B", 12),
+        ("32K", 2**15),
+        ("32kb", 2**15),
+        ("32KiB", 2**15),
+        ("2M", 2**21),
+    ],
+)
+def test_sizes_may_have_units(text: str, count: int) -> None:
+    assert size("--max-ram", text) == count
