@@ -80,11 +80,16 @@ class Fitting:
         """The bytes of all constants."""
         return sum(array.nbytes for array in self.schedule.constants.values())
 
+    @property
+    def slowdown(self) -> float:
+        """The fraction of more cycles than the preferred kernels take; 0 if it is not known."""
+        theirs = None if self.preferred is None else self.preferred.cycles
+        return self.cycles / theirs - 1 if self.cycles and theirs else 0
+
     def notes(self) -> Iterator[str]:
         """Yield a note if the preferred kernels are not used: what the other kernels cost."""
         if self.preferred is not None:
-            ours, theirs = self.cycles, self.preferred.cycles
-            more = ours / theirs - 1 if ours and theirs else 0
+            more = self.slowdown
             costs = [f"an estimated {more:.1%} more cycles"] if more >= 0.001 else []
             copied = self.constants - self.preferred.constants
             costs += [f"{copied:,} more bytes of constants"] if copied > 0 else []
@@ -295,7 +300,30 @@ def _fastest_segments(planner: _Planner, search: SegmentSearch, limit: int) -> F
         add(budget - less, excluded)
         for part in _larger(parts, found, limit):
             add(budget, excluded | {part})
-    return None
+    return _segments_for_less(planner, search, limit)
+
+
+def _segments_for_less(planner: _Planner, search: SegmentSearch, limit: int) -> Fitting | None:
+    """Return the fastest of the plans within `limit` bytes for some smaller budgets, or None.
+
+    Bisection finds about the largest budget of live bytes for which the fastest parts fit.
+    """
+    best: Fitting | None = None
+    low, high = 0, limit
+    while high - low > limit // _STEPS:
+        budget = (low + high) // 2 if low else high - high // 4
+        parts = search.fastest(budget)
+        if parts is None:
+            low = budget
+            continue
+        found = _best_layout(planner, search, parts, limit)
+        if found.bytes > limit:
+            high = budget
+            continue
+        low = budget
+        if best is None or found.faster_than(best):
+            best = found
+    return best
 
 
 def _smallest_segments(planner: _Planner, search: SegmentSearch) -> Fitting:

@@ -182,7 +182,9 @@ class SegmentSearch:
         """
         found = self.fastest(self._most_bytes)
         if found is None:
-            rows = "" if self._word == 1 else f" and rows of a multiple of {self._word} bytes"
+            target = self.partitioner.request.target.name
+            aligned = f", which on {target} need rows of a multiple of {self._word} bytes"
+            rows = "" if self._word == 1 else aligned
             raise UnsupportedError(
                 f"--stream-input: the first layers, from {self.graph.nodes[0].origin} on, cannot "
                 "be computed from a few rows of the input at a time. Only convolutions, pools and "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -123,7 +123,7 @@ def compile_model(
         spread=options.spread,
     )
     scheduled, plan, platform = stored.schedule, stored.plan, stored.platform
-    _require_fit(stored)
+    _require_fit(stored, fitting)
     if options.tuning is not None:
         options.tuning.require_layers((step.node, step.call) for step in scheduled.calls)
 
@@ -328,7 +328,7 @@ def _scheduled(
     return kernels_that_fit(scheduled, partitioner, segments, frugal=frugal)
 
 
-def _require_fit(stored: Distribution) -> None:
+def _require_fit(stored: Distribution, fitting: Fitting) -> None:
     """Check the plan, and that buffers and constants fit into their memories.
 
     Raises:
@@ -338,21 +338,32 @@ def _require_fit(stored: Distribution) -> None:
     arena.validate(scheduled.problem, plan)
     if scheduled.segments:
         replay(scheduled, plan)
-    arena.require_fit(scheduled.problem, plan, _advice(scheduled, plan, stored.platform))
+    advice = " ".join(_advice(scheduled, plan, stored.platform, fitting))
+    arena.require_fit(scheduled.problem, plan, advice)
     stored.require_constants_fit()
 
 
-def _advice(scheduled: Schedule, plan: arena.Plan, platform: Platform) -> str:
-    """Return what makes the arena smaller if the input takes at least half of it, or ""."""
-    graph, taken = scheduled.graph, plan.use(ARENA).bytes
+def _advice(
+    scheduled: Schedule, plan: arena.Plan, platform: Platform, fitting: Fitting
+) -> Iterator[str]:
+    """Yield what the arena of a plan that does not fit costs, and what makes it smaller."""
+    use = plan.use(ARENA)
+    if fitting.slowdown >= 0.001:
+        yield (
+            f"In {use.bytes:,} bytes, an inference takes an estimated {fitting.slowdown:.1%} more "
+            "cycles than with the fastest kernels."
+        )
+    graph, step = scheduled.graph, use.peak_step
     if scheduled.streamed is not None or accelerator_of(platform.target) is not None:
-        return ""
+        return
+    inputs = {scheduled.storage.get(value) for value in graph.inputs}
+    live = {placed.name for placed in plan.live(ARENA, step) if placed.live_bytes(step)}
+    if live.isdisjoint(inputs) or not has_streamable_input(graph):
+        return
     size = sum(value.type.bytes for value in graph.inputs)
-    if 2 * size < taken or not has_streamable_input(graph):
-        return ""
-    return (
-        f"The input alone takes {size:,} bytes: with --stream-input, your program delivers it a "
-        "few rows at a time, and it is never stored as a whole."
+    yield (
+        f"The input takes {size:,} bytes: with --stream-input, your program delivers it a few "
+        "rows at a time, and it is never stored as a whole."
     )
 
 

@@ -184,7 +184,7 @@ def test_a_network_with_two_inputs_cannot_stream() -> None:
 
 
 def test_a_network_whose_input_is_most_of_its_arena_is_told_to_stream() -> None:
-    with pytest.raises(DoesNotFit, match=r"input alone takes 13,824 bytes: with --stream-input"):
+    with pytest.raises(DoesNotFit, match=r"The input takes 13,824 bytes: with --stream-input"):
         compile_graph(network(), Options("cortex-m4", max_ram=9_000))
     compile_graph(network(), Options("cortex-m4", max_ram=9_000, stream_input=True))
 
