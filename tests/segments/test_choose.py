@@ -14,6 +14,7 @@ import pytest
 from smelt.api.artifact import Artifact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.codegen.lower.kernel import DEFAULT_SCRATCH
 from smelt.codegen.schedule.fitting import Fitting
 from smelt.codegen.segments.choose import SegmentSearch
 from smelt.codegen.segments.parts import GraphPart, Parts
@@ -85,6 +86,17 @@ def test_segments_can_split_channels() -> None:
     samples = random_samples(graph, 2, 0)
     wanted = [evaluate(graph, sample).outputs for sample in samples]
     assert_same(outputs_of(artifact, samples), wanted, "outputs")
+
+
+def test_layers_in_segments_may_take_as_much_scratch_as_whole_tensors() -> None:
+    """The depthwise layer needs more scratch than calls may take where nothing is known."""
+    graph = RandomNetwork(0, channels=8).with_wide_rows()
+    fastest = compile_graph(graph, Options("cortex-m4", max_ram=10**9))
+    found = compile_graph(graph, Options("cortex-m4"))
+    scratch = [step.choice.taken.memory for step in found.schedule.calls if step.bands]
+    assert max(scratch) > DEFAULT_SCRATCH
+    assert found.network.arena_bytes < fastest.network.arena_bytes / 2
+    assert cycles(found) <= 1.01 * cycles(fastest)
 
 
 def test_segments_that_take_more_constants_than_they_save_are_not_used() -> None:

@@ -56,6 +56,18 @@ class RandomNetwork:
             x = self._add(op, (x, weights, self._bias(c)), (-(-h // op.stride[0]), w, c))
         return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
 
+    def with_wide_rows(self) -> Graph:
+        """Return a depthwise convolution between two 1x1 convolutions, of images of 88x88."""
+        self._input = x = self._image("x", 88, 88, 8)
+        weights = self._weights((24, 1, 1, 8), 24, 0)
+        x = self._add(Conv2D(), (x, weights, self._bias(24)), (88, 88, 24))
+        weights = self._weights((1, 3, 3, 24), 24, 3)
+        depthwise = DepthwiseConv2D((2, 2), ((1, 1), (1, 1)))
+        x = self._add(depthwise, (x, weights, self._bias(24)), (44, 44, 24))
+        weights = self._weights((8, 1, 1, 24), 8, 0)
+        x = self._add(Conv2D(), (x, weights, self._bias(8)), (44, 44, 8))
+        return verify(Graph("net", (self._input,), (x,), tuple(self._nodes)), "building")
+
     def with_unread_rows(self) -> Graph:
         """Return a convolution of 17 rows, of which a maximum reads 16."""
         x = self._input = self._image("x", 17, 6, 4)
