@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -156,9 +157,10 @@ def memory_frontier(
 
     Args:
         build: the network; `optimize` must be `speed`, without `max_ram`.
-        count: how many limits are tried. They are evenly spaced between the smallest arena that is
-            found and the one of the fastest kernels.
-        executor: runs the builds: first these two and the one without options, then the others.
+        count: how many limits are tried: the smallest arena that is found, the one of the fastest
+            kernels, half of the rest in equal ratios between them, and then the other half where
+            less memory costs most.
+        executor: runs the builds: first these two and the one without options, then each half.
         progress: called with the number of finished builds.
 
     Raises:
@@ -185,7 +187,11 @@ def memory_frontier(
     add([replace(options, optimize="ram"), options, replace(options, max_ram=_UNLIMITED)])
     ends = [result.ram for result in results if result.ram is not None]
     if len(ends) == len(results):
-        add([replace(options, max_ram=limit) for limit in _between(min(ends), max(ends), count)])
+        limits = _between(min(ends), max(ends), (count - 1) // 2)
+        add([replace(options, max_ram=limit) for limit in limits])
+        known = dict(zip((*ends, *limits), (r.point for r in results), strict=True))
+        steep = _within_steps(known, count - 2 - len(limits))
+        add([replace(options, max_ram=limit) for limit in steep])
     return Frontier(
         points=_frontier([result.point for result in results if result.point is not None]),
         failed=tuple(result for result in results if result.point is None),
@@ -201,10 +207,35 @@ _UNLIMITED = 2**40
 
 
 def _between(least: int, most: int, count: int) -> list[int]:
-    """Return the limits between two, which are the ends of `count` evenly spaced ones."""
-    steps = range(1, count - 1)
-    limits = {least + (most - least) * number // (count - 1) for number in steps}
+    """Return `count` limits between two, in equal ratios; fewer if the two are close."""
+    ratio = most / least if least else 1
+    limits = {round(least * ratio ** (i / (count + 1))) for i in range(1, count + 1)}
     return sorted(limits - {least, most})
+
+
+def _within_steps(points: Mapping[int, MemoryPoint | None], count: int) -> list[int]:
+    """Return `count` more limits, in the middle of the largest steps of cost.
+
+    There are fewer if all limits are close.
+
+    Args:
+        points: the points so far, by limit. If one has no cost, the largest steps of memory count
+            instead.
+        count: how many limits are wanted.
+    """
+    costs = {limit: None if point is None else point.cost for limit, point in points.items()}
+    by_cost = None not in costs.values()
+    places = {limit: (cost or 0) if by_cost else -limit for limit, cost in sorted(costs.items())}
+    steps = [(places[a] - places[b], a, b) for a, b in pairwise(places)]
+    found: list[int] = []
+    while steps and len(found) < count:
+        steps.sort()
+        height, least, most = steps.pop()
+        middle = (least + most) // 2
+        if least < middle:
+            found.append(middle)
+            steps += [(height / 2, least, middle), (height / 2, middle, most)]
+    return sorted(found)
 
 
 def measure_build(build: MemoryBuild) -> BuildResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,14 +92,14 @@ def test_measured_numbers_decide_which_points_are_shown() -> None:
         [
             canned("--optimize ram", 100, 900, cycles=1),
             canned("--max-ram 200", 200, 500, cycles=2),
-            canned("--max-ram 300", 300, 501, cycles=3),
+            canned("--max-ram 150", 150, 900, cycles=3),
             canned("", 300, 450, cycles=4),
             canned(FASTEST, 400, 400, cycles=5),
         ]
     )
     executor = Canned(results)
     found = memory_frontier(ESTIMATED, 4, executor)
-    assert executor.submitted == [*ENDS, "--max-ram 200", "--max-ram 300"]
+    assert executor.submitted == [*ENDS, "--max-ram 200", "--max-ram 150"]
     assert [(p.ram, p.limit) for p in found.points] == [
         (100, "--optimize ram"),
         (200, "--max-ram 200"),
@@ -120,6 +121,27 @@ def test_a_failure_loses_no_other_point() -> None:
         ("--max-ram 200", "the worker failed: the worker's machine is gone"),
     ]
     assert found.tried == 5
+
+
+@pytest.mark.parametrize(
+    ("knee", "limits"), [(120, [129, 144]), (350, [326, 363]), (None, [205, 326])]
+)
+def test_more_limits_are_tried_where_less_memory_costs_most(
+    knee: int | None, limits: list[int]
+) -> None:
+    """Without known costs, the widest gaps of memory are divided."""
+    results: dict[str, BuildResult] = {}
+    for limit, ram in (*zip(ENDS, (100, 400, 400), strict=True), *enumerate(range(400))):
+        text = limit if isinstance(limit, str) else f"--max-ram {limit}"
+        _, result = canned(text, ram, 100 if knee is None or ram >= knee else 900)
+        if knee is None and result.point is not None:
+            unknown = replace(result.point, instructions=None, estimated_cycles=None)
+            result = replace(result, point=unknown)
+        results[text] = result
+    executor = Canned(results)
+    memory_frontier(ESTIMATED, 6, executor)
+    tried = [f"--max-ram {limit}" for limit in (159, 252, *limits)]
+    assert executor.submitted == [*ENDS, *tried]
 
 
 def test_without_both_ends_there_are_no_limits_between_them() -> None:
