@@ -310,8 +310,8 @@ def _segments_for_less(planner: _Planner, search: SegmentSearch, limit: int) -> 
     """
     best: Fitting | None = None
     low, high = 0, limit
-    while high - low > limit // _STEPS:
-        budget = (low + high) // 2 if low else high - high // 4
+    while high - low > max(limit // _STEPS, 1):
+        budget = (low + high) // 2
         parts = search.fastest(budget)
         if parts is None:
             low = budget
