@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 import numpy as np
 
-from smelt.errors import ModelError, UnsupportedError
+from smelt.errors import ModelError
+from smelt.frontend.tflite.indexing import broadcast
 from smelt.frontend.tflite.operation import ANY_TYPE, Converter, TfliteOperation
 from smelt.frontend.tflite.pooling import reduction
 from smelt.ir import Array, DType, TensorType, Value
@@ -17,7 +17,6 @@ from smelt.ops.core.table import Table
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.reshape import Reshape
 from smelt.ops.tensor.select import Select
-from smelt.ops.tensor.tile import Tile
 
 _GUARD_BITS = 8
 """Bits by which TensorFlow Lite shifts stored integers before it rescales them to compare them."""
@@ -116,13 +115,7 @@ def _fill(operation: TfliteOperation) -> None:
     shape, value = operation.integers(0, "dimensions"), operation.input(1)
     if value.type.size != 1:
         raise ModelError(f"{operation}: its value {value.type} must have one element")
-    if min(shape, default=1) < 1 or prod(shape) >= 2**31:
-        raise UnsupportedError(
-            f"{operation}: a result of shape {list(shape)} is not supported: it is empty or larger "
-            "than 2 GiB"
-        )
-    single = operation.step(Reshape((1,) * len(shape)), value, name="axes")
-    operation.emit(Tile(shape), single, moves_data=True)
+    broadcast(operation, value, shape)
 
 
 def _zeros_like(operation: TfliteOperation) -> None:

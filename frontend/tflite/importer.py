@@ -351,8 +351,8 @@ class _Importer(ImportedNetwork):
             )
         if states:
             notes.append(
-                f"{states} states are kept from one inference to the next, as in TensorFlow "
-                "Lite Micro: initializing the network resets them"
+                f"{states} {'state is' if states == 1 else 'states are'} kept from one inference "
+                "to the next, as in TensorFlow Lite Micro: initializing the network resets them"
             )
         unused = len(self._graphs) - 1 - len(self._used)
         if unused:

@@ -287,8 +287,13 @@ def _update_slice(operation: TfliteOperation) -> None:
     operation.emit(UpdateSlice(), x, update, starts, moves_data=True)
 
 
-def _broadcast_to(operation: TfliteOperation) -> None:
-    x, shape = operation.input(0), operation.integers(1, "shape")
+def broadcast(operation: TfliteOperation, x: Value, shape: tuple[int, ...]) -> None:
+    """Emit `x`, broadcast to a shape, as the operator's output.
+
+    Raises:
+        ModelError: `x` cannot be broadcast to the shape.
+        UnsupportedError: the result is empty or too large.
+    """
     own = (*[1] * (len(shape) - len(x.type.shape)), *x.type.shape)
     if len(own) != len(shape) or any(n not in (1, s) for n, s in zip(own, shape, strict=True)):
         raise ModelError(f"{operation}: {x.type} cannot be broadcast to {list(shape)}")
@@ -299,6 +304,10 @@ def _broadcast_to(operation: TfliteOperation) -> None:
         )
     multiples = tuple(s // n for n, s in zip(own, shape, strict=True))
     operation.emit(Tile(multiples), operation.step(Reshape(own), x, name="axes"), moves_data=True)
+
+
+def _broadcast_to(operation: TfliteOperation) -> None:
+    broadcast(operation, operation.input(0), operation.integers(1, "shape"))
 
 
 CONVERTERS = {

@@ -184,7 +184,7 @@ def test_generated_code_equals_the_reference() -> None:
 
 def test_a_note_counts_the_states() -> None:
     (note,) = load(ring(np.int8, START.astype(np.int8))).notes
-    assert note.startswith("1 states are kept from one inference to the next")
+    assert note.startswith("1 state is kept from one inference to the next")
 
 
 def _other_variable(model: Any) -> None:
