@@ -160,7 +160,7 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
                     pairs_function(self._core, numbers.walk, scaling, largest)
                     for largest in channels.groups
                 ),
-                any_plane_pack(_distance(plane, 1)) if any_plane else pack_function(numbers),
+                any_plane_pack(_distance(plane, 0)) if any_plane else pack_function(numbers),
             ),
         )
 
@@ -238,8 +238,8 @@ def _parameters(
             fields=fields,
             channel=input_channel(node),
             reach=plane.taps[0],
-            across=_distance(plane, 1),
-            along=_distance(plane, 0),
+            across=_distance(plane, 0),
+            along=_distance(plane, 1),
         )
     slabs = OutputSlabs.of(plane.outputs[0], 2 * plane.pairs)
     return HalfwordDepthwiseParameters(
@@ -261,9 +261,9 @@ def _parameters(
     )
 
 
-def _distance(plane: Plane, inner: int) -> int | str:
-    """Return C of the words from one word to the next, along a line if this is its `inner` axis."""
-    return "layer->pitch" if inner == plane.inner else 1
+def _distance(plane: Plane, axis: int) -> int | str:
+    """Return C of the distance, in words, of neighbors along an axis: 0 for u, 1 for v."""
+    return 1 if axis == plane.inner else "layer->pitch"
 
 
 def _packed_rows(plane: Plane, slabs: OutputSlabs) -> int | str:
